@@ -613,7 +613,7 @@ fn words(value: &[u8]) -> Vec<Vec<u8>> {
 
 fn parse_output_limits(rows: &mut [OutputLimit; 3], value: &[u8]) -> Result<(), String> {
     let words: Vec<&[u8]> = value.split(|b| b.is_ascii_whitespace()).filter(|word| !word.is_empty()).collect();
-    if words.is_empty() || !words.len().is_multiple_of(4) {
+    if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     let mut changed = *rows;

@@ -249,6 +249,10 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
 pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let with_error = match args.get(3) {
         None => false,
+        _ if args.len() > 4 => {
+            let text = "ERR unknown subcommand or wrong number of arguments for";
+            return fail(&format!("{text} '{}'. Try CLIENT HELP.", String::from_utf8_lossy(args[1])), out);
+        }
         Some(reason) if reason.eq_ignore_ascii_case(b"timeout") => false,
         Some(reason) if reason.eq_ignore_ascii_case(b"error") => true,
         Some(_) => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR", out),

@@ -17,18 +17,22 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
 
 /// `CONFIG GET pattern…`: names in the catalogue's order, each once.
 pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let mut found: Vec<(&str, Vec<u8>)> = Vec::new();
+    let mut found: Vec<(&[u8], Vec<u8>)> = Vec::new();
     for name in config::names() {
-        let is_wanted = |pattern: &&[u8]| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes());
-        if args[2..].iter().any(is_wanted)
+        // A name is returned as it was asked for, one that a pattern finds as it is.
+        let shown = args[2..].iter().find_map(|&asked| match asked.iter().any(|byte| b"*?[".contains(byte)) {
+            true => glob::matches(&asked.to_ascii_lowercase(), name.as_bytes()).then_some(name.as_bytes()),
+            false => asked.eq_ignore_ascii_case(name.as_bytes()).then_some(asked),
+        });
+        if let Some(shown) = shown
             && let Some(value) = context.options.get(name)
         {
-            found.push((name, value));
+            found.push((shown, value));
         }
     }
     out.map(found.len());
     for (name, value) in found {
-        out.bulk(name.as_bytes());
+        out.bulk(name);
         out.bulk(&value);
     }
     Outcome::Done

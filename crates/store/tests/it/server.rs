@@ -57,7 +57,10 @@ const ALIKE: &[&str] = &[
     "CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\n",
     "CLIENT NO-EVICT foo\r\nCLIENT NO-EVICT on\r\nCLIENT NO-EVICT off\r\n",
     "CLIENT PAUSE x\r\nCLIENT PAUSE -1\r\nCLIENT PAUSE 1 FOO\r\nCLIENT UNPAUSE\r\nCLIENT PAUSE 0\r\nPING\r\n",
+    "CLIENT UNBLOCK 1 ERROR x\r\nCLIENT UNBLOCK x FOO\r\nCLIENT UNBLOCK 99999 FOO\r\nCLIENT UNBLOCK 99999\r\n",
     // CONFIG.
+    "CONFIG GET MaxMemory\r\nCONFIG GET maxmemory MAXMEMORY\r\nCONFIG GET TIMEOU?\r\n",
+    "CONFIG SET client-output-buffer-limit \"\"\r\nCONFIG GET client-output-buffer-limit\r\n",
     "CONFIG SET maxmemory-policy foo\r\nCONFIG SET maxmemory x\r\nCONFIG SET maxmemory -1\r\nCONFIG SET lfu-decay-time -1\r\n",
     "CONFIG SET maxmemory 100mb maxmemory-policy ALLKEYS-LFU lfu-decay-time 2\r\nCONFIG GET maxmemory\r\nCONFIG GET maxmemory-policy\r\n\
      CONFIG GET lfu-decay-time\r\nSET k v\r\nOBJECT FREQ nokey\r\nOBJECT IDLETIME k\r\nOBJECT IDLETIME nokey\r\n\
