@@ -353,11 +353,13 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
+                    self.tell(true, workspace.input.len() - workspace.start, 0);
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move { server.pause.wait(is_write).await });
                     if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
                         break false;
                     }
+                    self.goes_on();
                 }
                 Step::Close => {
                     self.flush(&mut workspace.output, &options).await;

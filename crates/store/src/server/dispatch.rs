@@ -15,7 +15,7 @@ use super::subscription::{self, Subscriptions};
 use super::transaction::{self, Exec, Multi};
 use super::{Server, Worker};
 use super::{admin, cluster};
-use super::{client_command, command_info, config_command, handshake, info, latency, monitor, slowlog};
+use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
 use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Cost, Flags};
 use crate::command::c_string;
@@ -566,14 +566,24 @@ impl Context<'_> {
             );
             return self.reject(Some(row), output, before, |out| out.error(&text));
         }
+        if self.worker.server.monitors.any()
+            && self.client.is_monitor()
+            && (command.spec.flags.has(Flags::READONLY) || self.may_write(command.spec, args))
+        {
+            let text = "ERR Replica can't interact with the keyspace";
+            return self.reject(Some(row), output, before, |out| out.error(text));
+        }
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {
             return outcome;
         }
-        let is_write = command.spec.flags.has(Flags::WRITE);
-        if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
-            return Outcome::Paused { is_write };
+        let server = &self.worker.server;
+        if server.pause.is_active() && command.full_name != "client|unpause" {
+            let is_write = self.may_write(command.spec, args);
+            if server.pause.holds(is_write) {
+                return Outcome::Paused { is_write };
+            }
         }
         let is_timed_alone = is_timed_alone(command.spec, args.len(), self.options);
         if is_timed_alone || self.session.timed != Some(row) {
@@ -651,9 +661,15 @@ impl Context<'_> {
         if (!is_exec || of_queue(Flags::DENYOOM)) && !self.has_room() {
             return Some(self.reject(Some(row), output, before, |out| out.error(OOM)));
         }
-        let is_write = command.spec.flags.has(Flags::WRITE) || of_queue(Flags::WRITE);
-        if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
-            return Some(Outcome::Paused { is_write });
+        let server = &self.worker.server;
+        if server.pause.is_active() && command.full_name != "client|unpause" {
+            let is_write = match &self.session.rare.multi {
+                Some(multi) if is_exec => multi.may_write(&server.store.0),
+                _ => self.may_write(command.spec, args),
+            };
+            if server.pause.holds(is_write) {
+                return Some(Outcome::Paused { is_write });
+            }
         }
         if is_exec {
             return None;
@@ -664,6 +680,11 @@ impl Context<'_> {
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
         self.session.filter(output, before);
+    /// Whether a command waits while writes are paused.
+    fn may_write(&self, spec: &CommandSpec, args: &[&[u8]]) -> bool {
+        pause::may_write(&self.worker.server.store.0, spec, args)
+    }
+
         Some(Outcome::Done)
     }
 

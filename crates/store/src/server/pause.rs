@@ -1,10 +1,20 @@
-//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE.
+//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE. As in Redis,
+//! scripts count as writes unless they say that they write nothing, and so does what replicas would be told of.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::Inner;
+use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::script::command::script_of;
+use crate::script::listed_flags;
+
+/// Commands that write nothing, and yet wait while writes are paused.
+const ALSO_WRITE: &[&str] = &["publish", "spublish", "pfcount"];
 
 /// The pause of a server. The flag makes the common case, no pause, one load.
 #[derive(Debug, Default)]
@@ -39,9 +49,14 @@ impl Pause {
         self.ended.notify_waiters();
     }
 
+    /// Whether there may be a pause.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
     /// Whether a command must wait.
     pub fn holds(&self, is_write: bool) -> bool {
-        self.active.load(Ordering::Acquire) && self.until(is_write).is_some()
+        self.is_active() && self.until(is_write).is_some()
     }
 
     fn until(&self, is_write: bool) -> Option<Instant> {
@@ -67,6 +82,23 @@ impl Pause {
             }
         }
     }
+}
+
+/// Whether a command waits while writes are paused.
+#[cold]
+pub(super) fn may_write(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]]) -> bool {
+    if spec.flags.has(Flags::WRITE) || ALSO_WRITE.contains(&spec.name) {
+        return true;
+    }
+    let Handler::Script(_) = spec.handler else { return false };
+    let scripts = &inner.scripts;
+    let flags = match spec.name {
+        "eval" => script_of(inner, words[1], false).ok().map(|script| script.flags()),
+        "evalsha" => scripts.registry.by_sha(words[1]).map(|script| script.flags()),
+        "fcall" => scripts.libraries.find(words[1]).map(|(library, place)| library.functions[place].flags),
+        _ => return false,
+    };
+    !flags.is_some_and(|flags| listed_flags(b"no-writes").is_ok_and(|no_writes| flags.has(no_writes)))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
 use crate::Inner;
 use crate::big::{KEYS_MAX, carry_out};
 use crate::block::Ready;
+use super::pause;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::Collected;
 use crate::execute::FAILED;
@@ -164,6 +165,11 @@ impl Multi {
     /// Whether one of the commands has this flag.
     pub fn has(&self, flag: Flags) -> bool {
         Flags(self.flags).has(flag)
+    /// Whether one of the commands waits while writes are paused.
+    pub fn may_write(&self, inner: &Arc<Inner>) -> bool {
+        self.commands.iter().any(|queued| pause::may_write(inner, queued.spec(), &queued.words.to_vec()))
+    }
+
     }
 }
 

@@ -239,6 +239,63 @@ fn a_pause_holds_writes_until_it_is_ended() {
     assert_eq!(admin.ask(&["GET", "k"]), "$1\r\nv\r\n");
 }
 
+/// What Redis would tell replicas of waits like writes, and so does a script that may write.
+#[test]
+fn a_pause_of_writes_is_that_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let read_only = "#!lua flags=no-writes\nreturn 1";
+    let unknown = "0".repeat(40);
+    let commands: Vec<(Vec<&str>, bool)> = vec![
+        (vec!["GET", "k"], false),
+        (vec!["PUBLISH", "c", "m"], true),
+        (vec!["SPUBLISH", "c", "m"], true),
+        (vec!["PFCOUNT", "k"], true),
+        (vec!["EVAL", "return 1", "0"], true),
+        (vec!["EVAL", read_only, "0"], false),
+        (vec!["EVAL", "#!lua\nreturn 1", "0"], true),
+        (vec!["EVAL_RO", "return 1", "0"], false),
+        (vec!["EVALSHA", &unknown, "0"], true),
+        (vec!["EVALSHA_RO", &unknown, "0"], false),
+        (vec!["FCALL", "nosuch", "0"], true),
+        (vec!["FCALL", "reads", "0"], false),
+        (vec!["FCALL", "writes", "0"], true),
+        (vec!["SCRIPT", "EXISTS", &unknown], false),
+        (vec!["FUNCTION", "LIST"], false),
+    ];
+    let library = "#!lua name=l\nredis.register_function('writes', function() return 1 end)\n\
+        redis.register_function{function_name = 'reads', callback = function() return 2 end, flags = {'no-writes'}}";
+    for address in [redis.address(), ours.address()] {
+        let mut admin = Client::connect(&address);
+        assert_eq!(admin.ask(&["FUNCTION", "LOAD", library]), "$1\r\nl\r\n");
+        for (words, waits) in &commands {
+            // Whatever waits is answered behind the end of the pause, in a transaction, too.
+            for queued in [false, true] {
+                let mut client = Client::connect(&address);
+                let id = client.ask(&["CLIENT", "ID"]);
+                let id = id.trim_start_matches(':').trim_end();
+                if queued {
+                    assert_eq!(client.ask(&["MULTI"]), "+OK\r\n");
+                    assert_eq!(client.ask(words), "+QUEUED\r\n");
+                }
+                assert_eq!(admin.ask(&["CLIENT", "PAUSE", "1000000", "WRITE"]), "+OK\r\n");
+                client.command(if queued { &["EXEC"] } else { words });
+                if *waits {
+                    let flag = if queued { " flags=xb " } else { " flags=b " };
+                    let waits = |line: String| line.contains(flag).then_some(());
+                    wait_for("it to wait", || waits(admin.ask(&["CLIENT", "LIST", "ID", id])));
+                } else {
+                    client.read_reply();
+                }
+                assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
+                if *waits {
+                    client.read_reply();
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn command_describes_the_catalogue() {
     let ours = Running::start();
