@@ -23,20 +23,23 @@ mod gather;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::Future;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
+use tokio::time::Sleep;
 
 use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
+use super::pause;
 use crate::Inner;
 use crate::big::{KEYS_MAX, carry_out};
 use crate::block::Ready;
-use super::pause;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::Collected;
 use crate::execute::FAILED;
@@ -162,14 +165,14 @@ impl Multi {
         (self.commands.len(), self.bytes)
     }
 
-    /// Whether one of the commands has this flag.
-    pub fn has(&self, flag: Flags) -> bool {
-        Flags(self.flags).has(flag)
     /// Whether one of the commands waits while writes are paused.
     pub fn may_write(&self, inner: &Arc<Inner>) -> bool {
         self.commands.iter().any(|queued| pause::may_write(inner, queued.spec(), &queued.words.to_vec()))
     }
 
+    /// Whether one of the commands has this flag.
+    pub fn has(&self, flag: Flags) -> bool {
+        Flags(self.flags).has(flag)
     }
 }
 
@@ -262,6 +265,8 @@ pub(super) struct Exec {
     listed: VecDeque<Listed>,
     /// What was gathered of very many commands before it queued.
     gathered: Option<Gathered>,
+    /// What its `DEBUG SLEEP` ask for: the reply comes later, while its keys are free.
+    nap: Option<Pin<Box<Sleep>>>,
 }
 
 /// How it comes to its turn.
@@ -320,6 +325,7 @@ impl Exec {
             db,
             listed,
             gathered,
+            nap: None,
         }
     }
 
@@ -353,7 +359,7 @@ impl Exec {
 
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
     pub fn has_begun(&self) -> bool {
-        matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
+        self.nap.is_some() || matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
     /// Whether its client may be let go of now: it has not begun, or others are at work on it, who finish it.
@@ -366,8 +372,18 @@ impl Exec {
         self.start
     }
 
-    /// Goes on; the reply is complete when it is ready.
+    /// Goes on; the reply is complete, and may be sent, when it is ready.
     pub fn poll(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        if self.nap.is_none() || !matches!(self.turn, Turn::Over) {
+            ready!(self.poll_commands(waker, context, output));
+        }
+        match &mut self.nap {
+            Some(nap) => nap.as_mut().poll(&mut std::task::Context::from_waker(waker)),
+            None => Poll::Ready(()),
+        }
+    }
+
+    pub(super) fn poll_commands(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
         if let Turn::Gathering(_) = self.turn
             && self.poll_gathering(waker, context).is_pending()
         {
@@ -449,15 +465,15 @@ impl Exec {
             }
             if let Handler::Script(handle) = self.commands[at].spec().handler {
                 self.run_script(handle, context, output);
-                return self.poll(waker, context, output);
+                return self.poll_commands(waker, context, output);
             }
             if self.takes_long(context) {
                 self.go_aside(context);
-                return self.poll(waker, context, output);
+                return self.poll_commands(waker, context, output);
             }
             if !self.run_next(context, output, None) {
                 self.go_aside(context);
-                return self.poll(waker, context, output);
+                return self.poll_commands(waker, context, output);
             }
             if self.is_slice_over(at, start) {
                 self.db = context.session.db;
@@ -636,6 +652,16 @@ impl Exec {
                 match outcome {
                     Outcome::Done => {}
                     Outcome::Close => self.closes = true,
+                    Outcome::Parked(Parked(Waits::Sleep(nap, _))) => {
+                        self.nap = Some(match self.nap.take() {
+                            Some(before) => {
+                                let time = nap.deadline().saturating_duration_since(tokio::time::Instant::now());
+                                Box::pin(tokio::time::sleep_until(before.deadline() + time))
+                            }
+                            None => nap,
+                        });
+                        ReplyWriter::new(output, protocol).ok();
+                    }
                     Outcome::Abort | Outcome::Exec(_) | Outcome::Parked(_) | Outcome::Later(_) => {
                         output.truncate(before);
                         ReplyWriter::new(output, protocol).error("ERR this command cannot wait in a transaction");

@@ -778,3 +778,30 @@ fn a_client_that_leaves_a_long_command_leaves_no_half_transaction() {
     assert_eq!(values[..values.len() / 2], values[values.len() / 2..], "{both}");
     assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
 }
+
+/// It delays the reply, and nobody else: what the transaction did is there before.
+#[test]
+fn debug_sleep_in_a_transaction_delays_its_own_client() {
+    for global in [false, true] {
+        let options = ServerOptions { enable_debug_command: "yes", ..ServerOptions::default() };
+        let ours = Running::with(options, 1);
+        let (mut sleeper, mut other) = (ours.connect(), ours.connect());
+        let first: &[&str] = if global { &["FLUSHALL"] } else { &["DEL", "k"] };
+        for words in
+            [&["MULTI"][..], first, &["DEBUG", "SLEEP", "0.02"], &["SET", "k", "v"], &["DEBUG", "SLEEP", "100000"]]
+        {
+            sleeper.ask(words);
+        }
+        sleeper.command(&["EXEC"]);
+        wait_for("the transaction to be over", || (other.ask(&["GET", "k"]) == "$1\r\nv\r\n").then_some(()));
+        assert_eq!(other.ask(&["SET", "k", "w"]), "+OK\r\n", "its keys are free");
+        assert_eq!(other.ask(&["CLIENT", "KILL", "TYPE", "normal"]), ":1\r\n");
+        assert_eq!(sleeper.read_to_end(), b"");
+        let mut sleeper = ours.connect();
+        for words in [&["MULTI"][..], first, &["DEBUG", "SLEEP", "0.02"], &["GET", "k"]] {
+            sleeper.ask(words);
+        }
+        let reply = sleeper.ask(&["EXEC"]);
+        assert!(reply.starts_with("*3\r\n") && reply.ends_with("+OK\r\n$-1\r\n"), "{reply}");
+    }
+}

@@ -77,7 +77,7 @@ impl Exec {
                     drop(closed);
                     inner.serve_woken();
                     inner.run_waiting();
-                    return self.poll(waker, context, output);
+                    return self.poll_commands(waker, context, output);
                 }
                 self.run_next(context, output, Some((&closed, &collected)));
             }
