@@ -326,12 +326,12 @@ impl Clients {
         }
     }
 
-    /// Kills clients that have been silent for longer than `limit`, do not wait for a reply and do not listen.
+    /// Kills clients that have been silent for longer than `limit`, do not wait for a reply, and do not listen or watch.
     pub fn kill_idle(&self, limit: Duration) {
         let now = Instant::now();
         for client in self.matching(&Filter::default()) {
             let activity = client.activity.lock();
-            let waits = activity.is_blocked || client.listening.is_any();
+            let waits = activity.is_blocked || client.listening.is_any() || client.is_monitor();
             let idle = !waits && now.duration_since(activity.at) > limit;
             drop(activity);
             if idle {

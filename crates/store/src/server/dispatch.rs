@@ -619,10 +619,7 @@ impl Context<'_> {
         };
         // After it, as in Redis: SELECT is shown with the database that it chose.
         let server = &self.worker.server;
-        if server.monitors.any()
-            && !command.spec.flags.has(Flags::ADMIN)
-            && !command.spec.flags.has(Flags::SKIP_MONITOR)
-        {
+        if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
             let limit = self.options.client_output_buffer_limit[0];
             server.monitors.show(command, self.session.db, self.client, args, limit);
         }
@@ -680,12 +677,12 @@ impl Context<'_> {
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
         self.session.filter(output, before);
+        Some(Outcome::Done)
+    }
+
     /// Whether a command waits while writes are paused.
     fn may_write(&self, spec: &CommandSpec, args: &[&[u8]]) -> bool {
         pause::may_write(&self.worker.server.store.0, spec, args)
-    }
-
-        Some(Outcome::Done)
     }
 
     /// Whether there is memory for one more command that needs some.

@@ -108,6 +108,14 @@ pub(super) fn is_secret(row: &Row, args: &[&[u8]], at: usize) -> bool {
 
 /// `MONITOR`.
 pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.session.in_exec {
+        out.error("ERR MONITOR isn't allowed for DENY BLOCKING client");
+        return Outcome::Done;
+    }
+    // Redis says nothing to one that watches.
+    if context.client.is_monitor() {
+        return Outcome::Done;
+    }
     context.client.set_monitor(true);
     context.worker.server.monitors.add(context.client);
     out.ok();

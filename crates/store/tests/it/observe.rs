@@ -36,6 +36,7 @@ fn monitor_shows_what_all_workers_run_in_the_form_of_redis() {
         &["CLIENT", "SETNAME", "me"],
         &["CLIENT", "LIST"],
         &["COMMAND", "COUNT"],
+        &["EVAL", "return 1", "0"],
         &["INFO", "server"],
         &["ECHO", ""],
     ];
@@ -72,6 +73,33 @@ fn a_monitor_still_answers_and_ends_with_reset() {
     assert_eq!(client.ask(&["ECHO", "two"]), "$3\r\ntwo\r\n");
     assert_eq!(watching.ask(&["PING"]), "+PONG\r\n", "nothing is shown any more");
     assert!(!client.ask(&["CLIENT", "LIST"]).contains(" flags=O "));
+}
+
+#[test]
+fn a_monitor_has_no_keys_and_begins_outside_of_transactions() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let run = |address: String| -> Vec<String> {
+        let mut client = Client::connect(&address);
+        let commands: &[&[&str]] = &[
+            &["MULTI"],
+            &["MONITOR"],
+            &["EXEC"],
+            &["MONITOR"],
+            &["GET", "k"],
+            &["PUBLISH", "c", "m"],
+            &["EVAL_RO", "return 1", "0"],
+            &["FLUSHALL"],
+        ];
+        let mut replies: Vec<String> = commands.iter().map(|words| client.ask(words)).collect();
+        // Nothing is said to the second one.
+        client.command(&["MONITOR"]);
+        replies.push(client.ask(&["SET", "k", "v"]));
+        replies
+    };
+    let own = run(ours.address());
+    assert_eq!(own, run(redis.address()));
+    assert!(own[4].starts_with("-ERR Replica can't"), "{own:?}");
 }
 
 #[test]
