@@ -724,8 +724,10 @@ mod tests {
     fn check(run: impl AsyncFnOnce(Arc<Cluster>)) {
         let mode = Mode::Cluster { from_replicas: false };
         let section = Arc::new(Section::new(Options { mode, ..Options::new("sessions", tcp(1)) }));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        runtime.block_on(run(Cluster::new(section)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let cluster = Cluster::new(section.clone());
+        section.belongs_to(&cluster);
+        runtime.block_on(run(cluster));
     }
 
     /// A map with these masters, of which the first has all slots but one for each other.
@@ -763,6 +765,23 @@ mod tests {
             assert!(!lane.is_closed());
             cluster.apply(&map(&[7001]));
             assert!(lane.is_closed());
+        });
+    }
+
+    #[test]
+    fn what_waits_at_a_node_that_was_left_and_comes_back_goes_on() {
+        check(async |cluster| {
+            let route = Route::new(Some(1), 0, false);
+            cluster.apply(&map(&[1, 2]));
+            let node = cluster.owner(Some(1), false).expect("it is known");
+            let lane = node.lane(0).expect("a lane");
+            let waiting = lane.push(&[b"INCR", b"k"], route).expect("it is queued");
+            (0..2).for_each(|_| cluster.apply(&map(&[1])));
+            assert!(lane.is_closed());
+            cluster.apply(&map(&[1, 2]));
+            assert!(Arc::ptr_eq(&node, &cluster.owner(Some(1), false).expect("it is known")), "the same as before");
+            let Reply::Error(text) = pending(waiting).finish().await else { panic!("nobody listens there") };
+            assert!(text.contains("127.0.0.1:2: "), "{text}");
         });
     }
 
