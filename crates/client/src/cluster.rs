@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::command::Kind;
 use crate::figures::{add, take};
 use crate::keys::Place;
-use crate::lane::{ASKING, Entry, Route};
+use crate::lane::{ASKING, Entry, QUEUED_MAX, Route};
 use crate::node::Node;
 use crate::options::Mode;
 use crate::section::Section;
@@ -266,14 +266,15 @@ impl Cluster {
     /// Keeps a command until the map is known.
     fn park(self: &Arc<Cluster>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let queued = self.section.counters.queued.load(Ordering::Relaxed);
-        if queued >= self.section.options.maxqueue as u64 {
+        let parked = self.section.parked.load(Ordering::Relaxed);
+        if queued >= self.section.options.maxqueue as u64 || parked > QUEUED_MAX {
             return Err(Failure::QueueFull(queued as usize));
         }
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         let (waiter, awaited) = Waiter::of(&request);
         let entry = Entry { transaction: request.transaction(), ..Entry::new(bytes.len(), route, waiter) };
-        let waiting = Waiting::new(self.section.clone());
+        let waiting = Waiting::new(self.section.clone(), bytes.len());
         let cluster = self.clone();
         tokio::spawn(async move {
             let within = cluster.section.options.timeout_queue;
@@ -371,7 +372,7 @@ impl Cluster {
                 self.refresh();
                 let pause = pause(moves);
                 let (cluster, bytes) = (self.clone(), bytes.to_vec());
-                let waiting = Waiting::new(self.section.clone());
+                let waiting = Waiting::new(self.section.clone(), bytes.len());
                 tokio::spawn(async move {
                     sleep(pause).await;
                     drop(waiting);
@@ -692,19 +693,21 @@ impl Drop for Running {
     }
 }
 
-/// A command that waits outside a lane.
-struct Waiting(Arc<Section>);
+/// A command of so many bytes that waits outside a lane.
+struct Waiting(Arc<Section>, usize);
 
 impl Waiting {
-    fn new(section: Arc<Section>) -> Waiting {
+    fn new(section: Arc<Section>, bytes: usize) -> Waiting {
         add(&section.counters.queued, 1);
-        Waiting(section)
+        section.parked.fetch_add(bytes, Ordering::Relaxed);
+        Waiting(section, bytes)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         take(&self.0.counters.queued, 1);
+        self.0.parked.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -739,6 +742,24 @@ mod tests {
             spare: Vec::new(),
         };
         ports.iter().enumerate().map(shard).collect()
+    }
+
+    #[test]
+    fn what_waits_for_the_map_is_bounded_in_bytes() {
+        check(async |cluster| {
+            let value = vec![b'v'; QUEUED_MAX / 4];
+            let ask = || cluster.ask(0, Request::One(&[b"SET", b"k", &value]), Kind::Writes);
+            let waiting: Vec<_> = (0..4).map(|_| ask().expect("there is room")).collect();
+            let full = ask();
+            assert!(matches!(full, Err(Failure::QueueFull(4))));
+            // They are sent where the map says, and others wait instead.
+            cluster.apply(&map(&[1]));
+            for started in waiting {
+                let Reply::Error(text) = started.finish().await else { panic!("nobody listens there") };
+                assert!(text.contains("127.0.0.1:1: "), "{text}");
+            }
+            assert_eq!(cluster.section.parked.load(Ordering::Relaxed), 0);
+        });
     }
 
     #[test]

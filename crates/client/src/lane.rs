@@ -20,8 +20,8 @@ use crate::section::Section;
 use crate::transaction::{Request, Transaction};
 use crate::waiter::{Awaited, Waiter, pending};
 
-/// Bytes of commands that one lane keeps for a connection.
-const QUEUED_MAX: usize = 64 << 20;
+/// Bytes of commands that one lane keeps for a connection, or a section outside of its lanes.
+pub(crate) const QUEUED_MAX: usize = 64 << 20;
 
 /// What comes before a command that a node of a cluster is asked although the slot is not its own yet.
 pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";

@@ -32,6 +32,8 @@ pub(crate) struct Section {
     lanes: Mutex<Vec<Weak<Lane>>>,
     /// Who sends commands elsewhere, if somebody does.
     cluster: OnceLock<Weak<Cluster>>,
+    /// Bytes of the commands that wait for a cluster's map or for its slots.
+    pub(crate) parked: AtomicUsize,
     /// Nobody asks any more.
     closed: AtomicBool,
     /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that what
@@ -55,6 +57,7 @@ impl Section {
             nodes: AtomicUsize::new(1),
             lanes: Mutex::default(),
             cluster: OnceLock::new(),
+            parked: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             own: Arc::new(Semaphore::new(options.maxconn.saturating_sub(1).max(1))),
             resting: Resting::default(),
