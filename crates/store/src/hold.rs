@@ -10,7 +10,9 @@
 //! *reserves*: what comes later queues behind it, and it is given its keys as soon as they are free. Until then a section
 //! is only *invited* to take them: it may sleep on another core, and keys that are given to who sleeps keep everybody
 //! until it has woken up. Tickets stand in all queues in the same order, because they enter with all stripes locked; a
-//! ticket waits only for granted ones and for reserving ones before it, hence there is no circle and nobody starves.
+//! ticket waits only for granted ones and for reserving ones before it, hence there is no circle and nobody starves. Only
+//! sections that have begun and want one more key overtake those that reserve, since these may wait for them; where they
+//! do so for long, they are scripts, which let the starved one [go first](crate::script).
 //!
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
 //! absence is all that plain commands pay. Who wants very many keys makes such tables beforehand ([`Gathered`]), so that
@@ -35,6 +37,8 @@ use crate::stripe::assert_none_locked;
 
 /// How often a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
+/// How many times longer than it may be overtaken a ticket has waited that is starved.
+const STARVED_AFTER: u32 = 10;
 /// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
 const CANDIDATES_MAX: usize = 64;
 
@@ -289,6 +293,12 @@ impl Ticket {
         self.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
     }
 
+    /// Whether it has waited for so long that sections which have begun and want one more key are to let it go first if
+    /// they can. What it reserves does not keep it from them.
+    fn is_starved(&self) -> bool {
+        self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for.saturating_mul(STARVED_AFTER))
+    }
+
     fn reserves(&self) -> bool {
         let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for);
         self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long()
@@ -455,6 +465,11 @@ impl Hold {
     /// reserves this key may wait for one that the section has.
     fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.goes_first())
+    }
+
+    /// Whether `id`, a section that has begun, would overtake one that is starved.
+    fn starves(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.overtaken(id, key, mode).find(|ticket| !ticket.goes_first()).is_some_and(|first| first.is_starved())
     }
 
     fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
@@ -631,6 +646,11 @@ impl HoldTable {
     pub(crate) fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
             && self.keys.get(key).is_none_or(|hold| hold.may_take(id, key, mode))
+    }
+
+    /// Whether a section that has begun would keep one from this key who has waited for it for very long.
+    pub(crate) fn starves(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.keys.get(key).is_some_and(|hold| hold.starves(id, key, mode))
     }
 
     /// Takes a ticket out of the queue and gives it the key.

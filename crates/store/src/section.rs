@@ -29,7 +29,7 @@ use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stats::SectionCounts;
 use crate::stripe::{Now, assert_none_locked};
-use crate::turn::Taken;
+use crate::turn::{Taken, Taker};
 use crate::{Inner, Store};
 
 /// Why a section or a command in it was refused.
@@ -555,8 +555,12 @@ impl Section {
 
     /// Takes a key that was not declared, if it is free.
     fn take(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
-        let is_first = self.held() == 0 && matches!(self.more, More::All(_));
-        match self.inner.take_key(&self.ticket, db, key, mode, is_first) {
+        let taker = match self.more {
+            More::All(_) if self.held() == 0 => Taker::First,
+            More::All(_) => Taker::Script,
+            More::AsCommand | More::Denied => Taker::Section,
+        };
+        match self.inner.take_key(&self.ticket, db, key, mode, taker) {
             Taken::Now => {
                 let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
                 self.extra.push(HeldKey { db, stripe, key: key.into(), mode });

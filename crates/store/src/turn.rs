@@ -36,6 +36,17 @@ pub(crate) enum Taken {
     Not,
 }
 
+/// Who takes one more key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A section that has keys.
+    Section,
+    /// A script that has keys. Where it would starve somebody it is not given the key, and finds out what to do.
+    Script,
+    /// A script that has none: it takes the key only if it may overtake those who wait.
+    First,
+}
+
 /// Why a ticket waits.
 #[derive(Debug)]
 pub(crate) struct Blocker {
@@ -192,9 +203,8 @@ impl Inner {
         false
     }
 
-    /// Lets a section take one more key, without waiting for it. One that has none yet (`is_first`) takes it only if it
-    /// may overtake those who wait.
-    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode, is_first: bool) -> Taken {
+    /// Lets a section take one more key, without waiting for it.
+    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode, taker: Taker) -> Taken {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
@@ -206,15 +216,24 @@ impl Inner {
         if holds.shares(ticket.id, key) {
             return if mode == Mode::Shared { Taken::Before } else { Taken::ForReading };
         }
-        let free = match is_first {
-            true => holds.may_grant(ticket.id, key, mode),
-            false => holds.may_take(ticket.id, key, mode),
+        let free = match taker {
+            Taker::First => holds.may_grant(ticket.id, key, mode),
+            Taker::Section => holds.may_take(ticket.id, key, mode),
+            Taker::Script => holds.may_take(ticket.id, key, mode) && !holds.starves(ticket.id, key, mode),
         };
         if free {
             holds.grant(ticket.id, key, mode);
         }
         hold::drop_if_empty(&mut locked.holds);
         if free { Taken::Now } else { Taken::Not }
+    }
+
+    /// Whether a section that wants one more key would keep one from it who has waited for very long.
+    pub(crate) fn starves_another(&self, ticket: &Ticket) -> bool {
+        let held = &ticket.keys[0];
+        let pass = self.gate.enter();
+        let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+        stripe.holds.as_deref().is_some_and(|holds| holds.starves(ticket.id, &held.key, held.mode))
     }
 
     /// Queues a section that wants one more key before all others, or grants it the key if it is free; whether it did.

@@ -1,10 +1,36 @@
 //! What is run: a script, a function of a library, or libraries that are being loaded.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use super::library::{Function, Library, Load};
 use super::registry::Script;
+
+/// How long scripts run one after the other that kept somebody from a key.
+const FOR_NOW: Duration = Duration::from_secs(1);
+
+/// Whether code runs alone among what is like it: the time until when, in milliseconds since the first question.
+#[derive(Debug, Default)]
+pub(crate) struct InTurn(AtomicU64);
+
+impl InTurn {
+    fn now_ms() -> u64 {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed().as_millis() as u64
+    }
+
+    fn is_set(&self) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            0 => false,
+            until => until == u64::MAX || InTurn::now_ms() < until,
+        }
+    }
+
+    fn set(&self, until_ms: u64) {
+        self.0.fetch_max(until_ms, Ordering::Relaxed);
+    }
+}
 
 /// What a call runs.
 #[derive(Clone)]
@@ -48,8 +74,9 @@ impl Code {
         self.function().is_some()
     }
 
-    /// Set once it is to run alone among those like it: it was in a circle of scripts that waited for each other's keys.
-    fn in_turn(&self) -> Option<&AtomicBool> {
+    /// Whether it is to run alone among those like it: for good if it was in a circle of scripts that waited for each
+    /// other's keys.
+    fn in_turn(&self) -> Option<&InTurn> {
         match self {
             Code::Script(script) => Some(&script.in_turn),
             Code::Function(..) => self.function().map(|function| &function.in_turn),
@@ -59,13 +86,20 @@ impl Code {
 
     /// Whether it runs alone among those like it.
     pub(crate) fn is_in_turn(&self) -> bool {
-        self.in_turn().is_some_and(|in_turn| in_turn.load(Ordering::Relaxed))
+        self.in_turn().is_some_and(InTurn::is_set)
     }
 
     /// Lets it run alone among those like it from now on.
     pub(crate) fn set_in_turn(&self) {
         if let Some(in_turn) = self.in_turn() {
-            in_turn.store(true, Ordering::Relaxed);
+            in_turn.set(u64::MAX);
+        }
+    }
+
+    /// Lets it run alone among those like it for a while.
+    pub(crate) fn set_in_turn_for_now(&self) {
+        if let Some(in_turn) = self.in_turn() {
+            in_turn.set(InTurn::now_ms() + FOR_NOW.as_millis() as u64);
         }
     }
 }

@@ -7,7 +7,6 @@
 //! A library is loaded by the coroutine that needs it, which can be suspended in the middle as any script.
 
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::AtomicBool;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{
@@ -15,6 +14,7 @@ use sluicegate_script::{
 };
 
 use super::api;
+use super::code::InTurn;
 use super::interpreter::host_of;
 use super::library::{self, FUNCTIONS_MAX, Function};
 use super::source::Flags;
@@ -274,7 +274,7 @@ unsafe fn keep(lua: *mut lua_State, flags: Flags, callback: c_int) {
     unsafe {
         let Some(name) = library::checked_name(to_bytes(lua, NAME).unwrap_or_default()) else { return };
         let description = to_bytes(lua, DESCRIPTION).map(Box::from);
-        let function = Function { name, description, flags, in_turn: AtomicBool::new(false) };
+        let function = Function { name, description, flags, in_turn: InTurn::default() };
         if let Some(registered) = host_of(lua).loading.as_mut().and_then(|loading| loading.registered.last_mut()) {
             registered.push((function, callback));
         }

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use super::code::InTurn;
 use super::source::Flags;
 use crate::config;
 use crate::memory::{Memory, Outside};
@@ -33,7 +34,7 @@ pub(crate) struct Function {
     pub(crate) name: Box<str>,
     pub(crate) description: Option<Box<[u8]>>,
     pub(crate) flags: Flags,
-    pub(crate) in_turn: AtomicBool,
+    pub(crate) in_turn: InTurn,
 }
 
 /// A library's name and source, before it is loaded.
@@ -64,7 +65,7 @@ pub(crate) struct Load {
 impl Function {
     fn copy(&self) -> Function {
         let (name, description) = (self.name.clone(), self.description.clone());
-        Function { name, description, flags: self.flags, in_turn: AtomicBool::new(false) }
+        Function { name, description, flags: self.flags, in_turn: InTurn::default() }
     }
 }
 
@@ -263,7 +264,7 @@ mod tests {
     fn library(name: &str, functions: &[&str]) -> Arc<Library> {
         let function = |name: &&str| {
             let name = (*name).into();
-            (Function { name, description: None, flags: Flags::NONE, in_turn: AtomicBool::new(false) }, ())
+            (Function { name, description: None, flags: Flags::NONE, in_turn: InTurn::default() }, ())
         };
         Library::new(&source(name), &functions.iter().map(function).collect::<Vec<_>>())
     }

@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 use parking_lot::RwLock;
 use sha1::{Digest, Sha1};
 
+use super::code::InTurn;
 use super::source::Flags;
 use super::times::Times;
 use crate::memory::{Memory, Outside};
@@ -51,7 +52,7 @@ pub(crate) struct Script {
     /// When it was last used, by the registry's count.
     used: AtomicU64,
     /// It is to run alone among those like it: it was once in a circle of scripts that waited for each other's keys.
-    pub(crate) in_turn: AtomicBool,
+    pub(crate) in_turn: InTurn,
 }
 
 impl Script {
@@ -170,7 +171,7 @@ impl Registry {
             times: Times::default(),
             kept: AtomicBool::new(kept),
             used: AtomicU64::new(now),
-            in_turn: AtomicBool::new(false),
+            in_turn: InTurn::default(),
         });
         if let Some(flags) = scripts.presets.get(&sha) {
             script.set_flags(*flags);

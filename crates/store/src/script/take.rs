@@ -10,6 +10,11 @@
 //! One that waits here goes before all who wait for their first keys: it keeps others waiting itself. Not if it has no
 //! key yet: then it waits like these, so a stream of scripts that declare nothing keeps nobody from a key for good. One
 //! that waits for [everything](crate::everything) waits for all the others here.
+//!
+//! A stream of scripts that have a key each and want the same one more would keep everybody else from that one. So a
+//! script that comes to a key for which somebody has waited for [very long](Ticket) begins anew, with the key declared, if
+//! it has written nothing: it waits behind him, and holds nothing meanwhile. If it has written it goes on, since he may
+//! wait for it; scripts of its kind run one after the other for a while instead, so that a key is free between two.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,6 +74,14 @@ impl Take {
             _ => Ticket::taking(section.id(), keys),
         };
         let mut take = Take::of(inner, ticket);
+        if take.ticket.goes_first() && inner.starves_another(&take.ticket) {
+            if control.may_restart() {
+                take.early = Some(Took::Restart);
+                take.ticket.cancel();
+                return take;
+            }
+            control.code.set_in_turn_for_now();
+        }
         if !take.inner.enter_as_taker(&take.ticket) {
             take.enter(control);
         }
@@ -248,8 +261,9 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::script::trial::ask;
     use crate::section::SectionWait;
-    use crate::turn::Taken;
+    use crate::turn::{Taken, Taker};
     use crate::{Store, StoreOptions};
 
     const HOT: &[u8] = b"hot";
@@ -300,6 +314,51 @@ mod tests {
         assert!(poll(&mut waits).is_ready());
     }
 
+    /// Scripts that each have a key of their own and come to the hot one while the one before has it. How many came before
+    /// one got it who had waited for it for long.
+    #[track_caller]
+    fn check_stream(script: &str) -> usize {
+        let overtaken_for = std::time::Duration::from_nanos(1);
+        let store = Store::new(StoreOptions { stripes: 4, overtaken_for, ..StoreOptions::default() });
+        // Each stops where it has come to the hot key, until its gate is opened.
+        let begin = |number: usize| {
+            let (own, gate) = (format!("own{number}"), format!("gate{number}"));
+            let closed = self::script(&store, &[gate.as_bytes()]);
+            let Err(mut stopped) = ask(&store, &["EVAL", script, "1", &own, &gate]) else { panic!("its gate is shut") };
+            let _ = stopped.poll_finished(&mut Context::from_waker(Waker::noop()));
+            (stopped, closed)
+        };
+        let (mut before, mut gate) = begin(0);
+        let mut waits = store.section([(0, HOT, Mode::Exclusive)]);
+        assert!(poll(&mut waits).is_pending());
+        let mut all = Vec::new();
+        for came in 1..STREAM {
+            let next = begin(came);
+            drop(std::mem::replace(&mut gate, next.1));
+            // All of those that could go on do.
+            all.push(std::mem::replace(&mut before, next.0));
+            all.retain_mut(|script| script.poll_finished(&mut Context::from_waker(Waker::noop())).is_pending());
+            if let Poll::Ready(section) = poll(&mut waits) {
+                drop((section, gate));
+                all.push(before);
+                while !all.is_empty() {
+                    all.retain_mut(|script| script.poll_finished(&mut Context::from_waker(Waker::noop())).is_pending());
+                }
+                assert_eq!(store.stats().tickets, 0);
+                return came;
+            }
+        }
+        panic!("it never had its turn");
+    }
+
+    #[test]
+    fn a_stream_of_scripts_that_have_a_key_lets_one_in_that_is_starved() {
+        // It has written nothing, and begins anew.
+        check_stream("redis.call('GET', KEYS[1]) redis.call('INCR', 'hot') redis.call('GET', ARGV[1])");
+        // It has written, and is slowed down.
+        check_stream("redis.call('INCR', KEYS[1]) redis.call('INCR', 'hot') redis.call('GET', ARGV[1])");
+    }
+
     #[test]
     fn who_has_a_key_goes_before_those_who_wait_and_who_has_none_does_not() {
         let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
@@ -321,7 +380,7 @@ mod tests {
             assert_eq!(ticket.phase() == Phase::Granted, goes_first);
             assert_eq!(poll(&mut waits).is_ready(), !goes_first);
             if goes_first {
-                assert_eq!(store.0.take_key(&ticket, 0, HOT, Mode::Exclusive, false), Taken::Before);
+                assert_eq!(store.0.take_key(&ticket, 0, HOT, Mode::Exclusive, Taker::Script), Taken::Before);
                 store.0.drop_taken(&ticket);
             } else {
                 ticket.cancel();
