@@ -5,6 +5,10 @@
 //! wait for goes first for a few slices. A function of the library that takes long is not interrupted there, so another
 //! thread is made where those that exist are kept by such functions.
 //!
+//! Where all are, those that are [kept](KEPT) step aside: they get a core only when nobody else wants it, are not counted
+//! any more, and end with their function. So scripts that could go on do, beside patterns that take forever, and those
+//! cost the workers no more than before. Loops of Lua are interrupted and never step aside, however many there are.
+//!
 //! What waits here is bounded by who sent it: a client has one script at a time.
 
 use std::collections::VecDeque;
@@ -18,12 +22,18 @@ use parking_lot::{Condvar, Mutex};
 use super::run::{Ended, Heir, Job, Step};
 use crate::claim::Claim;
 
-/// Threads at a time.
+/// Threads at a time, those apart that stepped aside.
 const THREADS_MAX: usize = 16;
+/// Threads that have stepped aside. Together they weigh less than one worker in the kernel's eyes.
+const ASIDE_MAX: usize = 64;
+/// CPU time in one turn from which on a thread is kept by a function that is not interrupted: many slices.
+const KEPT: Duration = Duration::from_millis(20);
 /// A thread that had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
 /// How far behind the workers these threads stand: on a core that workers keep busy a script gets a quarter of it.
 const NICE: libc::c_int = 4;
+/// The same of one that has stepped aside: the last there is. A thread does not come back from there.
+const NICE_ASIDE: libc::c_int = 19;
 /// A script that has waited so long for a thread gets a new one.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Slices in a row of a script that others wait for.
@@ -42,8 +52,85 @@ struct Shared {
 #[derive(Default)]
 struct State {
     ready: VecDeque<(Arc<Task>, Instant)>,
+    /// Threads that count.
     threads: usize,
     idle: usize,
+    /// Threads that have stepped aside.
+    aside: usize,
+    /// Every thread that has begun.
+    posts: Vec<Post>,
+}
+
+impl State {
+    /// Lets a thread step aside that is kept, if there is one and room for it.
+    fn let_one_step_aside(&mut self) {
+        // Each is asked, so that each is known from now on.
+        let mut kept: Vec<&mut Post> =
+            self.posts.iter_mut().filter_map(|post| post.is_kept().then_some(post)).collect();
+        if self.aside < ASIDE_MAX
+            && let Some(post) = kept.first_mut()
+        {
+            post.step_aside();
+            self.aside += 1;
+            self.threads -= 1;
+        }
+    }
+
+    fn post(&mut self, thread: libc::pid_t) -> Option<&mut Post> {
+        self.posts.iter_mut().find(|post| post.thread == thread)
+    }
+}
+
+/// A thread, as others see it.
+struct Post {
+    thread: libc::pid_t,
+    /// The clock of its CPU time.
+    clock: libc::clockid_t,
+    /// Turns that it has given.
+    turns: u64,
+    /// The turn in which it was looked at last, and its CPU time when it was first seen in it.
+    seen: (u64, Duration),
+    /// It has stepped aside.
+    is_aside: bool,
+}
+
+impl Post {
+    /// For the calling thread.
+    fn new() -> Post {
+        // SAFETY: the calling thread is alive, and so has a number and a clock; the latter is written to a place of ours.
+        let (thread, clock) = unsafe {
+            let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
+            libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock);
+            (libc::gettid(), clock)
+        };
+        Post { thread, clock, turns: 0, seen: (0, Duration::ZERO), is_aside: false }
+    }
+
+    /// CPU time of the thread, which is alive.
+    fn ran(&self) -> Duration {
+        // SAFETY: a timespec is plain data, and the kernel fills it.
+        let time = unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            libc::clock_gettime(self.clock, &mut time);
+            time
+        };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Whether its turn has lasted so long that it is kept, as far as is known since it was first asked in this turn.
+    fn is_kept(&mut self) -> bool {
+        let ran = self.ran();
+        if self.seen.0 != self.turns {
+            self.seen = (self.turns, ran);
+        }
+        !self.is_aside && ran.saturating_sub(self.seen.1) >= KEPT
+    }
+
+    fn step_aside(&mut self) {
+        self.is_aside = true;
+        // SAFETY: it changes that thread's priority only. It is alive: it takes its post away before it ends.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, self.thread as libc::id_t, NICE_ASIDE) };
+    }
 }
 
 /// A script on a script thread.
@@ -103,7 +190,13 @@ impl Threads {
     pub(crate) fn tick(&self) {
         let mut state = self.0.state.lock();
         let is_late = state.ready.front().is_some_and(|(_, since)| since.elapsed() > PATIENCE);
-        if is_late && state.idle == 0 && state.threads < THREADS_MAX {
+        if !is_late || state.idle > 0 {
+            return;
+        }
+        if state.threads == THREADS_MAX {
+            state.let_one_step_aside();
+        }
+        if state.threads < THREADS_MAX {
             self.0.spawn(&mut state);
         }
     }
@@ -135,12 +228,22 @@ impl Shared {
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
         sluicegate_script::patient(true);
         let mut state = self.state.lock();
+        let post = Post::new();
+        let thread = post.thread;
+        state.posts.push(post);
         let mut favours = 0;
         loop {
             if let Some((task, _)) = state.ready.pop_front() {
+                if let Some(post) = state.post(thread) {
+                    post.turns += 1;
+                }
                 drop(state);
                 self.turn(task, &mut favours);
                 state = self.state.lock();
+                if state.post(thread).is_some_and(|post| post.is_aside) {
+                    state.aside -= 1;
+                    break;
+                }
                 continue;
             }
             state.idle += 1;
@@ -148,8 +251,13 @@ impl Shared {
             state.idle -= 1;
             if timed_out && state.ready.is_empty() {
                 state.threads -= 1;
-                return;
+                break;
             }
+        }
+        state.posts.retain(|post| post.thread != thread);
+        // What it has put back may be all there is to do.
+        if !state.ready.is_empty() && state.idle == 0 && state.threads < cores() {
+            self.spawn(&mut state);
         }
     }
 
@@ -209,6 +317,8 @@ fn cores() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_testkit::wait_for;
+
     use super::*;
     use crate::script::trial::{ask, job_of, store};
 
@@ -241,6 +351,61 @@ mod tests {
         // The queue knows the scripts, and they know the queue.
         shared.state.lock().ready.clear();
         trace
+    }
+
+    /// Gives scripts to threads of their own, which nobody waits for; their keys are theirs alone.
+    fn add(store: &crate::Store, script: &str, count: usize) {
+        for number in 0..count {
+            let job = job_of(store, &["EVAL", script, "1", &format!("own{number}")]);
+            store.0.scripts.threads.add(job, Done::Nobody);
+        }
+    }
+
+    /// Ends all scripts, and waits for their end.
+    fn kill_all(store: &crate::Store) {
+        wait_for("all to end", || {
+            for control in store.0.scripts.running.all() {
+                control.kill(true);
+            }
+            (store.stats().tickets == 0).then_some(())
+        });
+    }
+
+    #[test]
+    fn patterns_that_take_forever_step_aside_for_other_scripts() {
+        let store = store();
+        let threads = &store.0.scripts.threads;
+        add(&store, "return ('a'):rep(40):find(('a*'):rep(40) .. 'b')", 20);
+        let claim = Arc::new(Claim::new());
+        let long = job_of(&store, &["EVAL", "for i = 1, 1000000 do end return 'ended'", "1", "long"]);
+        threads.add(long, Done::Caller(claim.clone()));
+        wait_for("a script that ends", || {
+            threads.tick();
+            claim.poll(Waker::noop()).is_ready().then_some(())
+        });
+        {
+            let state = threads.0.state.lock();
+            // All patterns but those that the others stepped aside for keep a thread that counts.
+            assert!((20 - (THREADS_MAX - 1)..=20).contains(&state.aside) && state.threads <= THREADS_MAX);
+        }
+        kill_all(&store);
+        wait_for("those that stepped aside to end", || (threads.0.state.lock().aside == 0).then_some(()));
+        assert!(threads.0.state.lock().posts.len() <= THREADS_MAX);
+    }
+
+    #[test]
+    fn endless_loops_make_no_more_threads() {
+        let store = store();
+        let threads = &store.0.scripts.threads;
+        add(&store, "while true do pcall(function() while true do end end) end", THREADS_MAX + 8);
+        wait_for("many turns", || {
+            threads.tick();
+            let state = threads.0.state.lock();
+            assert!(state.aside == 0 && state.threads <= THREADS_MAX);
+            let turns: u64 = state.posts.iter().map(|post| post.turns).sum();
+            (turns > 20 * THREADS_MAX as u64).then_some(())
+        });
+        kill_all(&store);
     }
 
     #[test]
