@@ -112,7 +112,7 @@ pub fn patient(patient: bool) {
 }
 
 /// Whether a long C function may keep this thread.
-pub(crate) fn is_patient() -> bool {
+pub fn is_patient() -> bool {
     PATIENT.get()
 }
 
@@ -211,13 +211,40 @@ extern "C" fn handler(_: c_int) {
     if running.is_null() || slot.fired.load(Ordering::Acquire) != slot.sequence.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `running` is alive while it is set, and it runs on this very thread. Arming walks the whole call stack,
-    // which in a runaway recursion takes longer than a tick, so an armed hook is left alone.
+    // SAFETY: `running` is alive while it is set, and it runs on this very thread.
+    unsafe { arm(running) };
+}
+
+/// Sets the hook of a coroutine. Arming walks the whole call stack, which in a runaway recursion takes longer than a tick,
+/// so an armed hook is left alone.
+///
+/// # Safety
+/// The coroutine is alive and runs on this thread.
+unsafe fn arm(running: *mut lua_State) {
+    // SAFETY: as promised by the caller; setting a hook allocates nothing.
     unsafe {
         if ffi::lua_gethook(running).map(|armed| armed as usize) != Some(hook as *const () as usize) {
             ffi::lua_sethook(running, Some(hook), ffi::LUA_MASKCOUNT, 1);
         }
     }
+}
+
+/// Ends the slice of what runs on this thread, if others wait for the thread, as the ticker would: it is suspended before
+/// its next instruction, or when it polls next.
+pub(crate) fn leave_soon() {
+    let slot = SLOT.get();
+    if slot.is_null() {
+        return;
+    }
+    // SAFETY: the slot lives as long as the pointer is set, and both belong to this thread.
+    let slot = unsafe { &*slot };
+    let running = slot.running.load(Ordering::Relaxed);
+    if slot.patient || running.is_null() {
+        return;
+    }
+    slot.fired.store(slot.sequence.load(Ordering::Relaxed), Ordering::Release);
+    // SAFETY: as in the handler.
+    unsafe { arm(running) };
 }
 
 /// Begins a burst of `coroutine` on this thread.

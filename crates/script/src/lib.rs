@@ -33,7 +33,7 @@ mod state;
 mod turns;
 mod value;
 
-pub use budget::patient;
+pub use budget::{is_patient, patient};
 pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};
 pub use memory::MemoryLimit;

@@ -2,11 +2,18 @@
 //!
 //! `tune.lua.maxmem` bounds all states together, so the account is one atomic that the states share. Without a limit
 //! nothing is counted: the atomic would be the only cache line that workers with states of their own fight over.
+//!
+//! A script of a client that comes to large blocks [leaves](allocate_and_leave) a thread that others wait for.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::budget;
+
+/// A block of so many bytes takes a tenth of a millisecond to fill, and what is done with it next may take as long again.
+const LARGE: usize = 256 << 10;
 
 /// Lua's alignment: what C's malloc gives on 64-bit machines.
 const ALIGN: usize = 8;
@@ -83,4 +90,23 @@ pub(crate) unsafe extern "C" fn allocate(
         limit.account(new, old);
     }
     made as *mut c_void
+}
+
+/// As [`allocate`], and after a large block the script that runs is suspended before its next instruction, if others wait
+/// for this thread. What Lua does in one instruction is not interrupted, be it `..`, a table that grows, or a step of the
+/// collector over one; so only the first of these runs here that is long.
+///
+/// # Safety
+/// As [`allocate`].
+pub(crate) unsafe extern "C" fn allocate_and_leave(
+    account: *mut c_void,
+    block: *mut c_void,
+    old: usize,
+    new: usize,
+) -> *mut c_void {
+    if new >= LARGE {
+        budget::leave_soon();
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { allocate(account, block, old, new) }
 }

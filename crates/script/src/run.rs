@@ -343,6 +343,10 @@ impl State {
         unsafe {
             if ffi::lua_status(thread) == ffi::LUA_OK {
                 ffi::lua_settop(thread, 0);
+                // One that was to leave and ended with the same instruction would leave at once the next time.
+                if ffi::lua_gethook(thread).is_some() {
+                    ffi::lua_sethook(thread, None, 0, 0);
+                }
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);
                 core.running.yieldable = false;

@@ -132,6 +132,15 @@ impl State {
 
     /// A state without libraries.
     pub(crate) fn bare<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
+        State::bare_with(allocate, memory, host)
+    }
+
+    /// The same with one of the allocators of [`memory`](crate::memory).
+    pub(crate) fn bare_with<T: Any + Send>(
+        allocate: ffi::lua_Alloc,
+        memory: Arc<MemoryLimit>,
+        host: T,
+    ) -> Result<State, Error> {
         // SAFETY: the allocator's account outlives the state.
         let main = unsafe { ffi::lua_newstate(allocate, Arc::as_ptr(&memory) as *mut c_void) };
         if main.is_null() {

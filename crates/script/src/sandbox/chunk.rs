@@ -12,6 +12,10 @@
 //! So the instructions that divide and raise to powers give way to what follows each of them in 5.4's code, the call of
 //! a metamethod; numbers have one here, and it gives integers where 5.1 would print one.
 //!
+//! **Wide concatenations.** One instruction of `..` copies all its operands. A chunk with one that has very many is not for
+//! a thread that others wait for, where each operand may be as large as a block that makes a script
+//! [leave](crate::memory).
+//!
 //! Cost: a copy of the code at compilation, and a call of a C function for each division.
 
 use std::ops::Range;
@@ -50,6 +54,9 @@ const OP_EXTRAARG: u32 = 82;
 const SHORT_STRING: u8 = 0x04;
 const LONG_STRING: u8 = 0x14;
 
+/// Operands of one `..` from which on it is wide.
+const WIDE: u32 = 32;
+
 /// Functions within each other.
 const DEPTH_MAX: u32 = 200;
 
@@ -87,6 +94,8 @@ pub(super) struct Chunk {
     pub(super) globals: Globals,
     /// The dump with what had to change, which is to be loaded.
     pub(super) changed: Option<Vec<u8>>,
+    /// Whether one of its concatenations has very many operands.
+    pub(super) is_wide: bool,
 }
 
 /// Looks through a dump and changes what has to change; `None` if it is not understood, and then it is not to be used.
@@ -95,7 +104,8 @@ pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
     if !dump.starts_with(HEADER) {
         return None;
     }
-    let mut reader = Reader { dump, at: HEADER.len(), out: Vec::new(), copied: 0, globals: Globals::Open, discards };
+    let mut reader =
+        Reader { dump, at: HEADER.len(), out: Vec::new(), copied: 0, globals: Globals::Open, discards, is_wide: false };
     // The number of upvalues of the main function, whose first is the table of globals.
     reader.byte()?;
     reader.function(Some(0), 0)?;
@@ -106,7 +116,7 @@ pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
         reader.out.extend_from_slice(&dump[reader.copied..]);
         reader.out
     });
-    Some(Chunk { globals: reader.globals, changed })
+    Some(Chunk { globals: reader.globals, changed, is_wide: reader.is_wide })
 }
 
 struct Reader<'a> {
@@ -117,6 +127,7 @@ struct Reader<'a> {
     copied: usize,
     globals: Globals,
     discards: Discards,
+    is_wide: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -194,6 +205,7 @@ impl<'a> Reader<'a> {
         if let Some(globals) = globals {
             self.globals = self.globals.min(use_of_globals(&words, u32::from(globals), &constants));
         }
+        self.is_wide |= words.iter().any(|word| operation(*word) == OP_CONCAT && operands(*word).1 >= WIDE);
         let mut changed = divide_by_call(&mut words);
         let discards = match self.discards {
             Discards::Nowhere => false,
@@ -544,6 +556,19 @@ mod tests {
         ] {
             assert_eq!(adapt(&dumped(code), Discards::Everywhere).expect(code).changed.is_some(), divides, "{code}");
         }
+    }
+
+    #[test]
+    fn wide_concatenations_are_seen() {
+        let check = |count: usize, wide: bool| {
+            let code = format!("local function f(a) return {} end", vec!["a"; count].join(" .. "));
+            let chunk = adapt(&dumped(&code), Discards::Nowhere).expect("understood");
+            assert_eq!(chunk.is_wide, wide, "{count}");
+        };
+        check(2, false);
+        check(WIDE as usize - 1, false);
+        check(WIDE as usize, true);
+        check(150, true);
     }
 
     #[test]

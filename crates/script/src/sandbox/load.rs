@@ -57,8 +57,8 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
 
 /// How a compilation ended.
 enum Compiled {
-    /// The function is on the stack.
-    Function(Globals),
+    /// The function is on the stack; whether it has a wide concatenation.
+    Function(Globals, bool),
     /// The message is on the stack.
     Failed(c_int),
     /// A poll said so.
@@ -102,7 +102,7 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
         ffi::lua_dump(lua, write, (&raw mut dump).cast(), 0);
         let chunk = chunk::adapt(dump.bytes(), Core::of(lua).sandbox.discards);
         dump.free();
-        let Some(chunk) = chunk else { return Compiled::Function(Globals::Sealed) };
+        let Some(chunk) = chunk else { return Compiled::Function(Globals::Sealed, false) };
         if let Some(code) = chunk.changed {
             let status = ffi::luaL_loadbufferx(lua, code.as_ptr().cast(), code.len(), c"=?".as_ptr(), c"b".as_ptr());
             ffi::lua_remove(lua, -2);
@@ -110,7 +110,7 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
                 return Compiled::Failed(status);
             }
         }
-        Compiled::Function(chunk.globals)
+        Compiled::Function(chunk.globals, chunk.is_wide)
     }
 }
 
@@ -120,7 +120,12 @@ unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi
     unsafe {
         let may_leave = run::can_wait(lua);
         match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
-            Compiled::Function(_) => 1,
+            // Compiled again where it may run.
+            Compiled::Function(_, true) if may_leave && !budget::is_patient() => {
+                ffi::lua_pop(lua, 1);
+                crate::leave(lua, again)
+            }
+            Compiled::Function(..) => 1,
             Compiled::Failed(_) => {
                 ffi::lua_pushnil(lua);
                 ffi::lua_insert(lua, -2);
@@ -227,9 +232,16 @@ pub struct FunctionRef {
     reference: c_int,
     /// What it is given for its globals.
     globals: Globals,
+    is_wide: bool,
 }
 
 impl FunctionRef {
+    /// Whether it has a concatenation of so many values that it is run only on a thread that is
+    /// [`patient`](crate::patient).
+    pub fn is_wide(&self) -> bool {
+        self.is_wide
+    }
+
     /// Pushes the function.
     ///
     /// # Safety
@@ -265,8 +277,8 @@ impl State {
         // SAFETY: the closure holds references only; `status` outlives it.
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
-                Compiled::Function(globals) => {
-                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), globals })
+                Compiled::Function(globals, is_wide) => {
+                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), globals, is_wide })
                 }
                 Compiled::Failed(status) => {
                     *out = status;

@@ -60,7 +60,7 @@ pub use pattern::fuzz_pattern;
 pub use protect::seal;
 
 use crate::ffi::{self, lua_CFunction, lua_KFunction, lua_State};
-use crate::memory::MemoryLimit;
+use crate::memory::{MemoryLimit, allocate_and_leave};
 use crate::state::{Core, Error, State};
 
 /// A library of the sandbox: its global's name, and the function that leaves its table on the stack. It may raise.
@@ -152,7 +152,7 @@ impl State {
     ///
     /// [`Burst::Forced`]: crate::Burst::Forced
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
-        let mut state = State::bare(memory, host)?;
+        let mut state = State::bare_with(allocate_and_leave, memory, host)?;
         state.core().sandbox.on = true;
         // SAFETY: what is called may raise and holds nothing.
         unsafe { state.protect(|lua| open(lua))? };

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, to_bytes};
+use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, is_patient, to_bytes};
 use sluicegate_wire::resp::{Protocol, ReplySink};
 
 use super::IN_TURN;
@@ -32,6 +32,9 @@ use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
 use crate::stats::SectionCounts;
 use crate::{Inner, Store};
+
+/// More bytes of keys and arguments than this are given to a script on a thread that has time.
+const WORDS_MAX: usize = 1 << 20;
 
 /// How long libraries may run while they are loaded.
 const LOAD_MAX: Duration = Duration::from_millis(500);
@@ -80,7 +83,7 @@ enum Stage {
     Keys(SectionWait),
     /// It has begun anew, and waits for everything.
     Everything(Take, Section),
-    /// It has them, and is to be compiled on a thread that has time.
+    /// It has them, and is to be made ready on a thread that has time.
     Ready(Option<Section>),
     Runs(Box<Runs>),
     Over,
@@ -133,7 +136,7 @@ struct Runs {
 enum NotBegun {
     /// It has an error, which is said.
     Failed(Vec<u8>, Option<Section>),
-    /// To compile it takes too long for this thread.
+    /// To make it ready takes too long for this thread.
     TooLong(Option<Section>),
 }
 
@@ -203,6 +206,9 @@ impl Runs {
     /// Takes an interpreter and makes a script ready in it.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn new(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
+        if !is_patient() && words.iter().map(|word| word.len()).sum::<usize>() > WORDS_MAX {
+            return Err(NotBegun::TooLong(section));
+        }
         let pool = &inner.scripts.pool;
         let mut interpreter = match pool.take() {
             Ok(interpreter) => interpreter,

@@ -44,10 +44,10 @@ impl Wake for Unpark {
 
 /// The reply of a command, whatever it waits for.
 fn answered(store: &Store, words: &[&str]) -> String {
-    let mut parked = match ask(store, words) {
-        Ok(reply) => return reply,
-        Err(parked) => parked,
-    };
+    ask(store, words).unwrap_or_else(reply_of)
+}
+
+fn reply_of(mut parked: Parked) -> String {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
         match Pin::new(&mut parked).poll(&mut Context::from_waker(&waker)) {
@@ -103,6 +103,22 @@ fn one_that_is_ended_before_it_begins_gives_its_section_back() {
     assert!(ask(&store, &["GET", "k"]).is_err(), "the key is held");
     drop((section, job));
     assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn what_takes_long_to_begin_is_begun_elsewhere() {
+    let store = store();
+    let script = "redis.call('SET', KEYS[1], 'begun') return #ARGV[1]";
+    let wide =
+        format!("local a = ARGV[1] redis.call('SET', KEYS[1], 'begun') return #({})", vec!["a"; 40].join(" .. "));
+    let large = "x".repeat(2 << 20);
+    for (script, argument, result) in [(script, &*large, large.len()), (&wide, "abc", 120)] {
+        let words = ["EVAL", script, "1", "k", argument];
+        let Err(parked) = ask(&store, &words) else { panic!("it is begun on a thread that others wait for") };
+        assert_eq!(ask(&store, &["DBSIZE"]).unwrap_or_default(), ":0\r\n");
+        assert_eq!(reply_of(parked), format!(":{result}\r\n"));
+        assert_eq!(ask(&store, &["GETDEL", "k"]).unwrap_or_default(), "$5\r\nbegun\r\n");
+    }
 }
 
 #[test]

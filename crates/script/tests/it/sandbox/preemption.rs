@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_script::ffi::{self, lua_State};
 use sluicegate_script::{
-    Budget, Burst, ErrorKind, MemoryLimit, Poll, State, again, function, host, leave, patient, poll, push_globals,
-    stopped,
+    Budget, Burst, ErrorKind, MemoryLimit, Poll, State, again, function, host, is_patient, leave, patient, poll,
+    push_globals, stopped,
 };
 
 use super::support::{run, sandbox};
@@ -19,6 +19,8 @@ struct Host {
     begun: u32,
     /// How often it asked.
     polls: u64,
+    /// What `mark` was called with on a thread that others wait for.
+    marks: Vec<i64>,
 }
 
 /// Asks until it is told something; on a thread that has time it gives up after a thousand times.
@@ -43,6 +45,16 @@ unsafe fn long(lua: *mut lua_State) -> c_int {
     }
 }
 
+unsafe fn mark(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `long`; what is pushed may be moved by the host, which no call of Lua's follows.
+    unsafe {
+        if !is_patient() {
+            host::<Host>(lua).marks.push(ffi::lua_tointeger(lua, 1));
+        }
+        0
+    }
+}
+
 fn state() -> State {
     let mut state = State::sandboxed(Arc::new(MemoryLimit::new(0)), Host::default()).expect("a state");
     // SAFETY: nothing is held.
@@ -52,6 +64,8 @@ fn state() -> State {
                 push_globals(lua);
                 ffi::lua_pushcfunction(lua, function!(long));
                 ffi::lua_setfield(lua, -2, c"long".as_ptr());
+                ffi::lua_pushcfunction(lua, function!(mark));
+                ffi::lua_setfield(lua, -2, c"mark".as_ptr());
             })
             .expect("registered");
     }
@@ -80,6 +94,48 @@ fn a_long_function_leaves_and_ends_elsewhere() {
             assert_eq!(state.host::<Host>().begun, 2);
             // SAFETY: one result is there.
             assert_eq!(unsafe { ffi::lua_tointeger(coroutine.thread(), -1) }, 7);
+            state.recycle(coroutine);
+        })
+        .join()
+        .expect("the other thread ends well");
+    }
+}
+
+/// Scripts that come to large blocks, the most that they mark on a thread that others wait for, and what they return.
+const LARGE: &[(&str, i64, &str)] = &[
+    ("local s = ('x'):rep(200000) mark(1) s = s .. s mark(2) s = s .. s mark(3) return #s", 1, "800000"),
+    ("local s = ('x'):rep(1000) for i = 1, 12 do s = s .. s mark(#s) end return #s", 262_143, "4096000"),
+    ("local t = {} for i = 1, 100000 do t[i] = i if i % 1024 == 0 then mark(i) end end return #t", 16_383, "100000"),
+    (
+        "local t = {} for i = 1, 100000 do t[-i] = i if i % 1024 == 0 then mark(i) end end return t[-100000]",
+        16_383,
+        "100000",
+    ),
+    (
+        "local s = ('x'):rep(200000) local c = coroutine.wrap(function() s = s .. s mark(1) s = s .. s end) c() mark(2) \
+         return #s",
+        0,
+        "800000",
+    ),
+];
+
+#[test]
+fn scripts_with_large_blocks_leave_before_the_next_step() {
+    for (code, most, result) in LARGE {
+        let mut state = state();
+        let coroutine = start(&mut state, code);
+        let mut budget = Budget::default();
+        // SAFETY: loaded without arguments.
+        assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Forced, "{code}");
+        std::thread::spawn(move || {
+            patient(true);
+            // SAFETY: as above.
+            while unsafe { state.resume(&coroutine, 0, &mut budget) } == Burst::Forced {}
+            let marks = &state.host::<Host>().marks;
+            assert!(marks.iter().all(|mark| mark <= most), "{code}: {marks:?}");
+            // SAFETY: one result is there.
+            let got = unsafe { ffi::lua_tointeger(coroutine.thread(), -1) };
+            assert_eq!(got.to_string(), *result, "{code}");
             state.recycle(coroutine);
         })
         .join()
