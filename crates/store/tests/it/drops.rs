@@ -29,20 +29,20 @@ impl Wake for Alarm {
 }
 
 /// An operation that is polled only at first and when it was woken, as by a runtime.
-struct Task {
+pub(crate) struct Task {
     future: Pin<Box<dyn Future<Output = Vec<u8>>>>,
     alarm: Arc<Alarm>,
-    reply: Option<Vec<u8>>,
+    pub(crate) reply: Option<Vec<u8>>,
 }
 
 impl Task {
-    fn new(future: impl Future<Output = Vec<u8>> + 'static) -> Task {
+    pub(crate) fn new(future: impl Future<Output = Vec<u8>> + 'static) -> Task {
         let alarm = Arc::new(Alarm(AtomicBool::new(true)));
         Task { future: Box::pin(future), alarm, reply: None }
     }
 
     /// Polls it if it was woken; whether it has ended.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         if self.reply.is_none() && self.alarm.0.swap(false, Ordering::SeqCst) {
             let waker = Waker::from(self.alarm.clone());
             if let Poll::Ready(reply) = self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -54,7 +54,7 @@ impl Task {
 
     /// Its reply, which comes although nobody polls it without being woken.
     #[track_caller]
-    fn end(mut self, what: &str) -> Vec<u8> {
+    pub(crate) fn end(mut self, what: &str) -> Vec<u8> {
         wait_for(&format!("{what} to be woken"), || self.turn().then_some(()));
         self.reply.expect("it has ended")
     }
@@ -108,7 +108,7 @@ impl Future for YieldOnce {
     }
 }
 
-fn hold(store: &Store, key: &str) -> Section {
+pub(crate) fn hold(store: &Store, key: &str) -> Section {
     block_on(store.section([(0, key.as_bytes(), Mode::Exclusive)])).expect("a free key")
 }
 

@@ -6,6 +6,7 @@ mod chaos;
 mod commands;
 mod corpus;
 mod dragonfly;
+mod drops;
 mod everything;
 mod examples;
 mod functions;
