@@ -291,8 +291,37 @@ unsafe fn missing(lua: *mut lua_State) -> c_int {
         if !matches!(ffi::lua_type(lua, 2), ffi::LUA_TSTRING | ffi::LUA_TNUMBER) {
             crate::raise(lua, c"Second argument to luaProtectedTableError must be a string or number");
         }
+        if ffi::lua_type(lua, 2) == ffi::LUA_TSTRING && argument::string(lua, 2) == b"arg" && push_arg(lua) {
+            return 1;
+        }
         let name: *const u8 = argument::string(lua, 2).as_ptr();
         ffi::luaL_error(lua, c"Script attempted to access nonexistent global variable '%s'".as_ptr(), name)
+    }
+}
+
+/// Pushes what Lua 5.1 calls `arg` in a function that takes `...`: a table of what it was called with, and their number
+/// `n`; `false` if the function that reads it is no such function.
+unsafe fn push_arg(lua: *mut lua_State) -> bool {
+    // SAFETY: a metamethod's usual stack; the record is filled by Lua before it is read.
+    unsafe {
+        let mut record: ffi::lua_Debug = std::mem::zeroed();
+        if ffi::lua_getstack(lua, 1, &mut record) == 0 || ffi::lua_getinfo(lua, c"uS".as_ptr(), &mut record) == 0 {
+            return false;
+        }
+        // A chunk takes `...` without having `arg`.
+        if record.isvararg == 0 || CStr::from_ptr(record.what) != c"Lua" {
+            return false;
+        }
+        ffi::luaL_checkstack(lua, 4, std::ptr::null());
+        ffi::lua_createtable(lua, 0, 1);
+        let mut count = 0;
+        while !ffi::lua_getlocal(lua, &record, -(count + 1)).is_null() {
+            count += 1;
+            ffi::lua_rawseti(lua, -2, i64::from(count));
+        }
+        ffi::lua_pushinteger(lua, i64::from(count));
+        ffi::lua_setfield(lua, -2, c"n".as_ptr());
+        true
     }
 }
 

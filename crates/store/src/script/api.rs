@@ -11,7 +11,7 @@ use sluicegate_script::{continuation, function, push_bytes, to_bytes};
 use sluicegate_wire::resp::Protocol;
 
 use super::active::{Ran, Waits};
-use super::convert::push_reply;
+use super::convert::{push_reply, up_to_zero};
 use super::counts::Came;
 use super::dragonfly;
 use super::interpreter::{Host, Name, host_of};
@@ -430,7 +430,7 @@ unsafe fn error_reply(lua: *mut lua_State) -> c_int {
             push_error(lua, host_of(lua), b"wrong number or type of arguments");
             return 1;
         }
-        let mut text = to_bytes(lua, 1).unwrap_or_default();
+        let mut text = up_to_zero(to_bytes(lua, 1).unwrap_or_default());
         text = text.strip_prefix(b"-").unwrap_or(text);
         while let [rest @ .., b'\r' | b'\n'] = text {
             text = rest;

@@ -49,7 +49,11 @@ impl Scripting {
         if old.is_empty() {
             return Killed::None;
         }
-        let mut killed = Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION });
+        // That all have written is said before which command is the right one, as in Redis.
+        let mut killed = match old.iter().all(|control| control.has_written()) {
+            true => Killed::Unkillable,
+            false => Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION }),
+        };
         for control in old.iter().filter(|control| control.code.is_function() == are_functions) {
             if control.kill(false) {
                 killed = Killed::Done;

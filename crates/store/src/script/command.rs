@@ -35,6 +35,9 @@ pub struct Start<'s> {
     pub(crate) section: Option<&'s RefCell<Option<Section>>>,
 }
 
+/// Digits of a digest.
+const SHA_LEN: usize = 40;
+
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 fn eval(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
@@ -66,6 +69,11 @@ fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Pa
 }
 
 fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
+    // What can't be a digest is said before anything else, as in Redis.
+    if start.words[1].len() != SHA_LEN {
+        out.error(NO_SCRIPT);
+        return None;
+    }
     let keys = keys(start, out)?;
     let Some(script) = start.inner.scripts.registry.by_sha(start.words[1]) else {
         out.error(NO_SCRIPT);
@@ -120,12 +128,12 @@ pub(super) fn run(
 ) -> Option<Parked> {
     // Of a script without a shebang, what it does is known once it does it.
     let writes = flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES);
-    if more.has(Flags::NO_WRITES) && writes {
-        out.error("ERR Can not execute a script with write flag using *_ro command.");
-        return None;
-    }
     if writes && !flags.has(Flags::ALLOW_OOM) && start.inner.memory.is_over() && !start.inner.make_room() {
         out.error(OOM);
+        return None;
+    }
+    if more.has(Flags::NO_WRITES) && writes {
+        out.error("ERR Can not execute a script with write flag using *_ro command.");
         return None;
     }
     let call = Call::new(start, code, flags, more, keys);

@@ -225,6 +225,11 @@ unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
     }
 }
 
+/// A text as far as Redis reads it where it reads one as C does.
+pub(crate) fn up_to_zero(text: &[u8]) -> &[u8] {
+    memchr::memchr(0, text).map_or(text, |end| &text[..end])
+}
+
 /// Pushes a field of the table at `index`; its type.
 unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c_int {
     // SAFETY: a raw read with a key that exists raises nothing.
@@ -249,7 +254,7 @@ unsafe fn say_table(
         }
         let top = ffi::lua_gettop(lua);
         if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
-            let text = to_bytes(lua, -1).unwrap_or_default();
+            let text = up_to_zero(to_bytes(lua, -1).unwrap_or_default());
             out.error_bytes(text);
             field(lua, host, index, Name::Counted);
             let is_counted = ffi::lua_toboolean(lua, -1) != 0;
@@ -262,7 +267,7 @@ unsafe fn say_table(
             return ffi::lua_settop(lua, top);
         }
         if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {
-            say_status(to_bytes(lua, -1).unwrap_or_default(), out);
+            say_status(up_to_zero(to_bytes(lua, -1).unwrap_or_default()), out);
             return ffi::lua_settop(lua, top);
         }
         if field(lua, host, index, Name::Double) == ffi::LUA_TNUMBER {
@@ -300,8 +305,8 @@ unsafe fn say_table(
             && field(lua, host, top + 2, Name::Format) == ffi::LUA_TSTRING
             && field(lua, host, top + 2, Name::String) == ffi::LUA_TSTRING
         {
-            let mut format = [0; 3];
-            let given = to_bytes(lua, -2).unwrap_or_default();
+            let mut format = *b"   ";
+            let given = up_to_zero(to_bytes(lua, -2).unwrap_or_default());
             let len = given.len().min(3);
             format[..len].copy_from_slice(&given[..len]);
             out.verbatim(format, to_bytes(lua, -1).unwrap_or_default());

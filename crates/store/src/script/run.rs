@@ -365,6 +365,7 @@ impl Runs {
                 ffi::LUA_TTABLE if ffi::lua_checkstack(lua, 4) != 0 => {
                     host.push_name(lua, Name::Err);
                     ffi::lua_rawget(lua, top);
+                    let is_known = matches!(ffi::lua_type(lua, top + 1), ffi::LUA_TSTRING | ffi::LUA_TNUMBER);
                     write_plain(&mut text, lua, top + 1);
                     host.push_name(lua, Name::Counted);
                     ffi::lua_rawget(lua, top);
@@ -372,7 +373,7 @@ impl Runs {
                         host.counts.error(&text, -1);
                     }
                     ffi::lua_settop(lua, top);
-                    if text.is_empty() {
+                    if !is_known {
                         text.extend_from_slice(b"ERR unknown error");
                     }
                 }
@@ -381,7 +382,7 @@ impl Runs {
                     let raw = to_bytes(lua, top).unwrap_or_default();
                     // What is no UTF-8 is not Lua's own message, so it has been left as it is.
                     let is_adapted = std::str::from_utf8(raw).is_ok();
-                    text.extend_from_slice(if is_adapted { message.as_bytes() } else { raw });
+                    text.extend_from_slice(convert::up_to_zero(if is_adapted { message.as_bytes() } else { raw }));
                 }
                 ffi::LUA_TNUMBER => {
                     text.extend_from_slice(b"ERR ");
@@ -458,7 +459,7 @@ unsafe fn write_plain(out: &mut Vec<u8>, lua: *mut ffi::lua_State, index: c_int)
     // SAFETY: as promised by the caller; nothing is converted in its place.
     unsafe {
         if let Some(text) = to_bytes(lua, index) {
-            out.extend_from_slice(text);
+            out.extend_from_slice(convert::up_to_zero(text));
         } else if ffi::lua_type(lua, index) == ffi::LUA_TNUMBER {
             write_number(out, ffi::lua_tonumber(lua, index));
         }

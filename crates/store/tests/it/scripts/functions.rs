@@ -224,6 +224,7 @@ fn functions_that_run_long_are_shown_and_ended() {
     wait_for("the function to be too old", || {
         killer.ask(&["FUNCTION", "KILL"]).starts_with("-UNKILLABLE").then_some(())
     });
+    assert!(killer.ask(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
     assert!(killer.ask(&["FUNCTION", "KILL", "writes"]).starts_with("-UNKILLABLE"));
     assert_eq!(killer.ask(&["FUNCTION", "KILL", "slow"]), "-NOTBUSY No scripts in execution right now.\r\n");
     assert_eq!(killer.ask(&["FUNCTION", "KILL", "Writes", "FORCE"]), "+OK\r\n");

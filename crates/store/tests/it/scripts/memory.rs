@@ -76,8 +76,12 @@ fn bodies_fill_maxmemory() {
     assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
     client.ask(&["SCRIPT", "LOAD", &format!("return 1 --{}", "x".repeat(3 << 20))]);
     assert!(client.ask(&["SET", "k", "v"]).starts_with("-OOM"));
+    // That is said before anything else of a script that may write.
+    let may_write = ["EVAL_RO", "#!lua\nreturn 1", "0"];
+    assert!(client.ask(&may_write).starts_with("-OOM"));
     client.ask(&["SCRIPT", "FLUSH"]);
     assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
+    assert!(client.ask(&may_write).starts_with("-ERR Can not execute a script with write flag"));
 }
 
 #[test]
