@@ -218,6 +218,11 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     if let Some(address) = ip(host, family) {
         return Ok(ServerAddress::Inet(address, port));
     }
+    if matches!(host, "" | "*") && !text.is_empty() {
+        // No address of its own: the one that the client connected to.
+        let any = if family == Family::V6 { IpAddr::from([0u16; 8]) } else { IpAddr::from([0u8; 4]) };
+        return Ok(ServerAddress::Inet(any, port));
+    }
     let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if host.is_empty() || host.len() > 253 || !host.bytes().all(name) || numeric || family == Family::V6 && host == "*"
@@ -313,6 +318,10 @@ mod tests {
         check_server("[::1]:80", "Inet(::1, Fixed(80))");
         check_server("app.example.com:80", "Name(\"app.example.com\", Fixed(80))");
         check_server("ipv4@app:80", "Name(\"app\", Fixed(80))");
+        check_server(":80", "Inet(0.0.0.0, Fixed(80))");
+        check_server("*:80", "Inet(0.0.0.0, Fixed(80))");
+        check_server("ipv4@", "Inet(0.0.0.0, Offset(0))");
+        check_server("ipv6@:80", "Inet(::, Fixed(80))");
         check_server("/run/app.sock", "Unix(\"/run/app.sock\")");
         check_server("abns@app", "Abstract(\"app\")");
         check_server("1.2.3:80", "0: invalid address: '1.2.3' in '1.2.3:80'");

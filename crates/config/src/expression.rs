@@ -45,6 +45,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) tables: HashMap<Arc<str>, TableKey>,
     /// Counters that a stream may track, and a session as many.
     pub(crate) counters: usize,
+    /// Bytes that are kept of a cookie for the log.
+    pub(crate) cookie: usize,
     /// User lists.
     pub(crate) user_lists: HashSet<Arc<str>>,
     /// `resolvers` sections.

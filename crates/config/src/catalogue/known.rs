@@ -12,21 +12,21 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "anonkey", "close-spread-time", "cluster-secret", "debug", "default-path",
+    "51degrees-data-file", "anonkey", "debug", "default-path",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
     "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
-    "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify", "httpclient.timeout.connect",
-    "limits", "load-server-state-from-file", "mworker-max-reloads", "noreuseport",
-    "ocsp-update.disable", "ocsp-update.httpproxy", "ocsp-update.maxdelay", "ocsp-update.mindelay",
-    "ocsp-update.mode", "oqs", "pp2-never-send-local", "setcap", "shm-stats-file", "ssl-engine", "ssl-propquery", "ssl-provider",
-    "ssl-provider-path", "stats bind-process", "stats-file", "tune.fail-alloc",
-    "tune.glitches.kill.cpu-usage", "tune.http.cookielen", "tune.http.logurilen", "tune.lua.openlibs",
-    "tune.notsent-lowat.client", "tune.notsent-lowat.server", "tune.peers.max-updates-at-once",
-    "tune.rcvbuf.backend", "tune.rcvbuf.client", "tune.rcvbuf.frontend", "tune.rcvbuf.server",
-    "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.backend", "tune.sndbuf.client",
-    "tune.sndbuf.frontend", "tune.sndbuf.server", "tune.vars.check-max-size",
+    "httpclient.retries", "httpclient.timeout.connect",
+    "limits", "load-server-state-from-file", "noreuseport",
+    
+    "oqs", "pp2-never-send-local", "setcap", "shm-stats-file", 
+    "stats-file", "tune.fail-alloc",
+    "tune.lua.openlibs",
+    "tune.notsent-lowat.client", "tune.notsent-lowat.server", 
+    "tune.rcvbuf.client", "tune.rcvbuf.server",
+    "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",
+    "tune.sndbuf.server", "tune.vars.check-max-size",
     "tune.vars.global-max-size", "tune.vars.proc-max-size", "tune.vars.reqres-max-size",
     "tune.vars.sess-max-size", "tune.vars.txn-max-size", "wurfl-data-file",
 ];
@@ -34,7 +34,7 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "bind-process", "block",
+    "appsession", "block",
     "clitimeout", "contimeout", "crt", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
     "log-steps",
@@ -42,7 +42,7 @@ pub const PROXY: &[&str] = &[
    
    
     "option assume-rfc6587-ntf", "option checkcache",
-    "option disable-h2-upgrade", "option external-check",
+    "option external-check",
    
     "option http_proxy", "option httpclog",
     
@@ -64,17 +64,17 @@ pub const BIND_OPTIONS: &[&str] = &[
     "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "generate-certificates", "guid-prefix", "idle-ping", "ktls", "label", "level",
     "namespace", "nbconn", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
-    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", "process",
-    "proto", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "shards", "sigalgs", "ssl",
-    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", "thread",
+    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", 
+    "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "sigalgs", "ssl",
+    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", 
     "tls-ticket-keys", "tls-tickets", "verify",
 ];
 
 /// Options of `stats socket`.
 #[rustfmt::skip]
 pub const STATS_SOCKET_OPTIONS: &[&str] = &[
-    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "id", "interface", "maxconn", "namespace",
-    "nice", "process", "proto", "severity-output", "shards", "ssl", "tcp-ut", "thread", "v4v6", "v6only", "verify",
+    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "interface", "maxconn", "namespace",
+    "proto", "severity-output", "ssl", "tcp-ut", "v4v6", "v6only", "verify",
 ];
 
 /// Options of `server`.
@@ -85,15 +85,15 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "check-sni-auto", "check-ssl", "check-via-socks4", "ciphers", "ciphersuites", "client-sigalgs", "crl-file",
     "crt", "curves", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "guid", "idle-ping", "log-bufsize", "log-proto",
-    "namespace", "no-check-sni-auto", "no-check-ssl",
-    "no-renegotiate", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
-    "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
-    "no-tlsv12", "no-tlsv13", "npn",
-    "pool-conn-name", "proto", "redir",
+    "namespace", 
+    
+    
+    "npn",
+    "pool-conn-name", "redir",
     "renegotiate", 
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
-    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick",
-    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", "ws",
+    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", 
+    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", 
 ];
 
 /// Algorithms of `balance`.

@@ -248,6 +248,10 @@ pub struct Tune {
     pub maxrewrite: usize,
     /// `tune.http.maxhdr`; 101.
     pub http_maxhdr: usize,
+    /// `tune.http.cookielen`; 63.
+    pub http_cookielen: usize,
+    /// `tune.http.logurilen`; 1023.
+    pub http_logurilen: usize,
     /// `tune.lua.session-timeout`, run time of one action in total; 4 s. `None`: unlimited.
     pub lua_session_timeout: Option<Duration>,
     /// `tune.lua.task-timeout`; none.
@@ -287,6 +291,8 @@ impl Default for Tune {
             bufsize: 16384,
             maxrewrite: 1024,
             http_maxhdr: 101,
+            http_cookielen: 63,
+            http_logurilen: 1023,
             lua_session_timeout: Some(Duration::from_secs(4)),
             lua_task_timeout: None,
             lua_service_timeout: Some(Duration::from_secs(4)),

@@ -61,17 +61,21 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.tcp.mss = Some(unit::integer(v, 1, 65_535)? as u32);
         Ok(())
     }),
-    option("name", 1, "NAME", "A name for statistics of single sockets, which are not there yet.", |b, v| {
+    option("name", 1, "NAME", "A name for the line's sockets, as statistics tell of them.", |b, v| {
         b.name = Some(v.to_owned());
         Ok(())
     }),
     option("nice", 1, "N", "Changes nothing but HAProxy's use of the processor.", |_, v| {
         unit::integer(v, -1024, 1024).map(|_| ())
     }),
+    option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
+    option("proto", 1, "h1|none", "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.", |_, v| proto(v)),
+    option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
     option("tcp-ut", 1, "TIME", "How long what was sent may stay without an acknowledgement.", |b, v| {
         b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
         Ok(())
     }),
+    option("thread", 1, "THREADS", WORKERS, |_, _| Ok(())),
     option("tfo", 0, "", "Clients may send with their first packet (TCP fast open).", |b, _| {
         b.tcp.fast_open = true;
         Ok(())
@@ -105,6 +109,18 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
 ]);
+
+pub(super) const ONE_PROCESS: &str = "Changes nothing: there is one process.";
+const WORKERS: &str = "Changes nothing: each worker accepts from each socket.";
+
+/// The protocol that a line insists on.
+pub(crate) fn proto(name: &str) -> Result<(), String> {
+    match name {
+        "h1" | "none" => Ok(()),
+        "h2" | "fcgi" | "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
+        _ => Err(format!("'h1' or 'none' was expected, not '{name}'")),
+    }
+}
 
 const fn option(
     name: &'static str,

@@ -341,6 +341,11 @@ impl EngineReader<'_> {
             return;
         }
         let address = match address::server(line.text(2)) {
+            Ok(ServerAddress::Inet(ip, _)) if ip.is_unspecified() => {
+                let message = format!("'{}' is no address of an engine", line.text(2));
+                self.diagnostics.error(line.at(2), message).hint("write ADDRESS:PORT, for example '10.0.0.1:6379'");
+                return;
+            }
             Ok(address) => address,
             Err(error) => {
                 let told = self.diagnostics.error(line.within(2, error.offset), error.message);

@@ -14,10 +14,10 @@ use crate::model::{
     Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
     ServerHealth, ServerPort, ServerResolve, Source, TrackedServer,
 };
-use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
 use crate::section::source;
 use crate::section::table::{Row, Table, is_known};
+use crate::section::{bad_name_byte, bind};
 use crate::suggest;
 use crate::unit::{self, TimeUnit};
 use crate::word::Line;
@@ -122,6 +122,8 @@ impl Default for ServerSettings {
 
 /// Reads an option's value; the message of an error is completed with the option's name.
 pub(crate) type ServerOption = fn(&mut ServerSettings, &str) -> Result<(), String>;
+
+const NO_TLS: &str = "Changes nothing: connections to servers are none of TLS.";
 
 const fn option(
     name: &'static str,
@@ -326,6 +328,21 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check_send_proxy = false;
         Ok(())
     }),
+    option("no-check-sni-auto", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-check-ssl", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-renegotiate", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-send-proxy-v2-ssl", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-send-proxy-v2-ssl-cn", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-sni-auto", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-ssl", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-ssl-reuse", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-sslv3", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-tfo", 0, "", "Changes nothing: nothing is sent with a connection's first packet.", |_, _| Ok(())),
+    option("no-tls-tickets", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-tlsv10", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-tlsv11", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-tlsv12", 0, "", NO_TLS, |_, _| Ok(())),
+    option("no-tlsv13", 0, "", NO_TLS, |_, _| Ok(())),
     option("non-stick", 0, "", "Stick rules never store it.", |s, _| {
         s.non_stick = true;
         Ok(())
@@ -465,6 +482,9 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option("proto", 1, "h1|none", "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.", |_, v| {
+        bind::proto(v)
+    }),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())
@@ -504,6 +524,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     ),
     // Several words of its own: see `source::read`.
     option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
+    option("stick", 0, "", "Undoes a 'non-stick' of default-server.", |s, _| {
+        s.non_stick = false;
+        Ok(())
+    }),
     option(
         "strict-maxconn",
         0,
@@ -522,6 +546,11 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
         s.weight = unit::integer(v, 0, 256)? as u16;
         Ok(())
+    }),
+    option("ws", 1, "auto|h1", "Changes nothing: WebSockets pass by HTTP/1, and h2 is refused.", |_, v| match v {
+        "auto" | "h1" => Ok(()),
+        "h2" => Err("'h2' is not supported yet".to_owned()),
+        _ => Err(format!("'auto' or 'h1' was expected, not '{v}'")),
     }),
 ]);
 

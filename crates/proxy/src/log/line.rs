@@ -15,9 +15,6 @@ use crate::running::Engines;
 use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value};
 use crate::stream::{LogRecord, StreamContext};
 
-/// The longest request line that is logged, bytes (HAProxy's `tune.http.logurilen`).
-pub const REQUEST_LINE_MAX: usize = 1023;
-
 /// The times of a stream, whole milliseconds; -1 for a phase that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {

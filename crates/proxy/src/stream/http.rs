@@ -46,7 +46,6 @@ use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer, Fault, Invalid};
 use crate::compress;
 use crate::counters::head_size;
-use crate::log::line::REQUEST_LINE_MAX;
 use crate::log::unique_id;
 use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
@@ -97,7 +96,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     cx.log.request_done = Some(now);
     let received = &session.input.data()[..head.head_len];
     let line = first_line(received);
-    cx.log.request_line.extend_from_slice(&line[..line.len().min(REQUEST_LINE_MAX)]);
+    cx.log.request_line.extend_from_slice(&line[..line.len().min(worker.running.config.global.tune.http_logurilen)]);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     session.input.consume(head.head_len);
     stream.begin(session);

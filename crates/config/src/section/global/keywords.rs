@@ -284,9 +284,11 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "stats socket",
         1,
         MANY,
-        "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [expose-fd listeners]",
+        "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [id N] [nice N] [process P] [shards N] [thread T] \
+         [expose-fd listeners]",
         "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI. 'expose-fd \
-         listeners' gives the listening sockets to the process that takes this one's place ('-x').",
+         listeners' gives the listening sockets to the process that takes this one's place ('-x'); 'name', 'id', 'nice', \
+         'process', 'shards' and 'thread' change nothing.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
@@ -322,6 +324,18 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "SIZE",
         "Bytes of a buffer, so of a request's or response's head; 16384.",
         Parser::Size(1024, 1 << 28, |g, size| g.tune.bufsize = size),
+    ),
+    one(
+        "tune.http.cookielen",
+        "N",
+        "Bytes that 'capture cookie' keeps at most; 63.",
+        Parser::Integer(1, 65535, |g, n| g.tune.http_cookielen = n as usize),
+    ),
+    one(
+        "tune.http.logurilen",
+        "N",
+        "Bytes that are logged of a request line at most; 1023.",
+        Parser::Integer(1, 65535, |g, n| g.tune.http_logurilen = n as usize),
     ),
     one(
         "tune.http.maxhdr",
@@ -383,7 +397,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.lua.service-timeout",
         "TIME",
-        "Run time of a Lua service; 4 s, 0: unlimited. Scripts can't register services yet.",
+        "Run time of a Lua service; 4 s, 0: unlimited.",
         Parser::Time(|g| &mut g.tune.lua_service_timeout),
     ),
     one(

@@ -11,7 +11,8 @@ use crate::section::{bind, table};
 use crate::suggest;
 use crate::word::{self, Line, Scope};
 
-const OPTIONS: &[&str] = &["expose-fd", "gid", "group", "level", "mode", "name", "uid", "user"];
+const OPTIONS: &[&str] =
+    &["expose-fd", "gid", "group", "id", "level", "mode", "name", "nice", "process", "shards", "thread", "uid", "user"];
 
 /// Reads `stats socket ADDRESS [OPTION]…`.
 pub(super) fn stats_socket(line: &Line, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
@@ -112,7 +113,7 @@ fn socket(
             }
             "user" | "uid" => socket.user = Some(value.to_owned()),
             "group" | "gid" => socket.group = Some(value.to_owned()),
-            // A socket's name shows in nothing that this process reports.
+            // A socket's name and number show in nothing that this process reports, and the control thread has them all.
             _ => {}
         }
         next += 2;

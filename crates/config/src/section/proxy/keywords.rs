@@ -54,6 +54,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Declares a test; lines of one name are or-ed.",
         |r, line| r.acl(line),
     ),
+    row("bind-process", PROXY, 1, MANY, "all|odd|even|NUMBER…", "Changes nothing: there is one process.", |_, _| ()),
     row(
         "backlog",
         FRONT,
@@ -509,6 +510,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::NOLINGER,
     connection::ORIGINALTO,
     connection::SOCKET_STATS,
+    option("option disable-h2-upgrade", FRONT, "Changes nothing: HTTP/2 is not spoken.", |_, _| ()),
     option("option splice-auto", PROXY, "Changes nothing: it tunes how HAProxy passes bytes on, not which.", |_, _| ()),
     option(
         "option splice-request",

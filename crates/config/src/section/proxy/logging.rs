@@ -89,11 +89,12 @@ impl ProxyReader<'_> {
         let Some(len) = self.capture_len(line, name_at + 1) else { return };
         let capture = Capture { name: Some(name.to_owned()), len };
         if cookie {
-            if len > COOKIE_MAX {
-                let message = format!("'capture cookie' keeps at most {COOKIE_MAX} bytes, not {len}");
-                self.diagnostics.warning(line.at(name_at + 2), message);
+            let most = self.stores.cookie;
+            if len > most {
+                let message = format!("'capture cookie' keeps at most {most} bytes, not {len}");
+                self.diagnostics.warning(line.at(name_at + 2), message).hint("'tune.http.cookielen' says how many");
             }
-            let capture = Capture { len: len.min(COOKIE_MAX), ..capture };
+            let capture = Capture { len: len.min(most), ..capture };
             self.settings.proxy.logging.cookie = Some(capture);
         } else {
             self.capture_slot(line, line.text(1) == "response", capture);
@@ -145,6 +146,3 @@ impl ProxyReader<'_> {
         Some(slots.len() as u32 - 1)
     }
 }
-
-/// What is kept of a cookie at most: HAProxy's `tune.http.cookielen` without its end.
-const COOKIE_MAX: usize = 62;

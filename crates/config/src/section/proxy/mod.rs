@@ -129,6 +129,7 @@ pub(crate) fn all(
         patterns: patterns.clone(),
         files: Some(loaded.files),
         counters: global.tune.stick_counters,
+        cookie: global.tune.http_cookielen,
         ..StoreNames::default()
     };
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));

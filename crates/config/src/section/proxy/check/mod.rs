@@ -496,13 +496,8 @@ impl ProxyReader<'_> {
                 request.uri = Some(CheckBytes::Plain(line.words[3].bytes().to_vec()));
             }
         }
-        if line.len() > 4 {
-            if line.text(4).contains("\r\n") {
-                let message = "hiding headers or body at the end of the version string is unsupported";
-                self.diagnostics.error(line.at(4), message).hint("use 'http-check send'");
-                return;
-            }
-            request.version = Some(line.text(4).into());
+        if line.len() > 4 && !self.hidden_in_version(line, &mut request) {
+            return;
         }
         if line.len() > 5 {
             let Some(host) = self.check_format(line, 5) else { return };
@@ -512,6 +507,44 @@ impl ProxyReader<'_> {
         // A section that names the option takes none of its defaults' lines.
         self.settings.checks.http.own();
         self.settings.checks.http.add_option(request);
+    }
+
+    /// Reads a version, behind which HAProxy before 3.0 let fields and a body stand; `false`: a field is malformed.
+    fn hidden_in_version(&mut self, line: &Line, request: &mut Request) -> bool {
+        let word = line.words[4].bytes();
+        let end = |text: &[u8], what: &[u8]| text.windows(what.len()).position(|window| window == what);
+        let (head, body) = match end(word, b"\r\n\r\n") {
+            Some(at) => (&word[..at], Some(&word[at + 4..])),
+            None => (word, None),
+        };
+        let (version, mut fields) = match end(head, b"\r\n") {
+            Some(at) => (&head[..at], &head[at + 2..]),
+            None => (head, &[][..]),
+        };
+        request.version = Some(String::from_utf8_lossy(version).into());
+        if version.len() < word.len() {
+            let message = "hiding headers or body at the end of the version string is deprecated";
+            self.diagnostics.warning(line.at(4), message).hint("use 'http-check send'");
+        }
+        request.body = body.filter(|body| !body.is_empty()).map(|body| CheckBytes::Plain(body.to_vec()));
+        while !fields.is_empty() {
+            let (field, rest) = match end(fields, b"\r\n") {
+                Some(at) => (&fields[..at], &fields[at + 2..]),
+                None => (fields, &[][..]),
+            };
+            fields = rest;
+            let Some(colon) = field.iter().position(|byte| *byte == b':').filter(|at| *at > 0) else {
+                let message = format!("'{}' is no header field", String::from_utf8_lossy(field));
+                self.diagnostics.error(line.at(4), message).hint("use 'http-check send'");
+                return false;
+            };
+            let name = String::from_utf8_lossy(&field[..colon]);
+            let Some(value) = self.check_text_format(line, 4, field[colon + 1..].trim_ascii()) else { return false };
+            if !["connection", "content-length", "transfer-encoding"].iter().any(|own| name.eq_ignore_ascii_case(own)) {
+                request.headers.push((name.to_ascii_lowercase().into(), value));
+            }
+        }
+        true
     }
 
     /// Reads `option tcp-check`.

@@ -7,6 +7,7 @@ use sluicegate_pattern::Regex;
 use super::{Request, RuleKind, nearest};
 use crate::catalogue::Place;
 use crate::expression::{self, ExpressionReader};
+use crate::format::{self as log_format, Blanks};
 use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckStatus, CheckStepKind, Expected,
     ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
@@ -65,6 +66,18 @@ impl ProxyReader<'_> {
     pub(super) fn check_format(&mut self, line: &Line, index: usize) -> Option<LogFormat> {
         let reader = ExpressionReader { stores: self.stores, place: Place::Check, acl: false };
         rule::format(&reader, line, index, self.diagnostics)
+    }
+
+    /// Reads a part of a word as a format.
+    pub(super) fn check_text_format(&mut self, line: &Line, index: usize, text: &[u8]) -> Option<LogFormat> {
+        let reader = ExpressionReader { stores: self.stores, place: Place::Check, acl: false };
+        match log_format::read(text, Blanks::Kept, &reader, &|_| line.at(index)) {
+            Ok(format) => Some(format),
+            Err(problem) => {
+                self.diagnostics.error(line.at(index), problem.message);
+                None
+            }
+        }
     }
 
     fn check_expression(&mut self, line: &Line, index: usize) -> Option<(Expr, usize)> {
