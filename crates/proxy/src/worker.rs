@@ -202,6 +202,10 @@ impl Worker {
         entry.killed
     }
 
+    fn session_goes_on(&self, place: u32) {
+        self.station.sessions.borrow_mut().entries[place as usize].killed = false;
+    }
+
     /// Ends a session: its task drops what it does as soon as it runs.
     pub(crate) fn kill_session(&self, place: u32) {
         let waker = match self.station.sessions.borrow_mut().entries.get_mut(place as usize) {
@@ -280,16 +284,25 @@ pub(crate) struct SessionWatch {
 }
 
 impl SessionWatch {
-    /// Drives `future` until it is done, or drops it and gives nothing when the session is ended.
+    /// Drives `future` until it is done. When the session is ended, the future is driven once more, so that it may say so
+    /// to its client, and is dropped if that was not enough.
     pub(crate) fn unless_killed<F>(self, mut future: F) -> impl Future<Output = Option<F::Output>>
     where
         F: Future + Unpin,
     {
         poll_fn(move |cx| {
-            if self.worker.session_waits(self.place, cx.waker()) {
-                return Poll::Ready(None);
+            let killed = self.worker.session_waits(self.place, cx.waker());
+            match Pin::new(&mut future).poll(cx) {
+                Poll::Pending if killed => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(output) => {
+                    if killed {
+                        // The stream is over that was meant; the connection may go on.
+                        self.worker.session_goes_on(self.place);
+                    }
+                    Poll::Ready(Some(output))
+                }
             }
-            Pin::new(&mut future).poll(cx).map(Some)
         })
     }
 }

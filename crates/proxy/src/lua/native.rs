@@ -23,7 +23,7 @@ use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight};
 use crate::stats::columns::{self, Cell, Row};
 use crate::stats::{Object, info};
-use crate::stream::Which;
+use crate::stream::{Killer, Which};
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
@@ -496,7 +496,7 @@ async fn end_streams(process: &Process, which: Which) {
     for worker in 0..process.workers.len() {
         let mut next = Some(0);
         while let Some(from) = next {
-            let found = process.on_worker(worker, move |worker| worker.end_streams(which, from)).await;
+            let found = process.on_worker(worker, move |worker| worker.end_streams(which, Killer::Admin, from)).await;
             next = found.and_then(|found| found.next);
         }
     }

@@ -18,6 +18,7 @@ use super::{idle, shared::Moved};
 use crate::cli::shut_sessions;
 use crate::log::{Logger, Severity};
 use crate::running::{ProxyRun, Running};
+use crate::stream::Killer;
 
 /// The highest weight of a server.
 pub const WEIGHT_MAX: u32 = 256;
@@ -219,7 +220,7 @@ impl ProxyRun {
         notice.state(before, after, why);
         notice.backend_down(state.backend_up());
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
-            shut_sessions(running, &server.shared);
+            shut_sessions(running, &server.shared, Killer::Down);
         }
         if before.0 == after.0 {
             return;
@@ -326,6 +327,8 @@ pub(super) struct Notice<'a> {
     pub(super) logger: &'a Logger,
     /// Requests that stood in its own queue before.
     pub(super) waiting: u32,
+    /// And in the backend's.
+    pub(super) common: u32,
 }
 
 impl Notice<'_> {
@@ -391,9 +394,11 @@ impl Notice<'_> {
     /// A server that takes requests, or no longer new ones.
     pub(super) fn comes(&self, what: &str) {
         let (active, backup, on_backup) = self.usable();
-        let queue = self.proxy.backend.queue.len();
+        let queue = self.server.shared.queued.load(Ordering::Relaxed);
+        // Those that it sent away and those that it took.
+        let moved = self.waiting.saturating_sub(queue) + self.common.saturating_sub(self.proxy.backend.queue.len());
         let line = format!(
-            "{} {what}. {active} active and {backup} backup servers online.{on_backup} 0 sessions requeued, {queue} \
+            "{} {what}. {active} active and {backup} backup servers online.{on_backup} {moved} sessions requeued, {queue} \
              total in queue.",
             self.subject()
         );
@@ -406,10 +411,10 @@ impl Notice<'_> {
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
         // Its own queue's, as in HAProxy: those in the backend's wait for any server.
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        let waiting = self.waiting;
+        let moved = self.waiting.saturating_sub(queue);
         let line = format!(
             "{} {what}. {active} active and {backup} backup servers left.{on_backup} {current} sessions active, \
-             {waiting} requeued, {queue} remaining in queue.",
+             {moved} requeued, {queue} remaining in queue.",
             self.subject()
         );
         say(self.proxy, self.logger, "WARNING", severity, &line);

@@ -195,18 +195,19 @@ impl Assignment<'_> {
             Some(slot) => slot,
             None => {
                 let slot = self.assign(None, log).await?;
-                self.note_elsewhere(&slot, log);
+                if let Some((asked, _)) = self.asked_for {
+                    self.note_elsewhere(asked, &slot, log);
+                }
                 slot
             }
         };
         self.connect_in(slot, log).await
     }
 
-    /// Persistence asked for a server whose queue is full, and another took the request.
-    fn note_elsewhere(&self, slot: &Slot, log: &mut LogRecord) {
-        let Some((asked, _)) = self.asked_for else { return };
-        if asked != slot.server.shared.index {
-            self.count(&self.servers[asked], |counters| counters.wredis.add(1));
+    /// A server was chosen whose queue was full, or which went down while the request waited; another took it.
+    fn note_elsewhere(&self, chosen: usize, slot: &Slot, log: &mut LogRecord) {
+        if chosen != slot.server.shared.index {
+            self.count(&self.servers[chosen], |counters| counters.wredis.add(1));
             log.redispatched = true;
         }
     }
@@ -331,37 +332,49 @@ impl Assignment<'_> {
             && self.config.max_keep_alive_queue.is_none_or(waits)
     }
 
-    /// A slot of the server that persistence asks for; none if there is no such server, or its queue is full.
+    /// A slot of the server that persistence asks for; none if there is no such server, or if it went down meanwhile or its
+    /// queue is full and the request may go to another.
     async fn assign_asked(
         &self,
         asked: Option<(usize, bool)>,
         log: &mut LogRecord,
     ) -> Result<Option<Slot>, ServerFailure> {
         let Some((index, forced)) = asked else { return Ok(None) };
-        loop {
-            if Load::take(&**self.backend, index) {
-                return Ok(Some(Slot { server: self.servers[index].clone() }));
-            }
-            if self.backend.servers[index].queue_is_full() && !forced {
+        if Load::take(&**self.backend, index) {
+            return Ok(Some(Slot { server: self.servers[index].clone() }));
+        }
+        if self.backend.servers[index].queue_is_full() {
+            let liked = self.asked_for.is_none();
+            if liked || (!forced && self.config.redispatch.is_some()) {
                 return Ok(None);
             }
-            log.server = Some(self.servers[index].clone());
-            if let Turn::Granted(index) = self.wait(Some(index), log).await? {
-                return Ok(Some(Slot { server: self.servers[index].clone() }));
-            }
+            return Err(self.queue_full(index, log));
         }
+        log.server = Some(self.servers[index].clone());
+        match self.wait(Some(index), forced, log).await? {
+            Turn::Granted(index) => Ok(Some(Slot { server: self.servers[index].clone() })),
+            Turn::Again => Ok(None),
+        }
+    }
+
+    fn queue_full(&self, index: usize, log: &mut LogRecord) -> ServerFailure {
+        log.server = Some(self.servers[index].clone());
+        self.count(&self.servers[index], |counters| counters.econ.add(1));
+        ServerFailure::QueueFull
     }
 
     /// A slot of some server, at once or through the queue.
     async fn assign(&self, avoid: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
-        loop {
+        // The server whose queue sent the request away.
+        let mut left = None;
+        let index = loop {
             match self.choose(avoid) {
                 Pick::Taken(index) => {
                     // A retry that comes back to the same server was balanced already.
                     if avoid != Some(index) {
                         self.count(&self.servers[index], |counters| counters.lbtot.add(1));
                     }
-                    return Ok(Slot { server: self.servers[index].clone() });
+                    break index;
                 }
                 Pick::None => {
                     log.server = None;
@@ -369,26 +382,31 @@ impl Assignment<'_> {
                     return Err(ServerFailure::NoServer);
                 }
                 Pick::Wait(index) => {
-                    log.server = Some(self.servers[index].clone());
                     if self.backend.servers[index].queue_is_full() {
-                        self.count(&self.servers[index], |counters| counters.econ.add(1));
-                        return Err(ServerFailure::QueueFull);
+                        return Err(self.queue_full(index, log));
                     }
+                    log.server = Some(self.servers[index].clone());
                     if avoid != Some(index) {
                         self.count(&self.servers[index], |counters| counters.lbtot.add(1));
                     }
-                    if let Turn::Granted(index) = self.wait(Some(index), log).await? {
-                        return Ok(Slot { server: self.servers[index].clone() });
+                    match self.wait(Some(index), false, log).await? {
+                        Turn::Granted(index) => break index,
+                        Turn::Again => left = Some(index),
                     }
                 }
                 Pick::Full => {
                     log.server = None;
-                    if let Turn::Granted(index) = self.wait(None, log).await? {
-                        return Ok(Slot { server: self.servers[index].clone() });
+                    if let Turn::Granted(index) = self.wait(None, false, log).await? {
+                        break index;
                     }
                 }
             }
+        };
+        let slot = Slot { server: self.servers[index].clone() };
+        if let Some(left) = left {
+            self.note_elsewhere(left, &slot, log);
         }
+        Ok(slot)
     }
 
     fn choose(&self, avoid: Option<usize>) -> Pick {
@@ -402,10 +420,10 @@ impl Assignment<'_> {
         self.backend.pick(Wish { hash: self.hash, avoid })
     }
 
-    async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Turn, ServerFailure> {
+    async fn wait(&self, server: Option<usize>, stays: bool, log: &mut LogRecord) -> Result<Turn, ServerFailure> {
         let limit = self.config.timeouts.queue.or(self.config.timeouts.connect);
         note(log, Reached::Queued, server);
-        let wait = self.backend.queue.wait(self.backend, server, self.priority);
+        let wait = self.backend.queue.wait(self.backend, server, self.priority, stays);
         let mut queued = Queued { wait, log, over: false };
         let granted = match limit {
             Some(limit) => tokio::time::timeout(limit, &mut queued.wait).await.ok(),

@@ -24,7 +24,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use sluicegate_config::model::Balance;
 use smallvec::SmallVec;
 
 use super::shared::BackendShared;
@@ -70,6 +69,8 @@ struct Node {
     rank: Rank,
     /// What the list's `passed` was when it joined; the difference is its position for the log.
     passed: u32,
+    /// It waits for its server even while that is down (`force-persist`).
+    stays: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -137,10 +138,10 @@ impl State {
         list.waiting.first().copied()
     }
 
-    fn join(&mut self, list: u32, priority: Priority, moment: i64) -> u32 {
+    fn join(&mut self, list: u32, priority: Priority, moment: i64, stays: bool) -> u32 {
         self.tickets += 1;
         let rank = Rank { class: priority.class, moment: moment + i64::from(priority.offset), ticket: self.tickets };
-        let node = Node { state: NodeState::Waiting(None), list, rank, passed: 0 };
+        let node = Node { state: NodeState::Waiting(None), list, rank, passed: 0, stays };
         let index = match self.free.pop() {
             Some(index) => {
                 self.nodes[index as usize] = node;
@@ -220,18 +221,20 @@ impl Queue {
         self.backend_max.store(self.len(), Ordering::Relaxed);
     }
 
-    /// Joins the backend's queue, or that of one server. The wait ends with a server's slot.
+    /// Joins the backend's queue, or that of one server. The wait ends with a server's slot, or with the server itself
+    /// unless it `stays`.
     pub(super) fn wait<'a>(
         &'a self,
         backend: &'a BackendShared,
         server: Option<usize>,
         priority: Priority,
+        stays: bool,
     ) -> Wait<'a> {
         let mut wakers = Wakers::new();
         let moment = self.made.elapsed().as_millis() as i64;
         let node = {
             let mut state = self.state.lock();
-            let node = state.join(server.map_or(NONE, |server| server as u32), priority, moment);
+            let node = state.join(server.map_or(NONE, |server| server as u32), priority, moment, stays);
             self.count(backend, server, 1);
             // A slot may have been freed before this request was visible.
             match server {
@@ -274,28 +277,22 @@ impl Queue {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Empties the queue of a server that stopped serving. Who has nothing to do with this server in particular moves
-    /// to the backend's queue and keeps its turn; where a request's key chose it, the request chooses anew.
+    /// Empties the queue of a server that stopped serving, under `option redispatch`: who waited for it chooses anew. As in
+    /// HAProxy, others go on waiting for its slots, which come free while it ends what it does.
     pub(super) fn redistribute(&self, backend: &BackendShared, server: usize) {
-        if !self.has_waiters() {
+        if !backend.lets_go() || !self.has_waiters() {
             return;
         }
-        let keyed = matches!(backend.algorithm(), Balance::Hash(_));
         let mut wakers = Wakers::new();
         {
             let mut state = self.state.lock();
-            while let Some((_, head)) = state.head(server as u32) {
-                if keyed {
-                    let positions = state.positions(head);
-                    self.end(&mut state, backend, head, NodeState::SentAway(positions), &mut wakers);
-                    continue;
+            let waiting: Vec<u32> = state.servers[server].waiting.iter().map(|(_, node)| *node).collect();
+            for node in waiting {
+                if !state.nodes[node as usize].stays {
+                    let positions = state.positions(node);
+                    self.end(&mut state, backend, node, NodeState::SentAway(positions), &mut wakers);
                 }
-                state.unlink(head);
-                self.count(backend, Some(server), -1);
-                state.link(head, NONE);
-                self.count(backend, None, 1);
             }
-            self.serve_any(&mut state, backend, &mut wakers);
         }
         wakers.into_iter().for_each(Waker::wake);
     }

@@ -358,8 +358,9 @@ pub struct BackendShared {
     pressure: Arc<Pressure>,
     /// What makes values of the persistence cookie.
     pub cookies: CookieMaker,
-    /// `balance`.
     algorithm: model::Balance,
+    /// Whoever waits for a server that goes down may go to another one.
+    lets_go: bool,
     /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
     pub dynamic: bool,
     status: Mutex<BackendStatus>,
@@ -441,6 +442,7 @@ impl BackendShared {
             dynamic: method.is_dynamic(),
             cookies: CookieMaker::new(config),
             algorithm: method.balance,
+            lets_go: config.redispatch.is_some() && !config.options.persist,
             status: Mutex::new(BackendStatus { up, changed: Instant::now(), downtime: Duration::ZERO, times_down: 0 }),
             kin: Mutex::default(),
             has_kin: AtomicBool::new(false),
@@ -506,9 +508,9 @@ impl BackendShared {
         }
     }
 
-    /// `balance`.
-    pub fn algorithm(&self) -> &model::Balance {
-        &self.algorithm
+    /// Whether those who wait for a server that goes down may go to another one.
+    pub(super) fn lets_go(&self) -> bool {
+        self.lets_go
     }
 
     /// Streams in the backend at which servers with a `minconn` reach their `maxconn`.
@@ -580,7 +582,9 @@ impl BackendShared {
         let before = (status.is_running(), status.admin(), status.operation);
         let result = change(&mut status);
         let runs = status.is_running();
-        if before != (runs, status.admin(), status.operation) {
+        let changed = before != (runs, status.admin(), status.operation);
+        let empties = !runs || (changed && (status.admin() == Admin::Drain || status.operation == Operation::Stopping));
+        if changed {
             if !before.0 {
                 let down = now.saturating_duration_since(status.changed);
                 status.downtime += down;
@@ -609,8 +613,8 @@ impl BackendShared {
             }
         }
         drop(status);
-        self.act_on_state(index, runs, weight);
-        told.iter().for_each(|(elder, index)| elder.act_on_state(*index, runs, weight));
+        self.act_on_state(index, empties, weight);
+        told.iter().for_each(|(elder, index)| elder.act_on_state(*index, empties, weight));
         result
     }
 
@@ -625,9 +629,9 @@ impl BackendShared {
         }
     }
 
-    /// Who waits for a server that stops goes elsewhere, and one that begins takes who waits.
-    fn act_on_state(&self, index: usize, runs: bool, weight: u32) {
-        if !runs {
+    /// Who waits for a server that stops or is drained goes elsewhere, and one that begins takes who waits.
+    fn act_on_state(&self, index: usize, empties: bool, weight: u32) {
+        if empties {
             self.queue.redistribute(self, index);
         } else if weight > 0 {
             self.slot_freed(index);

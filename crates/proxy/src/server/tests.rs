@@ -116,8 +116,8 @@ fn a_freed_slot_goes_to_who_came_first() {
     let shared = &proxy.backend;
     assert!(shared.servers.iter().all(|server| server.take_slot()));
     let woken = Arc::new(Woken::default());
-    let mut first = shared.queue.wait(shared, None, Priority::default());
-    let mut second = shared.queue.wait(shared, None, Priority::default());
+    let mut first = shared.queue.wait(shared, None, Priority::default(), false);
+    let mut second = shared.queue.wait(shared, None, Priority::default(), false);
     assert!(poll(&mut first, &woken).is_pending() && poll(&mut second, &woken).is_pending());
     assert_eq!(shared.queue.len(), 2);
     free(&proxy, 1);
@@ -138,9 +138,9 @@ fn a_waiter_that_is_dropped_loses_no_slot() {
     let shared = &proxy.backend;
     assert!(shared.servers.iter().all(|server| server.take_slot()));
     let woken = Arc::new(Woken::default());
-    let leaves = shared.queue.wait(shared, None, Priority::default());
-    let granted = shared.queue.wait(shared, None, Priority::default());
-    let mut last = shared.queue.wait(shared, None, Priority::default());
+    let leaves = shared.queue.wait(shared, None, Priority::default(), false);
+    let granted = shared.queue.wait(shared, None, Priority::default(), false);
+    let mut last = shared.queue.wait(shared, None, Priority::default(), false);
     assert!(poll(&mut last, &woken).is_pending());
     drop(leaves);
     free(&proxy, 0);
@@ -154,12 +154,13 @@ fn a_waiter_that_is_dropped_loses_no_slot() {
 }
 
 #[test]
-fn the_only_backup_has_a_queue_of_its_own_that_moves_when_it_goes() {
-    let proxy = backend("server a 127.0.0.1:1 disabled\n server b 127.0.0.1:1 maxconn 1 backup maxqueue 1");
+fn the_only_backup_has_a_queue_of_its_own_that_is_sent_away_when_it_goes() {
+    let proxy =
+        backend("option redispatch\n server a 127.0.0.1:1 disabled\n server b 127.0.0.1:1 maxconn 1 backup maxqueue 1");
     let shared = &proxy.backend;
     assert!(shared.servers[1].take_slot());
     let woken = Arc::new(Woken::default());
-    let mut wait = shared.queue.wait(shared, Some(1), Priority::default());
+    let mut wait = shared.queue.wait(shared, Some(1), Priority::default(), false);
     assert!(poll(&mut wait, &woken).is_pending());
     assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (1, 0));
     let full = block_on(assignment(&proxy, 0, false).run(&mut record())).unwrap_err();
@@ -167,10 +168,12 @@ fn the_only_backup_has_a_queue_of_its_own_that_moves_when_it_goes() {
 
     let now = Instant::now();
     shared.update(1, now, |status| status.admin = Admin::Maintenance);
-    assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (0, 1));
-    assert!(poll(&mut wait, &woken).is_pending(), "no server is left");
+    assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (0, 0));
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Again));
+    let mut common = shared.queue.wait(shared, None, Priority::default(), false);
+    assert!(poll(&mut common, &woken).is_pending(), "no server is left");
     shared.update(0, now, |status| status.admin = Admin::Ready);
-    assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Granted(0)), "a server that comes up takes who waits");
+    assert_eq!(poll(&mut common, &woken), Poll::Ready(Turn::Granted(0)), "a server that comes up takes who waits");
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn a_raised_maxconn_serves_who_waits() {
     let shared = &proxy.backend;
     assert!(shared.servers[0].take_slot());
     let woken = Arc::new(Woken::default());
-    let mut wait = shared.queue.wait(shared, None, Priority::default());
+    let mut wait = shared.queue.wait(shared, None, Priority::default(), false);
     assert!(poll(&mut wait, &woken).is_pending());
     shared.set_maxconn(0, 2);
     assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Granted(0)));
@@ -197,7 +200,7 @@ proptest! {
         let mut held: Vec<usize> = Vec::new();
         for (step, which) in steps {
             match step {
-                0 | 1 => waiting.push(shared.queue.wait(shared, (step == 1 && which < 2).then_some(which), Priority::default())),
+                0 | 1 => waiting.push(shared.queue.wait(shared, (step == 1 && which < 2).then_some(which), Priority::default(), false)),
                 2 if !waiting.is_empty() => drop(waiting.remove(which % waiting.len())),
                 3 if !held.is_empty() => free(&proxy, held.remove(which % held.len())),
                 4 => {
@@ -249,7 +252,8 @@ fn threads_share_slots_without_losing_any() {
                     for _ in 0..ROUNDS {
                         let server = match proxy.backend.pick(Wish::default()) {
                             Pick::Taken(server) => server,
-                            _ => match proxy.backend.queue.wait(&proxy.backend, None, Priority::default()).await {
+                            _ => match proxy.backend.queue.wait(&proxy.backend, None, Priority::default(), false).await
+                            {
                                 Turn::Granted(server) => server,
                                 Turn::Again => panic!("nobody chose by a key"),
                             },
@@ -592,19 +596,49 @@ fn a_fixed_table_knows_no_slow_weights() {
 
 #[test]
 fn what_a_hash_sent_to_a_server_that_goes_chooses_anew() {
-    let proxy = backend("balance uri\n server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1");
+    let servers = "server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1";
+    let proxy = backend(&format!("balance uri\n option redispatch\n {servers}"));
     let shared = &proxy.backend;
     assert!(shared.servers[0].take_slot());
     let woken = Arc::new(Woken::default());
-    let mut keyed = shared.queue.wait(shared, Some(0), Priority::default());
+    let mut stays = shared.queue.wait(shared, Some(0), Priority::default(), true);
+    let mut keyed = shared.queue.wait(shared, Some(0), Priority::default(), false);
     assert!(poll(&mut keyed, &woken).is_pending(), "the other server is free, and not the one that it asked for");
     shared.update(0, Instant::now(), |status| status.admin = Admin::Maintenance);
     assert_eq!(poll(&mut keyed, &woken), Poll::Ready(Turn::Again));
     assert_eq!(keyed.positions(), Positions { server: 1, backend: 0 });
-    let sent_away = shared.queue.wait(shared, Some(0), Priority::default());
+    assert!(poll(&mut stays, &woken).is_pending(), "`force-persist` keeps it here");
+    drop(stays);
+    let sent_away = shared.queue.wait(shared, Some(0), Priority::default(), false);
     shared.queue.redistribute(shared, 0);
     drop(sent_away);
     assert!(!shared.queue.has_waiters());
+}
+
+#[test]
+fn who_waits_for_a_server_that_goes_stays_without_redispatch() {
+    for (option, admin) in
+        [("", Admin::Maintenance), ("", Admin::Drain), ("option redispatch\n option persist\n", Admin::Drain)]
+    {
+        let proxy = backend(&format!("{option} server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1"));
+        let shared = &proxy.backend;
+        assert!(shared.servers[0].take_slot());
+        let woken = Arc::new(Woken::default());
+        let mut wait = shared.queue.wait(shared, Some(0), Priority::default(), false);
+        shared.update(0, Instant::now(), |status| status.admin = admin);
+        assert!(poll(&mut wait, &woken).is_pending());
+        assert_eq!(shared.servers[0].queued.load(Ordering::Relaxed), 1);
+        free(&proxy, 0);
+        assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Granted(0)), "its slots serve who waited for it");
+    }
+    let proxy = backend("option redispatch\n server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1");
+    let shared = &proxy.backend;
+    assert!(shared.servers[0].take_slot());
+    let woken = Arc::new(Woken::default());
+    let mut wait = shared.queue.wait(shared, Some(0), Priority::default(), false);
+    assert!(poll(&mut wait, &woken).is_pending());
+    shared.update(0, Instant::now(), |status| status.admin = Admin::Drain);
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Again), "a drained server sends them away as well");
 }
 
 #[test]

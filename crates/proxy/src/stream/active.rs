@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
-use super::{Card, Endings, Side, StreamContext};
+use super::{Card, Endings, Killer, Side, StreamContext};
 use crate::counters::Counters;
 use crate::log::line::Timers;
 use crate::running::ProxyRun;
@@ -119,9 +119,9 @@ impl Active {
         if !std::mem::take(&mut self.begun) {
             return;
         }
-        if self.card.is_killed() {
+        if let Some(killer) = self.card.killed() {
             let phase = self.phase();
-            self.end(b'K', phase);
+            self.end(killer.letter(), phase);
         }
         self.card.end();
         let ended = Instant::now();
@@ -354,6 +354,11 @@ impl Active {
         } else {
             b'R'
         }
+    }
+
+    /// Who ended it from outside, if somebody did.
+    pub(crate) fn killed(&self) -> Option<Killer> {
+        self.card.killed()
     }
 
     /// Says how the stream ended, unless something said so before.

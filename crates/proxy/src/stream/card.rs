@@ -42,6 +42,28 @@ pub(crate) enum Reached {
     Established = 8,
 }
 
+/// Who ends a stream from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killer {
+    /// An administrator, or a script.
+    Admin,
+    /// Its server went down (`on-marked-down shutdown-sessions`).
+    Down,
+    /// A server came back for which its own, a backup, stood in (`on-marked-up shutdown-backup-sessions`).
+    Up,
+}
+
+impl Killer {
+    /// The first letter of the termination state.
+    pub(crate) fn letter(self) -> u8 {
+        match self {
+            Killer::Admin => b'K',
+            Killer::Down => b'D',
+            Killer::Up => b'U',
+        }
+    }
+}
+
 /// A stream as others may see it.
 #[derive(Debug)]
 pub struct Card {
@@ -57,7 +79,7 @@ pub struct Card {
     retries: Cell<u32>,
     /// The place of its session among the worker's.
     session: Cell<u32>,
-    killed: Cell<bool>,
+    killed: Cell<Option<Killer>>,
     /// There is a stream that it tells of.
     used: Cell<bool>,
     /// Its place in the worker's list of cards.
@@ -78,7 +100,7 @@ impl Card {
             side: Cell::new(Reached::Initial),
             retries: Cell::new(0),
             session: Cell::new(NONE),
-            killed: Cell::new(false),
+            killed: Cell::new(None),
             used: Cell::new(false),
             index: Cell::new(index),
         })
@@ -97,7 +119,7 @@ impl Card {
         self.side.set(Reached::Initial);
         self.retries.set(0);
         self.session.set(session.place());
-        self.killed.set(false);
+        self.killed.set(None);
         self.used.set(true);
     }
 
@@ -117,8 +139,8 @@ impl Card {
         self.retries.set(retries);
     }
 
-    /// An administrator ended it.
-    pub(crate) fn is_killed(&self) -> bool {
+    /// Who ended it, if somebody did.
+    pub(crate) fn killed(&self) -> Option<Killer> {
         self.killed.get()
     }
 }
@@ -177,7 +199,8 @@ pub enum Which {
     Every,
     /// The one of this number.
     Id(u64),
-    /// Those of a server, by [`ServerShared::life`](crate::server::ServerShared::life).
+    /// Those that a server serves, by [`ServerShared::life`](crate::server::ServerShared::life); who waits for it may yet go
+    /// to another.
     OfServer(u64),
 }
 
@@ -187,6 +210,9 @@ impl Which {
             Which::Every => true,
             Which::Id(id) => card.id.get() == id,
             Which::OfServer(life) => {
+                if matches!(card.side.get(), Reached::Initial | Reached::Queued) {
+                    return false;
+                }
                 let backend = running.proxies.get(card.backend.get() as usize);
                 let server = backend.and_then(|backend| backend.servers.get(card.server.get() as usize));
                 server.is_some_and(|server| server.shared.life == life)
@@ -247,14 +273,15 @@ impl Worker {
     }
 
     /// Ends the streams that are meant, with their connections, from one place on.
-    pub fn end_streams(self: &Rc<Self>, which: Which, from: usize) -> Found {
-        self.each_snapshot(from, |worker, place, found| worker.end_own(which, place, found))
+    pub fn end_streams(self: &Rc<Self>, which: Which, killer: Killer, from: usize) -> Found {
+        self.each_snapshot(from, |worker, place, found| worker.end_own(which, killer, place, found))
     }
 
-    fn end_own(&self, which: Which, from: usize, found: &mut Found) -> Option<usize> {
+    fn end_own(&self, which: Which, killer: Killer, from: usize, found: &mut Found) -> Option<usize> {
         let mut sessions = Vec::new();
         let next = self.cards.visit(from, |card| {
-            if which.takes(card, &self.running) && !card.killed.replace(true) {
+            if which.takes(card, &self.running) && card.killed.get().is_none() {
+                card.killed.set(Some(killer));
                 found.count += 1;
                 sessions.push(card.session.get());
             }

@@ -43,7 +43,7 @@ use super::flow::{Flow, Moved};
 use super::forwardfor;
 use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Buffer, Fault, Invalid};
+use super::{Active, Buffer, Fault, Invalid, Killer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::log::unique_id;
@@ -658,6 +658,10 @@ impl Exchange<'_> {
             Finish::ServerTimeout => {
                 self.count_server_abort();
                 (b's', b'D')
+            }
+            Finish::Killed(killer) => {
+                self.count_server_abort();
+                (killer.letter(), b'D')
             }
         };
         debug_assert!(!complete || self.up_failed || !self.up.is_done(), "an aborted exchange misses something");

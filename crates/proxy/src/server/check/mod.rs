@@ -36,6 +36,7 @@ use crate::cli::shut_sessions;
 use crate::log::Severity;
 use crate::running::{ProxyRun, Running};
 use crate::stats::info::node_name;
+use crate::stream::Killer;
 
 /// Intervals below this do not decide over how long first checks are spread (HAProxy's SRV_CHK_INTER_THRES).
 const SPREAD_MIN: Duration = Duration::from_secs(1);
@@ -377,16 +378,17 @@ fn conclude(
 pub(super) struct Before {
     backend_up: bool,
     waiting: u32,
+    common: u32,
 }
 
 impl Before {
     pub(super) fn of(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> Before {
         let waiting = server.shared.queued.load(Ordering::Relaxed);
-        Before { backend_up: proxy.backend.summary(now).up, waiting }
+        Before { backend_up: proxy.backend.summary(now).up, waiting, common: proxy.backend.queue.len() }
     }
 
     pub(super) fn notice<'a>(&self, running: &'a Running, proxy: &'a ProxyRun, server: &'a ServerRun) -> Notice<'a> {
-        Notice { proxy, server, logger: &running.logger, waiting: self.waiting }
+        Notice { proxy, server, logger: &running.logger, waiting: self.waiting, common: self.common }
     }
 
     pub(super) fn backend_up(&self) -> bool {
@@ -415,12 +417,12 @@ pub(super) fn turned(
     notice.backend_down(before.backend_up);
     let health = &server.config.health;
     if matches!(turn, Turn::Down { .. }) && health.shut_sessions_when_down {
-        shut_sessions(running, &server.shared);
+        shut_sessions(running, &server.shared, Killer::Down);
     }
     if turn == Turn::Up && health.shut_backups_when_up && !server.config.backup && server.shared.effective_weight() > 0
     {
         for backup in proxy.servers.iter().filter(|server| server.config.backup) {
-            shut_sessions(running, &backup.shared);
+            shut_sessions(running, &backup.shared, Killer::Up);
         }
     }
     let to = match turn {

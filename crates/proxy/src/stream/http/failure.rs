@@ -36,16 +36,18 @@ impl Exchange<'_> {
         match event {
             Event::ServerGone if dead => {
                 if self.session.requests > 1 {
-                    // The client repeats it, and that is the request which is logged, as in HAProxy.
-                    self.stream.cx.log.level = Some(LogLevel::Silent);
-                    self.stream.end(b'S', b'H');
-                    return Ok(Outcome::Done { after: After::Close, keep_server: false });
+                    return Ok(self.leave_in_silence(b'S'));
                 }
                 Err(self.page(502, b'S', b'H').await)
             }
             Event::ServerGone => {
                 self.count_bad_response(connection);
                 Err(self.page(502, b'S', b'H').await)
+            }
+            Event::Killed(killer) if self.session.requests > 1 => Ok(self.leave_in_silence(killer.letter())),
+            Event::Killed(killer) => {
+                self.count_bad_response(connection);
+                Err(self.page(502, killer.letter(), b'H').await)
             }
             Event::Invalid(fault) => {
                 self.capture_response(connection, input, fault);
@@ -86,6 +88,15 @@ impl Exchange<'_> {
                 Err(self.page(400, b'C', b'H').await)
             }
         }
+    }
+
+    /// Ends the client's connection without an answer: the client repeats the request, and that is the one which is logged
+    /// and counted, as in HAProxy.
+    fn leave_in_silence(&mut self, who: u8) -> Outcome {
+        self.stream.cx.log.level = Some(LogLevel::Silent);
+        self.stream.cx.log.request_line.clear();
+        self.stream.end(who, b'H');
+        Outcome::Done { after: After::Close, keep_server: false }
     }
 
     /// Tells the server's health what its answer was like.

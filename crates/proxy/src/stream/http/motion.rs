@@ -21,6 +21,8 @@ pub(super) enum Event {
     BadBody,
     ClientTimeout,
     ServerTimeout,
+    /// It was ended from outside.
+    Killed(Killer),
 }
 
 /// How the two bodies ended.
@@ -33,6 +35,8 @@ pub(super) enum Finish {
     BadResponse,
     ClientTimeout,
     ServerTimeout,
+    /// It was ended from outside.
+    Killed(Killer),
 }
 
 impl Exchange<'_> {
@@ -44,6 +48,9 @@ impl Exchange<'_> {
         input: &mut Buffer,
         abort_on_close: bool,
     ) -> Poll<Event> {
+        if let Some(killer) = self.stream.killed() {
+            return Poll::Ready(Event::Killed(killer));
+        }
         let mut up = Moved::default();
         let mut read = 0;
         let waiting = match self.poll_up(cx, connection, &mut up) {
@@ -103,6 +110,9 @@ impl Exchange<'_> {
         input: &mut Buffer,
         down: &mut Flow,
     ) -> Poll<Finish> {
+        if let Some(killer) = self.stream.killed() {
+            return Poll::Ready(Finish::Killed(killer));
+        }
         let (mut up_moved, mut moved) = (Moved::default(), Moved::default());
         let up = match self.poll_up(cx, connection, &mut up_moved) {
             Ok(waiting) => waiting,

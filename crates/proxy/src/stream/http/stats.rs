@@ -11,7 +11,7 @@ use crate::sample::{basic, path_and_query};
 use crate::server::{Admin, Directive, HealthWord, ServerRun};
 use crate::stats::Format;
 use crate::stats::page::{Act, Asked, Form, Outcome as Said, Posted, Report, in_scope};
-use crate::stream::Which;
+use crate::stream::{Killer, Which};
 
 /// What browsers ask a password for where the file does not say.
 const REALM: &str = "HAProxy Statistics";
@@ -187,7 +187,7 @@ async fn apply(running: &Arc<Running>, backend: &ProxyRun, server: &ServerRun, a
         Act::HealthStopping => Directive::Health(HealthWord::Stopping),
         Act::HealthDown => Directive::Health(HealthWord::Down),
         Act::Shutdown => {
-            end(running, Which::OfServer(server.shared.life)).await;
+            end(running, Which::OfServer(server.shared.life), Killer::Admin).await;
             return Some(true);
         }
         Act::EnableAgent | Act::DisableAgent if server.config.health.agent.is_some() => {
