@@ -39,6 +39,13 @@ struct State {
 }
 
 impl Aside {
+    /// Whether all that was to be done is done.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let state = self.0.state.lock();
+        state.jobs.is_empty() && state.idle == state.threads
+    }
+
     /// Does a job on another thread, soon. The caller has no stripe locked.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         crate::stripe::assert_none_locked();

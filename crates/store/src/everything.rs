@@ -49,7 +49,7 @@ struct State {
 
 impl Everything {
     /// Whether a section that is not this one wants everything.
-    fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted_by.load(Ordering::SeqCst) != NOBODY
     }
 

@@ -514,7 +514,7 @@ impl Inner {
                     && (ticket.keys.len() == places.len() || !queued.contains(&key))
                 {
                     queued.push(key);
-                    hold::table_of(&mut stripe.holds).queue(key, ticket);
+                    hold::table_of(&mut stripe.holds).queue(key, ticket, mode);
                 }
             }
         }

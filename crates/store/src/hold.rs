@@ -16,11 +16,12 @@
 //!
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
 //! absence is all that plain commands pay. Who wants very many keys makes such tables beforehand ([`Gathered`]), so that
-//! a stripe without holds is given one as it is, and all stripes are locked for no longer than for a few keys each.
+//! a stripe is given one as it is, and all stripes are locked for no longer than for a few keys each (`large`).
+
+mod large;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -34,6 +35,8 @@ use crate::park::{Finished, OwnedCommand};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;
 use crate::stripe::assert_none_locked;
+use large::Waiter;
+pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
 
 /// How often a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
@@ -99,8 +102,10 @@ pub(crate) struct Ticket {
     counted: AtomicU8,
     /// Why it was refused while it waited.
     pub(crate) refusal: OnceLock<&'static str>,
-    /// Tables for the stripes of its keys, where those are very many.
-    tables: Mutex<Vec<Prepared>>,
+    /// The stripes of its keys, where those are very many; otherwise none.
+    pub(crate) stripes: Box<[OfStripe]>,
+    /// The tables for these stripes, until it is granted. Locked behind the stripes.
+    pub(crate) tables: Mutex<Vec<Prepared>>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -128,6 +133,7 @@ impl Ticket {
             is_first: false,
             counted: AtomicU8::new(COUNTED_AS_GRANTED),
             refusal: OnceLock::new(),
+            stripes: Box::default(),
             tables: Mutex::default(),
         }
     }
@@ -150,14 +156,6 @@ impl Ticket {
     /// Whether it goes before all who wait for their first keys: whoever reserves its key may wait for one that it has.
     pub(crate) fn goes_first(&self) -> bool {
         self.takes && !self.is_first
-    }
-
-    /// Takes the tables that were made for it, once; empty if there are none.
-    pub(crate) fn take_tables(&self) -> Vec<Prepared> {
-        match self.keys.len() < PREPARED_MIN {
-            true => Vec::new(),
-            false => std::mem::take(&mut *self.tables.lock()),
-        }
     }
 
     /// Whether it is that of a section that has begun and wants more.
@@ -288,11 +286,6 @@ impl Ticket {
         self.progress.wake();
     }
 
-    /// Whether it wants this key for itself.
-    fn excludes(&self, key: &[u8]) -> bool {
-        self.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
-    }
-
     /// Whether it has waited for so long that sections which have begun and want one more key are to let it go first if
     /// they can. What it reserves does not keep it from them.
     fn is_starved(&self) -> bool {
@@ -301,19 +294,14 @@ impl Ticket {
 
     fn reserves(&self) -> bool {
         let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for);
-        self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long()
+        let reserves = self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long();
+        // One that gave up leaves its queues soon, but not at once.
+        reserves && self.phase() != Phase::Cancelled
     }
 }
 
 /// Fewer keys than this are held one by one.
 const PREPARED_MIN: usize = 64;
-
-/// A table for one stripe, in which a ticket that is not granted yet has its keys.
-pub(crate) struct Prepared {
-    pub(crate) table: Box<HoldTable>,
-    /// Where the ticket has these keys.
-    pub(crate) keys: Range<usize>,
-}
 
 /// Very many keys on their way to being held: gathered one by one, then put in order stripe by stripe, as slowly as one
 /// likes.
@@ -322,13 +310,15 @@ pub(crate) struct Gathered {
     stripes: BTreeMap<(u32, u32), Box<HoldTable>>,
     count: usize,
     keys: Vec<HeldKey>,
+    of_stripes: Vec<OfStripe>,
     tables: Vec<Prepared>,
 }
 
 impl Gathered {
     /// For the ticket of this number.
     pub(crate) fn new(id: u64) -> Gathered {
-        Gathered { id, stripes: BTreeMap::new(), count: 0, keys: Vec::new(), tables: Vec::new() }
+        let (keys, of_stripes, tables) = (Vec::new(), Vec::new(), Vec::new());
+        Gathered { id, stripes: BTreeMap::new(), count: 0, keys, of_stripes, tables }
     }
 
     /// Adds a key; of two modes of the same key the stronger one stays.
@@ -356,13 +346,18 @@ impl Gathered {
             let mode = if hold.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared };
             HeldKey { db, stripe, key: key[..].into(), mode }
         }));
-        self.tables.push(Prepared { table, keys: start..self.keys.len() });
+        self.of_stripes.push(OfStripe { db, stripe, keys: start..self.keys.len() });
+        self.tables.push(Prepared { granted: table, queued: None });
         true
     }
 
     /// The ticket, once all are in order.
     pub(crate) fn ticket(self) -> Ticket {
-        Ticket { tables: Mutex::new(self.tables), ..Ticket::new(self.id, self.keys, None) }
+        let ticket = Ticket::new(self.id, self.keys, None);
+        match ticket.keys.len() < PREPARED_MIN {
+            true => ticket,
+            false => Ticket { stripes: self.of_stripes.into(), tables: Mutex::new(self.tables), ..ticket },
+        }
     }
 }
 
@@ -372,6 +367,8 @@ pub(crate) struct HoldTable {
     keys: HashMap<KeyName, Hold, foldhash::fast::RandomState>,
     /// The section that holds all keys there are and may be.
     everything: Option<u64>,
+    /// A ticket of very many keys that waits here, with what others did since.
+    waiter: Option<Box<Waiter>>,
 }
 
 /// A key's name as the table has it: short ones without a block of their own.
@@ -420,8 +417,9 @@ pub(crate) fn drop_if_empty(holds: &mut Option<Box<HoldTable>>) {
 struct Hold {
     exclusive: Option<u64>,
     shared: SmallVec<[u64; 2]>,
-    /// Waiting tickets, in the order in which they came; sections that want one more key stand before all others.
-    queue: VecDeque<Arc<Ticket>>,
+    /// Waiting tickets and what they want, in the order in which they came; sections that want one more key stand before
+    /// all others.
+    queue: VecDeque<(Arc<Ticket>, Mode)>,
 }
 
 impl Hold {
@@ -432,48 +430,47 @@ impl Hold {
     }
 
     /// The waiting tickets before `id` that `mode` would overtake.
-    fn overtaken<'a>(&'a self, id: u64, key: &'a [u8], mode: Mode) -> impl Iterator<Item = &'a Arc<Ticket>> {
-        self.queue
-            .iter()
-            .take_while(move |ticket| ticket.id != id)
-            .filter(move |ticket| mode == Mode::Exclusive || ticket.excludes(key))
+    fn overtaken(&self, id: u64, mode: Mode) -> impl Iterator<Item = &Arc<Ticket>> {
+        let before = self.queue.iter().take_while(move |(ticket, _)| ticket.id != id);
+        let excludes = move |wants: &Mode| mode == Mode::Exclusive || *wants == Mode::Exclusive;
+        before.filter(move |(_, wants)| excludes(wants)).map(|(ticket, _)| ticket)
     }
 
     /// Puts a ticket into the queue.
-    fn queue(&mut self, ticket: &Arc<Ticket>) {
+    fn queue(&mut self, ticket: &Arc<Ticket>, mode: Mode) {
         ticket.since.get_or_init(Instant::now);
         let place = match ticket.goes_first() {
-            true => self.queue.iter().take_while(|before| before.goes_first()).count(),
+            true => self.queue.iter().take_while(|(before, _)| before.goes_first()).count(),
             false => self.queue.len(),
         };
-        self.queue.insert(place, ticket.clone());
+        self.queue.insert(place, (ticket.clone(), mode));
     }
 
     /// Whether `id` may have the key before those who wait for it. Only the first whom it would overtake is asked: the
     /// others came later and have been overtaken less.
-    fn may_pass(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.is_free(id, mode) && self.overtaken(id, key, mode).next().is_none_or(|first| !first.reserves())
+    fn may_pass(&self, id: u64, mode: Mode) -> bool {
+        self.is_free(id, mode) && self.overtaken(id, mode).next().is_none_or(|first| !first.reserves())
     }
 
     /// Whether a queued ticket is to try to have the key: not while one before it is to.
-    fn may_try(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        let first = self.overtaken(id, key, mode).next();
+    fn may_try(&self, id: u64, mode: Mode) -> bool {
+        let first = self.overtaken(id, mode).next();
         self.is_free(id, mode) && first.is_none_or(|first| !first.is_invited() && !first.reserves())
     }
 
     /// As [`may_pass`](Self::may_pass), of a section that has begun: it waits only behind others like it. Whoever
     /// reserves this key may wait for one that the section has.
-    fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.goes_first())
+    fn may_take(&self, id: u64, mode: Mode) -> bool {
+        self.is_free(id, mode) && !self.overtaken(id, mode).any(|ticket| ticket.goes_first())
     }
 
     /// Whether `id`, a section that has begun, would overtake one that is starved.
-    fn starves(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.overtaken(id, key, mode).find(|ticket| !ticket.goes_first()).is_some_and(|first| first.is_starved())
+    fn starves(&self, id: u64, mode: Mode) -> bool {
+        self.overtaken(id, mode).find(|ticket| !ticket.goes_first()).is_some_and(|first| first.is_starved())
     }
 
-    fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
-        if let Some(first) = self.overtaken(id, key, mode).next() {
+    fn note_overtaking(&self, id: u64, mode: Mode) {
+        if let Some(first) = self.overtaken(id, mode).next() {
             first.note_overtaking(id);
         }
     }
@@ -481,17 +478,17 @@ impl Hold {
     /// Those who may profit first now that the key is free: mostly one of them has its turn, and those behind it do not.
     /// A section that this thread polls is preferred to those of others, which have to be woken up, as long as these may
     /// be overtaken.
-    fn first_waiting(&self, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
-        let Some(first) = self.queue.front() else { return };
+    fn first_waiting(&self, candidates: &mut Vec<Arc<Ticket>>) {
+        let Some((first, _)) = self.queue.front() else { return };
         let mut start = 0;
         if self.queue.len() > 1 && first.is_to_be_invited() {
             let here = thread_number();
             let is_near = |ticket: &Arc<Ticket>| !ticket.is_section || ticket.home.load(Ordering::Relaxed) == here;
-            start = self.queue.iter().take(CANDIDATES_MAX).position(is_near).unwrap_or(0);
+            start = self.queue.iter().take(CANDIDATES_MAX).position(|(ticket, _)| is_near(ticket)).unwrap_or(0);
         }
-        for ticket in self.queue.iter().skip(start).take(CANDIDATES_MAX) {
+        for (ticket, mode) in self.queue.iter().skip(start).take(CANDIDATES_MAX) {
             candidates.push(ticket.clone());
-            if ticket.excludes(key) {
+            if *mode == Mode::Exclusive {
                 break;
             }
         }
@@ -499,7 +496,7 @@ impl Hold {
 
     /// Takes a ticket out of the queue. It mostly stands near the front, so a long queue is not gone through.
     fn leave_queue(&mut self, id: u64) {
-        if let Some(place) = self.queue.iter().position(|ticket| ticket.id == id) {
+        if let Some(place) = self.queue.iter().position(|(ticket, _)| ticket.id == id) {
             self.queue.remove(place);
         }
     }
@@ -513,6 +510,8 @@ impl Hold {
 thread_local! {
     /// Keys that this thread gave to tickets one by one.
     pub(crate) static GRANTS: Cell<usize> = const { Cell::new(0) };
+    /// Keys that it queued tickets on one by one.
+    pub(crate) static QUEUED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The id of a plain command, which holds nothing.
@@ -526,7 +525,11 @@ impl HoldTable {
 
     /// Adds all who wait for keys.
     pub(crate) fn queued(&self, waiting: &mut Vec<Arc<Ticket>>) {
-        waiting.extend(self.keys.values().flat_map(|hold| &hold.queue).cloned());
+        for (ticket, _) in self.keys.values().flat_map(|hold| &hold.queue) {
+            if !waiting.last().is_some_and(|last| Arc::ptr_eq(last, ticket)) {
+                waiting.push(ticket.clone());
+            }
+        }
     }
 
     /// Whether a ticket holds this key or waits for it.
@@ -544,7 +547,7 @@ impl HoldTable {
             // A section uses what it holds; nobody can stand before it there.
             Some(hold) if id != NOBODY && hold.exclusive == Some(id) => true,
             Some(hold) if id != NOBODY && mode == Mode::Shared && hold.shared.contains(&id) => true,
-            Some(hold) => hold.may_pass(id, key, mode),
+            Some(hold) => hold.may_pass(id, mode),
         }
     }
 
@@ -566,7 +569,7 @@ impl HoldTable {
         let hold = self.keys.get(key)?;
         let shared = hold.shared.iter().copied().find(|holder| mode == Mode::Exclusive && *holder != id);
         let held = hold.exclusive.filter(|holder| *holder != id).or(shared);
-        held.or_else(|| hold.overtaken(id, key, mode).next().filter(|first| first.reserves()).map(|first| first.id))
+        held.or_else(|| hold.overtaken(id, mode).next().filter(|first| first.reserves()).map(|first| first.id))
     }
 
     /// Everybody but `id` who holds the key so that `id` cannot have it, and the sections before it that want it as one
@@ -574,15 +577,15 @@ impl HoldTable {
     pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
         let Some(hold) = self.keys.get(key) else { return SmallVec::new() };
         let shared = hold.shared.iter().copied().filter(|_| mode == Mode::Exclusive);
-        let before = hold.overtaken(id, key, mode).filter(|ticket| ticket.goes_first()).map(|ticket| ticket.id);
+        let before = hold.overtaken(id, mode).filter(|ticket| ticket.goes_first()).map(|ticket| ticket.id);
         hold.exclusive.into_iter().chain(shared).filter(|holder| *holder != id).chain(before).collect()
     }
 
     /// Takes a waiting ticket out of the queue of a key. Returns the first of those who still wait there.
     pub(crate) fn leave_queue(&mut self, ticket: &Arc<Ticket>, key: &[u8]) -> Vec<Arc<Ticket>> {
         let Some(hold) = self.keys.get_mut(key) else { return Vec::new() };
-        hold.queue.retain(|queued| !Arc::ptr_eq(queued, ticket));
-        let waiting = hold.queue.iter().take(CANDIDATES_MAX).cloned().collect();
+        hold.queue.retain(|(queued, _)| !Arc::ptr_eq(queued, ticket));
+        let waiting = hold.queue.iter().take(CANDIDATES_MAX).map(|(ticket, _)| ticket.clone()).collect();
         if hold.is_idle() {
             self.keys.remove(key);
         }
@@ -593,7 +596,9 @@ impl HoldTable {
     pub(crate) fn behind(&self, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
         let has_all = self.everything == Some(id);
         let held = self.keys.values().filter(|hold| has_all || hold.exclusive == Some(id) || hold.shared.contains(&id));
-        waiting.extend(held.flat_map(|hold| &hold.queue).filter(|ticket| !ticket.takes).cloned());
+        waiting.extend(
+            held.flat_map(|hold| &hold.queue).map(|(ticket, _)| ticket).filter(|ticket| !ticket.takes).cloned(),
+        );
     }
 
     /// Adds a pair of numbers for each holder and each ticket that waits for one of its keys.
@@ -601,7 +606,7 @@ impl HoldTable {
         for hold in self.keys.values().filter(|hold| !hold.queue.is_empty()) {
             let holders = hold.exclusive.into_iter().chain(hold.shared.iter().copied()).chain(self.everything);
             for holder in holders {
-                pairs.extend(hold.queue.iter().map(|ticket| (holder, ticket.id)));
+                pairs.extend(hold.queue.iter().map(|(ticket, _)| (holder, ticket.id)));
             }
         }
     }
@@ -614,51 +619,55 @@ impl HoldTable {
     /// Tells that a plain command used the key before those who wait for it.
     pub(crate) fn note_overtaking(&self, key: &[u8], mode: Mode) {
         if let Some(hold) = self.keys.get(key) {
-            hold.note_overtaking(NOBODY, key, mode);
+            hold.note_overtaking(NOBODY, mode);
         }
     }
 
     /// Queues a ticket on one of its keys.
-    pub(crate) fn queue(&mut self, key: &[u8], ticket: &Arc<Ticket>) {
-        self.keys.entry(key.into()).or_default().queue(ticket);
+    pub(crate) fn queue(&mut self, key: &[u8], ticket: &Arc<Ticket>, mode: Mode) {
+        #[cfg(test)]
+        QUEUED.set(QUEUED.get() + 1);
+        self.touch(ticket.id, key);
+        self.keys.entry(key.into()).or_default().queue(ticket, mode);
     }
 
     /// Whether a queued ticket could have this key now.
     pub(crate) fn may_grant(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
-            && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
+            && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, mode))
     }
 
     /// Whether a queued ticket is to try to have this key, as nobody before it is to.
     pub(crate) fn may_try(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
-            && self.keys.get(key).is_none_or(|hold| hold.may_try(id, key, mode))
+            && self.keys.get(key).is_none_or(|hold| hold.may_try(id, mode))
     }
 
     /// Adds the first of those who wait for a key that nobody has for himself.
     pub(crate) fn waiting_for_free(&self, key: &[u8], waiting: &mut Vec<Arc<Ticket>>) {
         if let Some(hold) = self.keys.get(key).filter(|hold| hold.exclusive.is_none()) {
-            waiting.extend(hold.queue.iter().take(CANDIDATES_MAX).cloned());
+            waiting.extend(hold.queue.iter().take(CANDIDATES_MAX).map(|(ticket, _)| ticket.clone()));
         }
     }
 
     /// Whether a section that has begun could have this key, too.
     pub(crate) fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
-            && self.keys.get(key).is_none_or(|hold| hold.may_take(id, key, mode))
+            && self.keys.get(key).is_none_or(|hold| hold.may_take(id, mode))
     }
 
     /// Whether a section that has begun would keep one from this key who has waited for it for very long.
     pub(crate) fn starves(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.keys.get(key).is_some_and(|hold| hold.starves(id, key, mode))
+        self.keys.get(key).is_some_and(|hold| hold.starves(id, mode))
     }
 
     /// Takes a ticket out of the queue and gives it the key.
     pub(crate) fn grant(&mut self, id: u64, key: &[u8], mode: Mode) {
         #[cfg(test)]
         GRANTS.set(GRANTS.get() + 1);
+        self.touch(id, key);
         let hold = self.keys.entry(KeyName::from_slice(key)).or_default();
-        hold.note_overtaking(id, key, mode);
+        hold.note_overtaking(id, mode);
         hold.leave_queue(id);
         match mode {
             Mode::Exclusive => hold.exclusive = Some(id),
@@ -668,6 +677,7 @@ impl HoldTable {
 
     /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit first to `candidates`.
     pub(crate) fn release(&mut self, id: u64, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
+        self.forget_waiter(id);
         let Some(hold) = self.keys.get_mut(key) else { return };
         if hold.exclusive == Some(id) {
             hold.exclusive = None;
@@ -676,7 +686,7 @@ impl HoldTable {
         } else {
             hold.leave_queue(id);
         }
-        hold.first_waiting(key, candidates);
+        hold.first_waiting(candidates);
         if hold.is_idle() {
             self.keys.remove(key);
         }

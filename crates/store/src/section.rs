@@ -16,9 +16,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use sluicegate_wire::resp::ReplySink;
 
+use crate::big::SLICE;
 use crate::block::ReadyKey;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::command::Handle;
@@ -29,7 +31,7 @@ use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stats::SectionCounts;
 use crate::stripe::{Now, assert_none_locked};
-use crate::turn::{Taken, Taker};
+use crate::turn::{Entered, Taken, Taker};
 use crate::{Inner, Store};
 
 /// Why a section or a command in it was refused.
@@ -123,8 +125,18 @@ impl Future for SectionWait {
             if this.inner.gate.must_wait() && this.inner.gate.wait(context.waker()) {
                 return Poll::Pending;
             }
+            if this.inner.enter_when_ready(ticket) == Entered::Unready {
+                // What it needs to wait is made in slices; its keys may be free when that is done.
+                let start = Instant::now();
+                while ticket.prepare_to_wait() {
+                    if start.elapsed() >= SLICE {
+                        context.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+                this.inner.enter_when_ready(ticket);
+            }
             this.queued = true;
-            this.inner.enter_queues(ticket);
         }
         ticket.listen(context.waker());
         if ticket.take_invitation() {
@@ -135,7 +147,7 @@ impl Future for SectionWait {
             Phase::Cancelled => {
                 let refusal = ticket.refusal().unwrap_or_default();
                 if let Some(ticket) = this.ticket.take() {
-                    this.inner.end(ticket, &[]);
+                    this.inner.end_waiting(ticket);
                 }
                 return Poll::Ready(Err(SectionError::Behind(refusal)));
             }
@@ -174,7 +186,7 @@ impl Drop for SectionWait {
         {
             // Whether it gives up or was granted this very moment, its keys pass on.
             ticket.cancel();
-            self.inner.end(ticket, &[]);
+            self.inner.end_waiting(ticket);
         }
     }
 }

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, Mode, Phase, Prepared, Ticket};
+use crate::hold::{self, HeldKey, HoldTable, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
@@ -46,6 +46,18 @@ pub(crate) enum Taker {
     /// A script that has none: it takes the key only if it may overtake those who wait.
     First,
 }
+
+/// What became of a ticket that came to have its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    Granted,
+    Queued,
+    /// Neither: it is of very many keys, which are not free, and its [tables](Ticket::prepare_to_wait) are to be made first.
+    Unready,
+}
+
+/// Tables that are not needed any more, to be dropped when nothing is locked.
+type Spent = Vec<Box<HoldTable>>;
 
 /// Why a ticket waits.
 #[derive(Debug)]
@@ -139,30 +151,92 @@ impl Inner {
         granted
     }
 
+    /// As [`enter_queues`](Self::enter_queues), of a section that can make itself ready to wait. Nothing has happened if it
+    /// has to do that first.
+    pub(crate) fn enter_when_ready(&self, ticket: &Arc<Ticket>) -> Entered {
+        if ticket.stripes.is_empty() {
+            return if self.enter_queues(ticket) { Entered::Granted } else { Entered::Queued };
+        }
+        let pass = self.gate.enter();
+        self.gate.add_ticket(&pass);
+        let (entered, spent) = self.enter_large(&pass, ticket);
+        drop(pass);
+        self.drop_spent(spent);
+        match entered {
+            Entered::Granted => SectionCounts::count(&self.sections.granted),
+            Entered::Queued => {
+                SectionCounts::count(&self.sections.parked);
+                self.everything.note_change();
+            }
+            Entered::Unready => {
+                let may_go_alone = self.gate.remove_ticket();
+                self.everything.note_change();
+                if may_go_alone {
+                    self.run_waiting();
+                }
+            }
+        }
+        entered
+    }
+
     /// For which key a waiting ticket waits, and who has it or reserves it.
     pub(crate) fn blocker(&self, ticket: &Ticket) -> Option<Blocker> {
         if ticket.phase() != Phase::Waiting {
             return None;
         }
         let pass = self.gate.enter();
+        for (at, place) in ticket.stripes.iter().enumerate() {
+            let stripe = self.keyspace.db(&pass, place.db)?.lock(place.stripe as usize);
+            let Some(holds) = stripe.holds.as_deref() else { continue };
+            let tables = ticket.tables.lock();
+            let is_mine = |holds: &HoldTable, key: &[u8], mode| holds.holder(ticket.id, key, mode).is_none();
+            let prepared = tables.get(at)?;
+            let key = holds.first_refused(ticket, ticket.keys_of(place), prepared, is_mine);
+            let found = key.and_then(|key| Some((key, holds.holder(ticket.id, key, prepared.mode_of(key)?)?)));
+            if let Some((key, owner)) = found {
+                let (db, key) = (place.db, key.to_vec());
+                drop(tables);
+                drop(stripe);
+                drop(pass);
+                return Some(Blocker { db, key, owner: self.owner_name(owner) });
+            }
+        }
+        if !ticket.stripes.is_empty() {
+            return None;
+        }
         let (held, owner) = ticket.keys.iter().find_map(|held| {
             let stripe = self.keyspace.db(&pass, held.db)?.lock(held.stripe as usize);
             let owner = stripe.holds.as_deref()?.holder(ticket.id, &held.key, held.mode)?;
             Some((held, owner))
         })?;
         drop(pass);
+        Some(Blocker { db: held.db, key: held.key.to_vec(), owner: self.owner_name(owner) })
+    }
+
+    /// How the holder of a key is called.
+    fn owner_name(&self, owner: u64) -> String {
         let name = self.owners.lock().get(&owner).cloned();
-        let owner = name.unwrap_or_else(|| format!("section-{owner}"));
-        Some(Blocker { db: held.db, key: held.key.to_vec(), owner })
+        name.unwrap_or_else(|| format!("section-{owner}"))
     }
 
     /// Grants a waiting ticket if all its keys are free for it.
     fn try_grant(&self, ticket: &Arc<Ticket>) -> bool {
         let pass = self.gate.enter();
-        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
-        let granted = self.grant_if_free(&mut locks, &of_key, ticket);
-        drop(locks);
+        let (granted, spent) = match ticket.stripes.is_empty() {
+            true => {
+                let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+                (self.grant_if_free(&mut locks, &of_key, ticket), Spent::new())
+            }
+            false => {
+                let mut locks = self.lock_stripes(&pass, ticket);
+                match self.is_large_free(&locks, ticket) {
+                    true => self.grant_large(&mut locks, ticket),
+                    false => (false, Spent::new()),
+                }
+            }
+        };
         drop(pass);
+        self.drop_spent(spent);
         match granted {
             true => SectionCounts::count(&self.sections.granted),
             false => self.everything.note_change(),
@@ -178,10 +252,20 @@ impl Inner {
             return true;
         }
         let pass = self.gate.enter();
-        let may_try = ticket.keys.iter().all(|held| {
-            let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
-            stripe.holds.as_deref().is_none_or(|holds| holds.may_try(ticket.id, &held.key, held.mode))
-        });
+        let may_try = match ticket.stripes.is_empty() {
+            true => ticket.keys.iter().all(|held| {
+                let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+                stripe.holds.as_deref().is_none_or(|holds| holds.may_try(ticket.id, &held.key, held.mode))
+            }),
+            false => ticket.stripes.iter().enumerate().all(|(at, place)| {
+                let stripe = self.keyspace.db_to_write(&pass, place.db).lock(place.stripe as usize);
+                let tables = ticket.tables.lock();
+                let may_try = |holds: &HoldTable, key: &[u8], mode| holds.may_try(ticket.id, key, mode);
+                stripe.holds.as_deref().zip(tables.get(at)).is_none_or(|(holds, prepared)| {
+                    holds.first_refused(ticket, ticket.keys_of(place), prepared, may_try).is_none()
+                })
+            }),
+        };
         drop(pass);
         if may_try && ticket.invite() {
             invite::wake(ticket);
@@ -195,7 +279,10 @@ impl Inner {
         if self.try_grant(ticket) {
             return true;
         }
-        let mut behind = self.waiting_for(ticket.keys.iter());
+        let mut behind = match ticket.stripes.is_empty() {
+            true => self.waiting_for(ticket.keys.iter()),
+            false => self.waiting_beside(ticket),
+        };
         behind.retain(|candidate| !Arc::ptr_eq(candidate, ticket));
         if self.pass_on_keys(behind) {
             self.run_waiting();
@@ -243,54 +330,81 @@ impl Inner {
 
     /// Grants a ticket its keys if they are free, or queues it on all of them; whether it has them.
     fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
-        if self.grant_prepared(pass, ticket) {
-            return true;
+        if !ticket.stripes.is_empty() {
+            let (entered, spent) = self.enter_large(pass, ticket);
+            // Its keys are free: the gate is closed.
+            debug_assert_eq!((entered, spent.len()), (Entered::Granted, 0));
+            return entered == Entered::Granted;
         }
         let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
         let granted = self.grant_if_free(&mut locks, &of_key, ticket);
         if !granted {
             self.count_waiting(ticket);
             for (held, &lock) in ticket.keys.iter().zip(&of_key) {
-                hold::table_of(&mut locks[lock].holds).queue(&held.key, ticket);
+                hold::table_of(&mut locks[lock].holds).queue(&held.key, ticket, held.mode);
             }
         }
         granted
     }
 
-    /// Grants a new ticket whose tables were made beforehand, if its keys are free. Stripes without holds are given the
-    /// tables as they are.
-    fn grant_prepared(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
-        let tables = ticket.take_tables();
-        if tables.is_empty() {
-            return false;
-        }
-        let mut locks: Vec<Locked<'_>> = Vec::with_capacity(tables.len());
-        for prepared in &tables {
-            let first = &ticket.keys[prepared.keys.start];
-            locks.push(self.keyspace.db_to_write(pass, first.db).lock(first.stripe as usize));
-        }
-        let is_free = |lock: &Locked<'_>, prepared: &Prepared| {
-            lock.holds.as_deref().is_none_or(|holds| {
-                let mut keys = ticket.keys[prepared.keys.clone()].iter();
-                keys.all(|held| holds.may_grant(ticket.id, &held.key, held.mode))
-            })
-        };
-        if !locks.iter().zip(&tables).all(|(lock, prepared)| is_free(lock, prepared))
-            || self.everything.denies(ticket)
-            || !ticket.grant()
-        {
-            return false;
-        }
-        for (lock, prepared) in locks.iter_mut().zip(tables) {
-            let Some(holds) = &mut lock.holds else {
-                lock.holds = Some(prepared.table);
-                continue;
-            };
-            for held in &ticket.keys[prepared.keys] {
-                holds.grant(ticket.id, &held.key, held.mode);
+    /// Grants a ticket of very many keys those if they are free, or queues it on all of them if it is ready to wait.
+    fn enter_large(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> (Entered, Spent) {
+        let mut locks = self.lock_stripes(pass, ticket);
+        let is_ready = ticket.tables.lock().iter().all(|prepared| prepared.queued.is_some());
+        // Whoever wants everything remembers whom it denies, which then must stand in the queues.
+        if self.is_large_free(&locks, ticket) && (is_ready || !self.everything.is_wanted()) {
+            let (granted, spent) = self.grant_large(&mut locks, ticket);
+            if granted {
+                return (Entered::Granted, spent);
             }
+        } else if !is_ready {
+            return (Entered::Unready, Spent::new());
         }
-        true
+        self.count_waiting(ticket);
+        let mut spent = Spent::new();
+        let mut tables = ticket.tables.lock();
+        for ((lock, place), prepared) in locks.iter_mut().zip(&ticket.stripes).zip(tables.iter_mut()) {
+            spent.extend(hold::queue_on(&mut lock.holds, ticket, ticket.keys_of(place), prepared));
+        }
+        (Entered::Queued, spent)
+    }
+
+    /// Locks the stripes of a ticket of very many keys.
+    fn lock_stripes<'p>(&self, pass: &'p Pass<'_>, ticket: &Ticket) -> Vec<Locked<'p>> {
+        let stripes = ticket.stripes.iter();
+        stripes.map(|place| self.keyspace.db_to_write(pass, place.db).lock(place.stripe as usize)).collect()
+    }
+
+    /// Whether all keys of such a ticket, whose stripes are locked, are free for it.
+    fn is_large_free(&self, locks: &[Locked<'_>], ticket: &Ticket) -> bool {
+        let tables = ticket.tables.lock();
+        let is_free = |holds: &HoldTable, key: &[u8], mode| holds.may_grant(ticket.id, key, mode);
+        let mut stripes = locks.iter().zip(&ticket.stripes).zip(tables.iter());
+        stripes.all(|((lock, place), prepared)| {
+            let holds = lock.holds.as_deref();
+            holds.is_none_or(|holds| holds.first_refused(ticket, ticket.keys_of(place), prepared, is_free).is_none())
+        })
+    }
+
+    /// Grants such a ticket its keys, which are free, unless somebody wants everything or it gave up.
+    fn grant_large(&self, locks: &mut [Locked<'_>], ticket: &Arc<Ticket>) -> (bool, Spent) {
+        if !self.may_begin(ticket) {
+            return (false, Spent::new());
+        }
+        let mut spent = Spent::new();
+        let tables = std::mem::take(&mut *ticket.tables.lock());
+        for ((lock, place), prepared) in locks.iter_mut().zip(&ticket.stripes).zip(tables) {
+            let old = hold::grant_on(&mut lock.holds, ticket, ticket.keys_of(place), prepared);
+            spent.extend(old.into_iter().flatten());
+        }
+        (true, spent)
+    }
+
+    /// Drops tables on another thread.
+    fn drop_spent(&self, spent: Spent) {
+        if !spent.is_empty() {
+            self.aside.run(move || drop(spent));
+        }
     }
 
     /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
@@ -304,21 +418,27 @@ impl Inner {
         if !free {
             return false;
         }
-        // Counted as granted before it is asked whether somebody wants everything; see `everything`.
-        let waited = ticket.ends_waiting();
-        if waited {
-            self.gate.count_waiting(false);
-        }
-        if self.everything.denies(ticket) || !ticket.grant() {
-            if waited {
-                self.count_waiting(ticket);
-            }
+        if !self.may_begin(ticket) {
             return false;
         }
         for (held, &lock) in ticket.keys.iter().zip(of_key) {
             hold::table_of(&mut locks[lock].holds).grant(ticket.id, &held.key, held.mode);
         }
         true
+    }
+
+    /// Marks a ticket whose keys are free as granted, unless somebody wants everything or it gave up.
+    fn may_begin(&self, ticket: &Arc<Ticket>) -> bool {
+        // Counted as granted before it is asked whether somebody wants everything; see `everything`.
+        let waited = ticket.ends_waiting();
+        if waited {
+            self.gate.count_waiting(false);
+        }
+        let begins = !self.everything.denies(ticket) && ticket.grant();
+        if !begins && waited {
+            self.count_waiting(ticket);
+        }
+        begins
     }
 
     /// Counts a ticket among those that wait for their first keys.
@@ -399,6 +519,17 @@ impl Inner {
         }
     }
 
+    /// Ends a ticket that waits no longer, on another thread if its keys are very many.
+    pub(crate) fn end_waiting(self: &Arc<Inner>, ticket: Arc<Ticket>) {
+        match ticket.stripes.is_empty() {
+            true => self.end(ticket, &[]),
+            false => {
+                let inner = self.clone();
+                self.aside.run(move || inner.end(ticket, &[]));
+            }
+        }
+    }
+
     /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
     /// turn.
     pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
@@ -473,6 +604,26 @@ impl Inner {
             let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = stripe.holds.as_deref() {
                 holds.waiting_for_free(&held.key, &mut waiting);
+            }
+        }
+        let mut seen = HashSet::new();
+        waiting.retain(|ticket: &Arc<Ticket>| seen.insert(ticket.id));
+        waiting
+    }
+
+    /// The same of keys that a ticket of very many keys waits for, it included.
+    fn waiting_beside(&self, ticket: &Ticket) -> Vec<Arc<Ticket>> {
+        let mut waiting = Vec::new();
+        let pass = self.gate.enter();
+        for place in &ticket.stripes {
+            let stripe = self.keyspace.db_to_write(&pass, place.db).lock(place.stripe as usize);
+            let Some(holds) = stripe.holds.as_deref() else { continue };
+            match holds.touched_beside(ticket.id) {
+                Some(touched) => touched.for_each(|key| holds.waiting_for_free(key, &mut waiting)),
+                None => {
+                    let keys = ticket.keys_of(place).iter();
+                    keys.for_each(|held| holds.waiting_for_free(&held.key, &mut waiting));
+                }
             }
         }
         let mut seen = HashSet::new();
