@@ -9,6 +9,9 @@ use super::find;
 /// How long a client waits for the next byte before the transcript says that nothing more came.
 const QUIET: Duration = Duration::from_secs(8);
 
+/// What a response begins with.
+pub const RESPONSE: &[u8] = b"HTTP/1.1 ";
+
 /// One connection and what came on it.
 pub struct Connection {
     pub name: String,
@@ -99,6 +102,17 @@ impl Connection {
     pub fn closed(&mut self) {
         while !self.over {
             self.fill("[open]");
+        }
+    }
+
+    /// Receives until so many responses have begun, if they come.
+    pub fn begun(&mut self, responses: usize) {
+        let mut buffer = [0; 65536];
+        while !self.over && self.received.windows(RESPONSE.len()).filter(|part| *part == RESPONSE).count() < responses {
+            match self.stream.read(&mut buffer) {
+                Ok(count @ 1..) => self.received.extend_from_slice(&buffer[..count]),
+                _ => return,
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use regex::{Captures, Regex};
 use sluicegate_testkit::{Listening, PATIENCE, Program};
 
 use super::case::{Case, Step};
-use super::client::Connection;
+use super::client::{Connection, RESPONSE};
 use super::mask::{self, Ports};
 use super::origin::Origin;
 use super::{DEFAULTS, GLOBAL};
@@ -159,8 +159,10 @@ pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, Stri
     command.arg("-db").arg("-f").arg(&path).current_dir(directory);
     let fds: Vec<_> = places.binds.iter().map(|(_, listening)| listening.fd()).collect();
     let program = Program::start(command, &fds);
+    let of_haproxy = case.haproxy.as_deref().filter(|_| which == Which::Haproxy);
     let mut session = Session {
         case,
+        expected: of_haproxy.or(case.expected.as_deref()).unwrap_or_default(),
         places: &places,
         program,
         connections: Vec::new(),
@@ -189,6 +191,8 @@ pub fn logged_lines(expected: &str) -> usize {
 
 struct Session<'a> {
     case: &'a Case,
+    /// What it is to come to, if that is known.
+    expected: &'a str,
     places: &'a Places,
     program: Program,
     connections: Vec<Connection>,
@@ -253,7 +257,7 @@ impl Session<'_> {
                 })?;
             }
             Step::Idle => {
-                self.connections.iter_mut().for_each(Connection::end);
+                self.end_connections();
                 poll("the end of all sessions", || idle(&self.ask("show stat").unwrap_or_default()))?;
             }
             Step::Logged(count) => self.receive_log(*count),
@@ -293,11 +297,18 @@ impl Session<'_> {
         }
     }
 
-    /// Ends all connections and gathers what is to be compared.
-    fn end(mut self, lines: Option<usize>) -> Result<Gone, String> {
+    /// Ends all connections. haproxy drops requests that wait behind another one if it sees the end of them all meanwhile,
+    /// so the end is sent when the last response is all that is missing.
+    fn end_connections(&mut self) {
         for connection in &mut self.connections {
+            connection.begun(responses(self.expected, &connection.name).saturating_sub(1));
             connection.end();
         }
+    }
+
+    /// Ends all connections and gathers what is to be compared.
+    fn end(mut self, lines: Option<usize>) -> Result<Gone, String> {
+        self.end_connections();
         let mut csv = String::new();
         let mut runs = true;
         let over = poll("the end of all sessions", || {
@@ -418,6 +429,17 @@ fn ask(path: &Path, line: &str) -> Result<String, String> {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// How many responses a client is to get by a text of expectations.
+fn responses(expected: &str, client: &str) -> usize {
+    let title = format!("client {client}");
+    let of_client = expected.lines().skip_while(|line| *line != title).skip(1).take_while(|line| !is_title(line));
+    of_client.filter(|line| line.trim_start().as_bytes().starts_with(RESPONSE)).count()
+}
+
+fn is_title(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with(' ')
 }
 
 /// No session is left in any row.
