@@ -17,7 +17,7 @@ pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -100,6 +100,25 @@ pub fn free_port() -> u16 {
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a loopback port");
     let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("bound");
     // It stays open.
-    let _ = socket.into_raw_fd();
+    let _ = aside(OwnedFd::from(socket)).into_raw_fd();
     address.port()
+}
+
+/// Listens on 127.0.0.1 with a port of the kernel's choice, for a server that lives as long as the test process.
+pub fn lasting_listener() -> TcpListener {
+    aside(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port").into()).into()
+}
+
+/// Gives a descriptor a high number, so that low ones are there for [`Listening`]: haproxy takes none above what its
+/// `maxconn` makes it expect.
+fn aside(fd: OwnedFd) -> OwnedFd {
+    const HIGH: libc::c_int = 4096;
+    // SAFETY: it reads the descriptor and makes a new one, which is nobody else's.
+    unsafe {
+        match libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) {
+            high @ 0.. => OwnedFd::from_raw_fd(high),
+            // The limit of descriptors is lower.
+            _ => fd,
+        }
+    }
 }

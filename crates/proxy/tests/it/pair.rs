@@ -1,7 +1,7 @@
 //! One configuration, two proxies: this one in this process and Debian's haproxy, with the same clients and origins.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use sluicegate_testkit::{Haproxy, Listening, wait_for};
 
@@ -44,7 +44,7 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
 
 /// A server that hands every connection to `serve`, each on a thread of its own.
 pub fn origin(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for stream in listener.incoming() {

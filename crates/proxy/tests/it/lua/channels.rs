@@ -2,7 +2,6 @@
 //! and services of TCP have.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::thread;
 
 use sluicegate_config::model::LogLevel;
@@ -15,7 +14,7 @@ use crate::rules::fixture::DEFAULTS;
 
 /// A server that answers each connection with all it got once the client has ended, or with what it got first.
 fn echo(at_once: bool) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -38,7 +37,7 @@ fn echo(at_once: bool) -> String {
 /// A server that answers each connection with three bytes once it has five, and with three more for one more byte, or
 /// with its end.
 fn in_two(ends: bool) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         for stream in listener.incoming() {

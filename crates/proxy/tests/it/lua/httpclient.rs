@@ -1,14 +1,14 @@
 //! `core.httpclient` against a server that answers as a path says, in haproxy and here.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
 use super::compared::{compare, ours};
 
 /// A server whose threads end with the last of their connections; the one that accepts ends with the test.
 pub fn server() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     thread::spawn(move || {
         for stream in listener.incoming() {

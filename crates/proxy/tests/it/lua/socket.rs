@@ -1,7 +1,7 @@
 //! `core.tcp`: against a peer that the test drives, byte by byte, and against redis-server.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 
 use sluicegate_testkit::{RedisServer, free_port};
@@ -10,7 +10,7 @@ use super::fixture::{Scripts, bench, unlimited};
 
 /// A peer that serves its connections one after another with `serve`.
 fn peer(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = sluicegate_testkit::lasting_listener();
     let port = listener.local_addr().expect("bound").port();
     thread::spawn(move || {
         for stream in listener.incoming() {

@@ -1,7 +1,7 @@
 //! Requests over sockets: exact counts by every way to count, and clients that reset in the middle.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -150,7 +150,7 @@ pub struct Slow {
 impl Slow {
     pub fn start() -> (Arc<Slow>, u16) {
         let slow = Arc::new(Slow::default());
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = sluicegate_testkit::lasting_listener();
         let port = listener.local_addr().expect("bound").port();
         let shared = slow.clone();
         thread::spawn(move || {

@@ -12,7 +12,7 @@ use super::super::server::fixture::Whole;
 
 /// A server whose body is the request's head. `/status/N` has that status.
 pub fn mirror() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for stream in listener.incoming() {

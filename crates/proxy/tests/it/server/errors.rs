@@ -1,7 +1,7 @@
 //! `show errors` against Debian's haproxy after the same invalid messages.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
@@ -10,7 +10,7 @@ use super::fixture::Whole;
 
 /// A server that answers by the request's path.
 fn server() -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for stream in listener.incoming() {

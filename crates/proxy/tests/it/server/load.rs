@@ -4,7 +4,7 @@
 //! round is one delay of a slow server, and a rate of `maxconn ÷ delay` is `maxconn` requests a round.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -37,7 +37,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
 
 impl Slow {
     fn new() -> Slow {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = sluicegate_testkit::lasting_listener();
         let address = listener.local_addr().expect("bound").to_string();
         let state: Arc<(Mutex<Held>, Condvar)> = Arc::default();
         let shared = state.clone();

@@ -1,6 +1,6 @@
 //! Access log lines against Debian's haproxy on the same requests, ports, dates and times set aside.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
 
@@ -8,7 +8,7 @@ use super::fixture::Whole;
 
 /// A server that answers every request of every connection with the same response.
 fn server(response: &'static [u8]) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -254,7 +254,7 @@ fn the_options_formats_are_haproxys() {
 
 /// A server that tells in a field of its answer which unique id it was sent.
 fn told() -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         for stream in listener.incoming() {

@@ -1,7 +1,6 @@
 //! `retry-on`: what a request is sent once more for, how often and to whom, beside Debian's haproxy.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +17,7 @@ struct Stub {
 impl Stub {
     /// `None` never answers.
     fn new(answer: Option<&'static str>) -> Stub {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = sluicegate_testkit::lasting_listener();
         let address = listener.local_addr().expect("bound").to_string();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::fixture::Whole;
 
 /// A server that accepts, reads and never answers.
 fn silent() -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
         let mut kept = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ struct State {
 impl Origin {
     /// Listens; threads end with their connections.
     pub fn start(name: &str, script: Vec<Reply>) -> Origin {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+        let listener = sluicegate_testkit::lasting_listener();
         let port = listener.local_addr().expect("bound").port();
         let state = State {
             script: script.into(),
