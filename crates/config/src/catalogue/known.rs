@@ -19,11 +19,10 @@ pub const GLOBAL: &[&str] = &[
     "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
     "httpclient.retries", "httpclient.timeout.connect",
     "limits", "load-server-state-from-file", "noreuseport",
-    
-    "oqs", "pp2-never-send-local", "setcap", "shm-stats-file", 
+    "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
     "stats-file", "tune.fail-alloc",
     "tune.lua.openlibs",
-    "tune.notsent-lowat.client", "tune.notsent-lowat.server", 
+    "tune.notsent-lowat.client", "tune.notsent-lowat.server",
     "tune.rcvbuf.client", "tune.rcvbuf.server",
     "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",
     "tune.sndbuf.server", "tune.vars.check-max-size",
@@ -39,13 +38,9 @@ pub const PROXY: &[&str] = &[
     "external-check", "force-be-switch", "grace", "guid",
     "log-steps",
     "monitor-net",
-   
-   
     "option assume-rfc6587-ntf", "option checkcache",
     "option external-check",
-   
     "option http_proxy", "option httpclog",
-    
     "option spop-check",
     "option transparent", "option use-small-buffers", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
@@ -64,9 +59,9 @@ pub const BIND_OPTIONS: &[&str] = &[
     "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "generate-certificates", "guid-prefix", "idle-ping", "ktls", "label", "level",
     "namespace", "nbconn", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
-    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", 
+    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers",
     "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "sigalgs", "ssl",
-    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", 
+    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss",
     "tls-ticket-keys", "tls-tickets", "verify",
 ];
 
@@ -85,15 +80,13 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "check-sni-auto", "check-ssl", "check-via-socks4", "ciphers", "ciphersuites", "client-sigalgs", "crl-file",
     "crt", "curves", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "guid", "idle-ping", "log-bufsize", "log-proto",
-    "namespace", 
-    
-    
+    "namespace",
     "npn",
     "pool-conn-name", "redir",
-    "renegotiate", 
+    "renegotiate",
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
-    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", 
-    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", 
+    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse",
+    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost",
 ];
 
 /// Algorithms of `balance`.

@@ -69,7 +69,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         unit::integer(v, -1024, 1024).map(|_| ())
     }),
     option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
-    option("proto", 1, "h1|none", "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.", |_, v| proto(v)),
+    option("proto", 1, "h1|none", PROTO, |_, v| proto(v)),
     option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
     option("tcp-ut", 1, "TIME", "How long what was sent may stay without an acknowledgement.", |b, v| {
         b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
@@ -110,7 +110,9 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     }),
 ]);
 
-pub(super) const ONE_PROCESS: &str = "Changes nothing: there is one process.";
+pub(crate) const ONE_PROCESS: &str = "Changes nothing: there is one process.";
+/// What `proto` does.
+pub(crate) const PROTO: &str = "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.";
 const WORKERS: &str = "Changes nothing: each worker accepts from each socket.";
 
 /// The protocol that a line insists on.

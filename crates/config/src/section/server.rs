@@ -482,9 +482,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("proto", 1, "h1|none", "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.", |_, v| {
-        bind::proto(v)
-    }),
+    option("proto", 1, "h1|none", bind::PROTO, |_, v| bind::proto(v)),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())

@@ -138,7 +138,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one("ssl-security-level", "N", TLS, Parser::Integer(0, 5, |_, _| ())),
     one("ssl-server-verify", "none|required", TLS, Parser::OneOf(&["none", "required"], |_, _| ())),
     alone("ssl-skip-self-issued-ca", TLS),
-    line("stats bind-process", 1, MANY, "all|odd|even|NUMBER…", "Changes nothing: there is one process.", |_, _| ()),
+    line("stats bind-process", 1, MANY, "all|odd|even|NUMBER…", crate::section::bind::ONE_PROCESS, |_, _| ()),
     line("thread-group", 1, MANY, "GROUP [THREADS]…", CPUS, |_, _| ()),
     one("thread-groups", "N", CPUS, Parser::Integer(1, 32, |_, _| ())),
     switch("tune.applet.zero-copy-forwarding", COPYING),

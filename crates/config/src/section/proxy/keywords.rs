@@ -54,7 +54,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Declares a test; lines of one name are or-ed.",
         |r, line| r.acl(line),
     ),
-    row("bind-process", PROXY, 1, MANY, "all|odd|even|NUMBER…", "Changes nothing: there is one process.", |_, _| ()),
+    row("bind-process", PROXY, 1, MANY, "all|odd|even|NUMBER…", crate::section::bind::ONE_PROCESS, |_, _| ()),
     row(
         "backlog",
         FRONT,
