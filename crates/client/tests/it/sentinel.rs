@@ -15,6 +15,12 @@ use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 /// So many sentinels as there are not: they see that a master is down, and never replace it.
 const NEVER: u32 = 100;
 
+/// What takes an engine to be down soon: the sentinels, where a test waits for that.
+const SOON_MS: u32 = 2_000;
+
+/// Everywhere else a machine that stalls must not bring it about.
+const LATE_MS: u32 = 600_000;
+
 /// Three engines, the first of which is the master at first and the second its successor, and three sentinels.
 struct Watched {
     engines: Vec<RedisServer>,
@@ -35,7 +41,7 @@ impl Watched {
             let started = watched.sentinel(index, 0, "secret");
             watched.sentinels.push(started);
         }
-        watched.settle("2");
+        watched.settle(0, "2");
         for index in 0..3 {
             // An engine that says something else than they know is corrected after four of these.
             let reply = worker(ask(&watched.observer(index), "SENTINEL DEBUG publish-period 2000"));
@@ -74,16 +80,18 @@ impl Watched {
         Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(self.sentinels[sentinel].1) })
     }
 
-    /// Waits until the sentinels know each other and the replicas, so that they can agree.
-    fn settle(&self, replicas: &str) {
+    /// Waits until the sentinels know each other, the master and its replicas, so that they can agree. One that replaces a
+    /// master is done then: what others say of a still newer one would be lost on it before.
+    fn settle(&self, master: usize, replicas: &str) {
+        let port = self.engines[master].port.to_string();
         for index in 0..3 {
             let observer = self.observer(index);
             wait_for("the sentinels to know each other", || {
                 let reply = worker(ask(&observer, "SENTINEL MASTER mymaster"));
                 let Reply::Map(pairs) = reply else { return None };
                 let is = |name: &str, value: &str| pairs.contains(&(bulk(name), bulk(value)));
-                let all = is("num-other-sentinels", "2") && is("num-slaves", replicas) && is("flags", "master");
-                all.then_some(())
+                let knows = is("num-other-sentinels", "2") && is("num-slaves", replicas) && is("port", &port);
+                (knows && is("flags", "master")).then_some(())
             });
         }
     }
@@ -96,7 +104,7 @@ impl Watched {
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nrequirepass hidden\nsentinel sentinel-pass hidden\n\
                  sentinel monitor mymaster 127.0.0.1 {} {NEVER}\n\
-                 sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster 2000\n\
+                 sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster {LATE_MS}\n\
                  sentinel failover-timeout mymaster 5000\n",
                 self.engines[master].port
             );
@@ -118,8 +126,17 @@ impl Watched {
     /// How many sentinels must agree that the master is down for it to be replaced. It is `NEVER` but where a test waits
     /// for that: a machine that stalls would do it at any time.
     fn quorum(&self, number: u32) {
+        self.set(&format!("quorum {number}"));
+    }
+
+    /// For how long an engine is silent before a sentinel takes it to be down.
+    fn down_after(&self, milliseconds: u32) {
+        self.set(&format!("down-after-milliseconds {milliseconds}"));
+    }
+
+    fn set(&self, words: &str) {
         for index in 0..self.sentinels.len() {
-            let reply = worker(ask(&self.observer(index), &format!("SENTINEL SET mymaster quorum {number}")));
+            let reply = worker(ask(&self.observer(index), &format!("SENTINEL SET mymaster {words}")));
             assert_eq!(reply, Reply::Simple("OK".into()));
         }
     }
@@ -194,6 +211,14 @@ fn a_master_is_found_through_sentinels_whatever_happens_to_it() {
     step("stale", &a_sentinel_that_was_cut_off_is_not_believed);
 }
 
+/// Why there is no master; a sentinel may take longer to say it than a command waits.
+fn why(client: &Client) -> String {
+    wait_for("a sentinel's word", || {
+        let text = error(worker(ask(client, "GET k")));
+        (!text.starts_with("QUEUETIMEOUT")).then_some(text)
+    })
+}
+
 fn everyday(watched: &Watched) {
     let client = Client::new(watched.options());
     worker(async {
@@ -209,14 +234,14 @@ fn everyday(watched: &Watched) {
         timeout_queue: Duration::from_millis(200),
         ..watched.options()
     });
-    let text = error(worker(ask(&unknown, "GET k")));
+    let text = why(&unknown);
     assert!(text.starts_with("CONNECT 127.0.0.1:") && text.ends_with("no master of this name is watched"), "{text}");
     let stranger = Client::new(Options {
         mode: Mode::Sentinel { master: "mymaster".into(), auth: None, from_replicas: false },
         timeout_queue: Duration::from_millis(500),
         ..watched.options()
     });
-    let text = error(worker(ask(&stranger, "GET k")));
+    let text = why(&stranger);
     assert!(text.contains("NOAUTH"), "{text}");
 }
 
@@ -256,7 +281,7 @@ fn replicas_are_read_from(watched: &Watched) {
 
 /// Engines that follow the master come, stop, go on and die; reads are answered all the time.
 fn replicas_come_and_go(watched: &mut Watched) {
-    let short = Duration::from_secs(2);
+    let short = Duration::from_secs(3);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
     let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
     let role = |address: &str| node(&client, address).role;
@@ -270,6 +295,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
     let third = watched.engines[3].address();
     worker(until(&client, "GET k", || role(&third) == "replica"));
     // One that stops is left before the sentinels know, and comes back.
+    watched.down_after(SOON_MS);
     worker(async {
         let replies = || {
             let nodes = figures(&client).nodes.into_iter().filter(|node| node.role == "replica");
@@ -289,6 +315,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
         stopped.program.signal(libc::SIGCONT);
         until(&client, "GET k", || role(&reader) == "replica" && node(&client, &reader).replies > before + 10).await;
     });
+    watched.down_after(LATE_MS);
     // When none is left the master is read from.
     for engine in &watched.engines[1..] {
         engine.program.signal(libc::SIGSTOP);
@@ -311,12 +338,12 @@ fn replicas_come_and_go(watched: &mut Watched) {
     // One that dies is forgotten.
     watched.engines.truncate(3);
     worker(until(&client, "GET k", || role(&third) != "replica" && role(&watched.engines[2].address()) == "replica"));
-    watched.settle("3");
+    watched.settle(0, "3");
 }
 
 /// Replicas that have lost the master are read from only when it doesn't answer either.
 fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
-    let short = Duration::from_secs(2);
+    let short = Duration::from_secs(3);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
     let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
     let [there, first, second] = [0, 1, 2].map(|index| watched.engines[index].address());
@@ -355,7 +382,7 @@ fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
         assert_eq!(ask(&own, "CONFIG SET requirepass secret").await, ok);
     });
     (1..3).for_each(|index| watched.catch_up(0, index));
-    watched.settle("3");
+    watched.settle(0, "3");
 }
 
 /// Counts under load while the master stops for longer than the sentinels wait. What was acknowledged is there.
@@ -431,6 +458,7 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
         });
         wait_for("the master to stop", || stopped.load(Ordering::Relaxed).then_some(()));
         watched.quorum(2);
+        watched.down_after(SOON_MS);
         // Those who read miss it at no time.
         while !watched.info(1).contains("role:master") {
             assert_eq!(worker(ask(&reader, "GET k")), bulk("v"));
@@ -457,6 +485,9 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
     let seen = figures(&client);
     let master = seen.nodes.iter().find(|node| node.role == "master").expect("it is known");
     assert_eq!(master.address, watched.engines[1].address());
+    // To be done with it they wait for what is gone, unless they take it to be down.
+    watched.settle(1, "3");
+    watched.down_after(LATE_MS);
 }
 
 /// The client knows one sentinel by its file; the others by that one.
@@ -480,9 +511,21 @@ fn sentinels_that_die_are_not_missed(watched: &Watched) {
             |state: &Reply| matches!(state, Reply::Map(pairs) if pairs.contains(&follows) && pairs.contains(&port));
         all.iter().any(is).then_some(())
     });
-    assert_eq!(worker(ask(&second, "SENTINEL FAILOVER mymaster")), Reply::Simple("OK".into()));
     let there = Reply::Array(vec![bulk("127.0.0.1"), bulk(&watched.engines[0].port.to_string())]);
     let asked = "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster";
+    // It refuses if it has not heard of the replica for some seconds, and gives up if that takes long to take over.
+    wait_for("the sentinel to hand over", || {
+        let is_done = worker(ask(&second, asked)) == there;
+        if !is_done {
+            let reply = worker(ask(&second, "SENTINEL FAILOVER mymaster"));
+            let is_fine = |text: &str| text.starts_with("INPROG") || text.starts_with("NOGOODSLAVE");
+            assert!(
+                matches!(&reply, Reply::Simple(_)) || matches!(&reply, Reply::Error(text) if is_fine(text)),
+                "{reply:?}"
+            );
+        }
+        is_done.then_some(())
+    });
     wait_for("the other sentinel to hear", || (worker(ask(&third, asked)) == there).then_some(()));
     watched.sentinels[1].0.signal(libc::SIGSTOP);
     worker(until(&client, "SET after 1", || master(&client) == watched.engines[0].address()));
@@ -500,7 +543,7 @@ fn a_sentinel_that_was_cut_off_is_not_believed(watched: &mut Watched) {
     told.servers.truncate(1);
     told.servers[0] = Address::Tcp("127.0.0.1".into(), watched.sentinels[2].1);
     told.servers.push(Address::Tcp("127.0.0.1".into(), stale.1));
-    let client = Client::new(Options { timeout_connect: Duration::from_millis(300), ..told.clone() });
+    let client = Client::new(told.clone());
     assert_eq!(worker(ask(&client, "SET k there")), Reply::Simple("OK".into()));
     assert_eq!(master(&client), there);
     watched.sentinels.clear();

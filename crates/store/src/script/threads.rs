@@ -377,7 +377,9 @@ mod tests {
         let threads = &store.0.scripts.threads;
         add(&store, "return ('a'):rep(40):find(('a*'):rep(40) .. 'b')", 20);
         let claim = Arc::new(Claim::new());
-        let long = job_of(&store, &["EVAL", "for i = 1, 1000000 do end return 'ended'", "1", "long"]);
+        // No worker begins one whose arguments are so large, however fast it would end.
+        let large = "x".repeat(2 << 20);
+        let long = job_of(&store, &["EVAL", "for i = 1, 1000000 do end return 'ended'", "1", "long", &large]);
         threads.add(long, Done::Caller(claim.clone()));
         wait_for("a script that ends", || {
             threads.tick();
