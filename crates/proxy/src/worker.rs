@@ -31,6 +31,13 @@ use crate::server::IdleConnections;
 use crate::session::{self, Session};
 use crate::stream::{BufferPool, Cards, FreeList, Job};
 
+/// Ends a slice of what is polled: it has its next turn when the worker has looked at its sockets and done what else
+/// there is. A task that wakes itself has dozens of turns before that.
+pub(crate) fn give_way(waker: &Waker) {
+    // It has noted the waker when it is polled, and is not needed for more.
+    let _ = std::pin::pin!(tokio::task::yield_now()).poll(&mut std::task::Context::from_waker(waker));
+}
+
 /// Accepted connections on their way to another worker.
 pub const INBOX: usize = 256;
 

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fenc
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock::CpuClock;
 use crate::ffi::{self, lua_Debug, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
@@ -60,23 +61,9 @@ struct Slot {
     /// The sequence that the ticker signalled: a handler that comes late sees another one and does nothing.
     fired: AtomicU64,
     thread: libc::pthread_t,
-    /// The clock that counts this thread's CPU time.
-    clock: libc::clockid_t,
+    clock: CpuClock,
     /// It stands behind others.
     patient: bool,
-}
-
-impl Slot {
-    /// CPU time of the thread, which is alive.
-    fn ran(&self) -> Duration {
-        // SAFETY: a timespec is plain data, and the kernel fills it.
-        let time = unsafe {
-            let mut time: libc::timespec = std::mem::zeroed();
-            libc::clock_gettime(self.clock, &mut time);
-            time
-        };
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    }
 }
 
 /// A thread that the ticker watches, with what it saw last.
@@ -143,18 +130,13 @@ fn register() -> *const Slot {
         install_handler();
         std::thread::Builder::new().name("lua-ticker".into()).spawn(tick).expect("the ticker's thread starts");
     }
-    // SAFETY: the calling thread is alive, and so has a clock.
-    let (thread, clock) = unsafe {
-        let (thread, mut clock) = (libc::pthread_self(), libc::CLOCK_THREAD_CPUTIME_ID);
-        libc::pthread_getcpuclockid(thread, &mut clock);
-        (thread, clock)
-    };
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         running: AtomicPtr::new(ptr::null_mut()),
         fired: AtomicU64::new(0),
-        thread,
-        clock,
+        // SAFETY: a thread may always ask who it is.
+        thread: unsafe { libc::pthread_self() },
+        clock: CpuClock::of_this_thread(),
         patient: is_patient(),
     });
     slots().push(Watched { slot: Arc::clone(&slot), sequence: 0, since: Duration::ZERO });
@@ -189,8 +171,8 @@ fn tick() {
                 period = period.min(if slot.patient { PATIENT_TICK } else { TICK });
             }
             if runs && is_new {
-                watched.since = slot.ran();
-            } else if runs && slot.ran().saturating_sub(watched.since) >= SLICE {
+                watched.since = slot.clock.ran();
+            } else if runs && slot.clock.ran().saturating_sub(watched.since) >= SLICE {
                 slot.fired.store(sequence, Ordering::Release);
                 // SAFETY: the thread is alive, as said above.
                 unsafe { libc::pthread_kill(slot.thread, SIGNAL) };

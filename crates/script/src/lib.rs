@@ -23,6 +23,7 @@
 //! long ask [`poll`] and [`leave`] a thread that others wait for.
 
 pub mod budget;
+mod clock;
 pub mod coroutine;
 mod guard;
 mod lock;
@@ -34,6 +35,7 @@ mod turns;
 mod value;
 
 pub use budget::{is_patient, patient};
+pub use clock::CpuClock;
 pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};
 pub use memory::MemoryLimit;

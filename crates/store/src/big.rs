@@ -5,22 +5,22 @@
 //! every [`SLICE`]. To others it is as atomic as Redis's. So does a command whose values are long (`large` in its row),
 //! in one piece, which does its work before it locks the keys that it holds.
 //!
-//! Limit: the holds are entered with all their stripes locked, about 0.2 µs a key. A client that leaves before its
-//! section has begun takes the command with it; once begun it is finished.
+//! The keys of a very large one are [gathered](Gathered) before, so that no stripe is locked for long, and pass on on
+//! another thread. A client that leaves before its section has begun takes the command with it; once begun it is finished.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, Handler};
-use crate::hold::Ticket;
+use crate::hold::{Gathered, Ticket};
 use crate::keys::KeyRule;
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
-use crate::section::{Section, SectionError, SectionWait};
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
+use crate::section::{Ending, Section, SectionError, SectionWait};
 use crate::undeclared::WORK_MAX;
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
@@ -29,6 +29,11 @@ use crate::{Inner, Store};
 pub(crate) const KEYS_MAX: usize = 128;
 /// How long a command works before it yields.
 pub(crate) const SLICE: Duration = Duration::from_micros(500);
+/// More keys than this are gathered before they are queued on, and pass on aside; of fewer all stripes are locked for a
+/// millisecond at most.
+pub(crate) const MANY_KEYS: usize = 2048;
+/// Keys that are gathered between two looks at the clock.
+const KEYS_PER_LOOK: usize = 256;
 
 /// Whether the command must be worked in slices.
 pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
@@ -102,10 +107,22 @@ struct Pieces {
 
 /// A command in slices.
 pub(crate) struct Big {
-    wait: Option<SectionWait>,
+    inner: Arc<Inner>,
+    turn: Turn,
     section: Option<Section>,
     form: ReplyForm,
     pieces: Pieces,
+}
+
+/// How far it is.
+enum Turn {
+    /// Its keys are gathered, those before this word are.
+    Gathering(Gathered, usize),
+    Waiting(SectionWait),
+    /// Its very many keys pass on, on another thread.
+    Ending(Ending),
+    /// It has it, had it, or was refused.
+    Over,
 }
 
 impl Big {
@@ -123,11 +140,16 @@ impl Big {
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;
         }
-        let keys = inner.keys_of(spec, words, db);
-        let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
-        let wait = Store(inner.clone()).section(keys);
         let pieces = Pieces::new(spec, Words::new(words), db);
-        let mut big = Box::new(Big { wait: Some(wait), section: None, form, pieces });
+        let turn = match spec.cost == Cost::PerKey && words.len() / pieces.step > MANY_KEYS {
+            true => Turn::Gathering(Gathered::new(inner.ticket_id()), pieces.next),
+            false => {
+                let keys = inner.keys_of(spec, words, db);
+                let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
+                Turn::Waiting(Store(inner.clone()).section(keys))
+            }
+        };
+        let mut big = Box::new(Big { inner: inner.clone(), turn, section: None, form, pieces });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
             Poll::Ready(Finished::Wire(_)) => out.reply(&big.pieces.result()),
@@ -137,22 +159,39 @@ impl Big {
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
-        if let Some(wait) = &mut self.wait {
+        let start = Instant::now();
+        if let Turn::Gathering(keys, next) = &mut self.turn {
+            if !self.pieces.gather(&self.inner, keys, next, start) {
+                give_way(context.waker());
+                return Poll::Pending;
+            }
+            if let Turn::Gathering(keys, _) = std::mem::replace(&mut self.turn, Turn::Over) {
+                let ticket = keys.ticket().overtaken_for(self.inner.gate.overtaken_for);
+                self.turn = Turn::Waiting(Store(self.inner.clone()).section_of(ticket));
+            }
+        }
+        if let Turn::Waiting(wait) = &mut self.turn {
             match std::pin::Pin::new(wait).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(section)) => self.section = Some(section),
                 Poll::Ready(Err(refused)) => self.pieces.end(Reply::Error(refused.to_string())),
             }
-            self.wait = None;
+            self.turn = Turn::Over;
         }
-        let start = Instant::now();
         while !self.piece() {
             if start.elapsed() >= SLICE {
-                context.waker().wake_by_ref();
+                give_way(context.waker());
                 return Poll::Pending;
             }
         }
+        if let Some(section) = self.section.take_if(|section| section.held() > MANY_KEYS) {
+            self.turn = Turn::Ending(section.end_aside());
+        }
         self.section = None;
+        if let Turn::Ending(ending) = &mut self.turn {
+            let _ = ready!(std::pin::Pin::new(ending).poll(context));
+            self.turn = Turn::Over;
+        }
         let result = self.pieces.result();
         Poll::Ready(self.form.collect(|out| out.reply(&result)))
     }
@@ -183,6 +222,27 @@ impl Pieces {
 
     fn result(&self) -> Reply {
         self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
+    }
+
+    /// Gathers the keys from this word on, for a slice; whether all are.
+    fn gather(&self, inner: &Inner, keys: &mut Gathered, next: &mut usize, start: Instant) -> bool {
+        while *next < self.words.len() {
+            let end = self.words.len().min(*next + KEYS_PER_LOOK * self.step);
+            for word in (*next..end).step_by(self.step) {
+                let key = self.words.get(word);
+                keys.add(self.db, inner.keyspace.stripe_of_key(key) as u32, key, self.spec.mode());
+            }
+            *next = end;
+            if start.elapsed() >= SLICE {
+                return false;
+            }
+        }
+        while keys.order_some() {
+            if start.elapsed() >= SLICE {
+                return false;
+            }
+        }
+        true
     }
 
     /// Leaves the rest undone.
@@ -241,6 +301,103 @@ impl Pieces {
 impl Drop for Big {
     fn drop(&mut self) {
         // Its client has gone in the middle; half a command must not stay.
-        while !self.piece() {}
+        let Some(mut section) = self.section.take() else { return };
+        let nothing = Pieces::new(self.pieces.spec, Words::new(&[]), self.pieces.db);
+        let mut pieces = std::mem::replace(&mut self.pieces, nothing);
+        let is_large = section.held() > MANY_KEYS;
+        let mut finish = move || while !pieces.piece(&mut section) {};
+        match is_large {
+            true => self.inner.aside.run(finish),
+            false => finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreOptions;
+    use crate::hold::{GRANTS, Mode, QUEUED};
+    use crate::script::trial::ask;
+
+    const KEYS: usize = 20_000;
+
+    fn store() -> Store {
+        Store::new(StoreOptions { stripes: 64, ..StoreOptions::default() })
+    }
+
+    /// A command of very many keys, with a value for each if it wants one.
+    fn words(command: &str, value: Option<&'static str>) -> Vec<String> {
+        let keys = (0..KEYS).flat_map(|number| [Some(format!("key:{number}")), value.map(str::to_owned)]);
+        std::iter::once(command.to_owned()).chain(keys.flatten()).collect()
+    }
+
+    fn start(store: &Store, words: &[String]) -> Parked {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        ask(store, &words).expect_err("it takes long")
+    }
+
+    fn poll(parked: &mut Parked) -> Poll<Vec<u8>> {
+        std::pin::Pin::new(parked).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn finish(mut parked: Parked) -> String {
+        loop {
+            if let Poll::Ready(reply) = poll(&mut parked) {
+                return String::from_utf8_lossy(&reply).into_owned();
+            }
+        }
+    }
+
+    fn at_rest(store: &Store) {
+        while !store.0.aside.is_at_rest() {
+            std::thread::yield_now();
+        }
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn very_many_keys_are_held_by_a_step_for_each_stripe() {
+        let store = store();
+        GRANTS.set(0);
+        QUEUED.set(0);
+        let all = [("MSET", Some("1"), "+OK\r\n"), ("EXISTS", None, ":20000\r\n"), ("MSETNX", Some("2"), ":0\r\n")];
+        for (command, value, reply) in all.into_iter().chain([("DEL", None, ":20000\r\n")]) {
+            assert_eq!(finish(start(&store, &words(command, value))), reply, "{command}");
+        }
+        assert_eq!((GRANTS.get(), QUEUED.get()), (0, 0), "none was gone over while stripes were locked");
+        at_rest(&store);
+        // One of them is held by another section.
+        let mut other = store.section([(0, &b"key:77"[..], Mode::Exclusive)]);
+        let Poll::Ready(Ok(other)) = std::pin::Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            panic!("it is free")
+        };
+        GRANTS.set(0);
+        QUEUED.set(0);
+        let mut waits = start(&store, &words("MSETNX", Some("2")));
+        while store.stats().tickets == 1 {
+            assert!(poll(&mut waits).is_pending());
+        }
+        assert_eq!(ask(&store, &["SET", "key:78", "before"]).unwrap_or_default(), "+OK\r\n", "it is overtaken");
+        drop(other);
+        assert_eq!(finish(waits), ":0\r\n");
+        assert_eq!(QUEUED.get(), 0);
+        at_rest(&store);
+    }
+
+    #[test]
+    fn very_many_keys_are_finished_once_begun() {
+        let store = store();
+        drop(start(&store, &words("MSET", Some("1"))));
+        at_rest(&store);
+        assert_eq!(ask(&store, &["DBSIZE"]).unwrap_or_default(), ":0\r\n", "it had not begun");
+        let mut begun = start(&store, &words("MSET", Some("1")));
+        while ask(&store, &["EXISTS", "key:0"]).is_ok() {
+            assert!(poll(&mut begun).is_pending(), "its keys are held while it works");
+        }
+        drop(begun);
+        at_rest(&store);
+        assert_eq!(ask(&store, &["DBSIZE"]).unwrap_or_default(), ":20000\r\n");
     }
 }

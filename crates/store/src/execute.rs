@@ -184,6 +184,11 @@ pub(crate) enum Attempted {
 }
 
 impl CommandSpec {
+    /// Whether it is held back and refused where writes are: with what writes, what Redis would tell its replicas of.
+    pub(crate) fn counts_as_write(&self) -> bool {
+        self.flags.has(Flags::WRITE) || matches!(self.name, "pfcount" | "publish" | "spublish")
+    }
+
     /// How its keys are held if they must be.
     pub(crate) fn mode(&self) -> Mode {
         if self.may_write() { Mode::Exclusive } else { Mode::Shared }

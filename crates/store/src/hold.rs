@@ -342,9 +342,11 @@ impl Gathered {
         let Some(((db, stripe), table)) = self.stripes.pop_first() else { return false };
         self.keys.reserve_exact(self.count - self.keys.len());
         let start = self.keys.len();
-        self.keys.extend(table.keys.iter().map(|(key, hold)| {
-            let mode = if hold.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared };
-            HeldKey { db, stripe, key: key[..].into(), mode }
+        self.keys.extend(table.keys.iter().map(|(key, hold)| HeldKey {
+            db,
+            stripe,
+            key: key[..].into(),
+            mode: hold.mode(),
         }));
         self.of_stripes.push(OfStripe { db, stripe, keys: start..self.keys.len() });
         self.tables.push(Prepared { granted: table, queued: None });
@@ -423,6 +425,11 @@ struct Hold {
 }
 
 impl Hold {
+    /// How those have the key who have it.
+    fn mode(&self) -> Mode {
+        if self.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared }
+    }
+
     /// Whether granted tickets other than `id` leave room for `mode`.
     fn is_free(&self, id: u64, mode: Mode) -> bool {
         self.exclusive.is_none_or(|holder| holder == id)

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::reply::Reply;
@@ -48,6 +48,13 @@ impl ReplyForm {
             }
         }
     }
+}
+
+/// Ends a slice: the task is polled again when the worker has done what else there is. The runtime looks at its sockets
+/// first; of a task that wakes itself it has dozens of turns between two looks, and others would wait for them all.
+pub(crate) fn give_way(waker: &Waker) {
+    // It has noted the waker when it is polled, and is not needed for more.
+    let _ = std::pin::pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(waker));
 }
 
 /// The words of a command, in one allocation.
@@ -157,7 +164,7 @@ impl Parked {
                         return Poll::Ready(form.collect(|out| out.ok()));
                     }
                 }
-                context.waker().wake_by_ref();
+                give_way(context.waker());
                 Poll::Pending
             }
         }

@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use sluicegate_wire::resp::ReplySink;
+use tokio::sync::oneshot;
 
 use crate::big::SLICE;
 use crate::block::ReadyKey;
@@ -29,6 +30,7 @@ use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::park::give_way;
 use crate::stats::SectionCounts;
 use crate::stripe::{Now, assert_none_locked};
 use crate::turn::{Entered, Taken, Taker};
@@ -90,6 +92,9 @@ pub struct Section {
     hash_last: Option<u64>,
 }
 
+/// The end of a section on another thread; a fault there is one, too.
+pub(crate) type Ending = oneshot::Receiver<()>;
+
 /// How a section takes keys that it did not declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum More {
@@ -130,7 +135,7 @@ impl Future for SectionWait {
                 let start = Instant::now();
                 while ticket.prepare_to_wait() {
                     if start.elapsed() >= SLICE {
-                        context.waker().wake_by_ref();
+                        give_way(context.waker());
                         return Poll::Pending;
                     }
                 }
@@ -291,11 +296,18 @@ impl Section {
         locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
     }
 
-    /// Ends it on another thread, where very many keys pass on, except that its effects leave at once.
-    pub(crate) fn end_aside(mut self) {
+    /// Ends it on another thread, where very many keys pass on, except that its effects leave at once. What comes back
+    /// is ready at the end: a reply that came before would bring the client's next command behind these keys.
+    pub(crate) fn end_aside(mut self) -> Ending {
         self.inner.emit(std::mem::take(&mut self.effects));
         let inner = self.inner.clone();
-        inner.aside.run(move || drop(self));
+        let (ended, ending) = oneshot::channel();
+        inner.aside.run(move || {
+            drop(self);
+            // Its client may have gone.
+            let _ = ended.send(());
+        });
+        ending
     }
 
     /// The keys that it was made to hold, each once.

@@ -148,6 +148,8 @@ fn note(log: &LogRecord, side: Reached, server: Option<usize>) {
 async fn sleep(pause: Option<Duration>) {
     if let Some(pause) = pause {
         tokio::time::sleep(pause).await;
+        // Whoever waits for this sees first whether the client has left, as HAProxy does however late it is.
+        tokio::task::yield_now().await;
     }
 }
 

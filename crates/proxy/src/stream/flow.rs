@@ -16,6 +16,7 @@ use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_
 use super::pipe::Pipe;
 use super::{Buffer, BufferPool, Socket};
 use crate::compress::Encoder;
+use crate::worker::give_way;
 
 /// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
 const SPLICED_MIN: u64 = 64 * 1024;
@@ -227,7 +228,7 @@ impl Flow {
                         Spliced::Filled => {
                             passed += self.pipe.as_ref().map_or(0, Pipe::len);
                             if passed >= SPLICED_TURN {
-                                cx.waker().wake_by_ref();
+                                give_way(cx.waker());
                                 return Ok(Wait::Source);
                             }
                             continue;

@@ -236,10 +236,10 @@ pub struct FunctionRef {
 }
 
 impl FunctionRef {
-    /// Whether it has a concatenation of so many values that it is run only on a thread that is
+    /// Whether this thread may run it: one with a concatenation of very many values is run only on a thread that is
     /// [`patient`](crate::patient).
-    pub fn is_wide(&self) -> bool {
-        self.is_wide
+    pub fn may_run_here(&self) -> bool {
+        !self.is_wide || crate::is_patient()
     }
 
     /// Pushes the function.

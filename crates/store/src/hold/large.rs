@@ -79,8 +79,7 @@ impl Ticket {
 impl Prepared {
     /// How the ticket wants this key, if it wants it.
     pub(crate) fn mode_of(&self, key: &[u8]) -> Option<Mode> {
-        let hold = self.granted.keys.get(key)?;
-        Some(if hold.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared })
+        self.granted.keys.get(key).map(Hold::mode)
     }
 }
 

@@ -18,9 +18,6 @@ use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
 use crate::section::{Section, SectionError, SectionWait};
 
-/// Commands that read-only scripts may not call either: in Redis their effects go to replicas.
-const ALSO_WRITES: [&str; 3] = ["pfcount", "publish", "spublish"];
-
 /// What a script waits for, and what came of it.
 pub(crate) enum Waits {
     Nothing,
@@ -104,8 +101,7 @@ impl Active {
         if spec.flags.has(CommandFlags::NOSCRIPT) {
             return error(out, "ERR This Redis command is not allowed from script");
         }
-        if self.flags.has(Flags::NO_WRITES) && (spec.flags.has(CommandFlags::WRITE) || ALSO_WRITES.contains(&spec.name))
-        {
+        if self.flags.has(Flags::NO_WRITES) && spec.counts_as_write() {
             return error(out, "ERR Write commands are not allowed from read-only scripts.");
         }
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {

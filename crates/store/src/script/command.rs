@@ -8,7 +8,7 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 use super::busy::Killed;
 use super::code::Code;
 use super::interpreter;
-use super::registry::Script;
+use super::registry::{Script, Sha};
 use super::run::{self, Call, Job, Pending};
 use super::source::{self, Flags};
 use super::tell;
@@ -34,9 +34,6 @@ pub struct Start<'s> {
     /// What a script is part of, in a transaction.
     pub(crate) section: Option<&'s RefCell<Option<Section>>>,
 }
-
-/// Digits of a digest.
-const SHA_LEN: usize = 40;
 
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
@@ -70,7 +67,7 @@ fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Pa
 
 fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
     // What can't be a digest is said before anything else, as in Redis.
-    if start.words[1].len() != SHA_LEN {
+    if start.words[1].len() != size_of::<Sha>() {
         out.error(NO_SCRIPT);
         return None;
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_script::{
-    Chance, Coroutine, Error, ErrorKind, FunctionRef, MemoryLimit, State, ffi, function, host, is_patient, push_list,
+    Chance, Coroutine, Error, ErrorKind, FunctionRef, MemoryLimit, State, ffi, function, host, push_list,
 };
 
 use super::active::Active;
@@ -250,7 +250,7 @@ impl Interpreter {
         }
         let Some(function) = self.functions.get_mut(&script.id) else { return Ok(None) };
         function.used = self.uses;
-        if function.reference.is_wide() && !is_patient() {
+        if !function.reference.may_run_here() {
             return Ok(None);
         }
         let coroutine = self.state.begin(&function.reference, keys, arguments).map_err(said)?;
@@ -267,14 +267,14 @@ impl Interpreter {
     ) -> Result<Option<Begun>, Refused> {
         let environments = self.environments().map_err(said)?;
         if let Some(loaded) = self.libraries.get(&library.id) {
-            if loaded.chunk.is_wide() && !is_patient() {
+            if !loaded.chunk.may_run_here() {
                 return Ok(None);
             }
         } else {
             let Some(chunk) = self.state.compile_library(&library.source, FUNCTION_CHUNK).map_err(not_compiled)? else {
                 return Ok(None);
             };
-            if chunk.is_wide() && !is_patient() {
+            if !chunk.may_run_here() {
                 self.state.release(chunk);
                 return Ok(None);
             }

@@ -32,13 +32,13 @@ mod interpreter;
 mod library;
 mod registry;
 mod run;
-mod source;
+pub(crate) mod source;
 mod take;
 mod tell;
 mod threads;
 mod times;
 #[cfg(test)]
-mod trial;
+pub(crate) mod trial;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -51,7 +51,7 @@ pub(crate) struct Script {
     kept: AtomicBool,
     /// When it was last used, by the registry's count.
     used: AtomicU64,
-    /// It is to run alone among those like it: it was once in a circle of scripts that waited for each other's keys.
+    /// Whether it runs alone among what is like it.
     pub(crate) in_turn: InTurn,
 }
 

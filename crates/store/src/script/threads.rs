@@ -18,6 +18,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use sluicegate_script::CpuClock;
 
 use super::run::{Ended, Heir, Job, Step};
 use crate::claim::Claim;
@@ -84,8 +85,7 @@ impl State {
 /// A thread, as others see it.
 struct Post {
     thread: libc::pid_t,
-    /// The clock of its CPU time.
-    clock: libc::clockid_t,
+    clock: CpuClock,
     /// Turns that it has given.
     turns: u64,
     /// The turn in which it was looked at last, and its CPU time when it was first seen in it.
@@ -97,29 +97,14 @@ struct Post {
 impl Post {
     /// For the calling thread.
     fn new() -> Post {
-        // SAFETY: the calling thread is alive, and so has a number and a clock; the latter is written to a place of ours.
-        let (thread, clock) = unsafe {
-            let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
-            libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock);
-            (libc::gettid(), clock)
-        };
-        Post { thread, clock, turns: 0, seen: (0, Duration::ZERO), is_aside: false }
-    }
-
-    /// CPU time of the thread, which is alive.
-    fn ran(&self) -> Duration {
-        // SAFETY: a timespec is plain data, and the kernel fills it.
-        let time = unsafe {
-            let mut time: libc::timespec = std::mem::zeroed();
-            libc::clock_gettime(self.clock, &mut time);
-            time
-        };
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        // SAFETY: a thread may always ask for its number.
+        let thread = unsafe { libc::gettid() };
+        Post { thread, clock: CpuClock::of_this_thread(), turns: 0, seen: (0, Duration::ZERO), is_aside: false }
     }
 
     /// Whether its turn has lasted so long that it is kept, as far as is known since it was first asked in this turn.
     fn is_kept(&mut self) -> bool {
-        let ran = self.ran();
+        let ran = self.clock.ran();
         if self.seen.0 != self.turns {
             self.seen = (self.turns, ran);
         }

@@ -9,12 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::catalogue::{CommandSpec, Handler};
 use crate::script::command::script_of;
-use crate::script::listed_flags;
-
-/// Commands that write nothing, and yet wait while writes are paused.
-const ALSO_WRITE: &[&str] = &["publish", "spublish", "pfcount"];
+use crate::script::source::Flags;
 
 /// The pause of a server. The flag makes the common case, no pause, one load.
 #[derive(Debug, Default)]
@@ -87,7 +84,7 @@ impl Pause {
 /// Whether a command waits while writes are paused.
 #[cold]
 pub(super) fn may_write(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    if spec.flags.has(Flags::WRITE) || ALSO_WRITE.contains(&spec.name) {
+    if spec.counts_as_write() {
         return true;
     }
     let Handler::Script(_) = spec.handler else { return false };
@@ -98,7 +95,7 @@ pub(super) fn may_write(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]])
         "fcall" => scripts.libraries.find(words[1]).map(|(library, place)| library.functions[place].flags),
         _ => return false,
     };
-    !flags.is_some_and(|flags| listed_flags(b"no-writes").is_ok_and(|no_writes| flags.has(no_writes)))
+    !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
 }
 
 #[cfg(test)]

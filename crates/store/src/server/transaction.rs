@@ -38,7 +38,7 @@ use tokio::time::Sleep;
 use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
 use super::pause;
 use crate::Inner;
-use crate::big::{KEYS_MAX, carry_out};
+use crate::big::{KEYS_MAX, MANY_KEYS, carry_out};
 use crate::block::Ready;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::Collected;
@@ -46,10 +46,10 @@ use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::{Mode, Ticket};
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take};
-use crate::section::{Section, SectionWait};
+use crate::section::{Ending, Section, SectionWait};
 use crate::stripe::Now;
 use crate::turn::caught;
 use crate::undeclared::Alone;
@@ -287,6 +287,8 @@ enum Turn {
     Script(Box<Pending>),
     /// It wants to be alone; the ticket stands in the gate's queue.
     Alone(Option<Arc<Ticket>>),
+    /// All is done, and its very many keys pass on, on another thread.
+    Ending(Ending),
     /// It has ended, or was refused.
     Over,
 }
@@ -480,15 +482,19 @@ impl Exec {
                 if let Turn::Held(section) = &self.turn {
                     section.set_owner(&format!("client-{}", context.client.id));
                 }
-                waker.wake_by_ref();
+                give_way(waker);
                 return Poll::Pending;
             }
         }
         // The end of the section: effects, then holds.
-        if let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over)
-            && section.held() > GATHERED_MIN
-        {
-            section.end_aside();
+        self.turn = match std::mem::replace(&mut self.turn, Turn::Over) {
+            Turn::Held(section) if section.held() > MANY_KEYS => Turn::Ending(section.end_aside()),
+            Turn::Ending(ending) => Turn::Ending(ending),
+            _ => Turn::Over,
+        };
+        if let Turn::Ending(ending) = &mut self.turn {
+            let _ = ready!(Pin::new(ending).poll(&mut std::task::Context::from_waker(waker)));
+            self.turn = Turn::Over;
         }
         Poll::Ready(())
     }

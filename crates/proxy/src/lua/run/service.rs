@@ -8,7 +8,7 @@ use crate::lua::Hook;
 use crate::lua::applet::AppletIo;
 use crate::lua::states::BoundService;
 use crate::stream::StreamContext;
-use crate::worker::Worker;
+use crate::worker::{Worker, give_way};
 
 /// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
 /// go on detached, where its applet says that the client has gone.
@@ -78,7 +78,7 @@ impl Service {
             (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
             // A slice was used up, or the script yielded: others of this worker come first.
             (None, None) if !std::mem::replace(&mut self.yielded, true) => {
-                cx.waker().wake_by_ref();
+                give_way(cx.waker());
                 return Poll::Pending;
             }
             (None, None) => Outcome::Ready,

@@ -12,6 +12,7 @@ use std::time::Instant;
 use super::alone::alone_until;
 use super::{COMMANDS_PER_LOOK, Context, DECLARED_MAX, Exec, Queued, SLICE, Session, Turn};
 use crate::hold::{Gathered, Mode, Ticket};
+use crate::park::give_way;
 use crate::{Inner, Store};
 
 /// What fewer commands name is gathered in no time.
@@ -92,7 +93,7 @@ impl Exec {
     pub(super) fn poll_gathering(&mut self, waker: &Waker, context: &mut Context<'_>) -> Poll<()> {
         let Turn::Gathering(gathering) = &mut self.turn else { return Poll::Ready(()) };
         if !gathering.work(&self.inner, &self.commands, context.session) {
-            waker.wake_by_ref();
+            give_way(waker);
             return Poll::Pending;
         }
         if let Turn::Gathering(gathering) = std::mem::replace(&mut self.turn, Turn::Over) {
