@@ -30,7 +30,7 @@ impl Engine for Store {
             )));
         }
         let mut reply = ReplyBuilder::new();
-        let origin = Origin { db, client: 0 };
+        let origin = Origin { db, ..Origin::default() };
         // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
         // unlock the stripes, and the half reply is dropped.
         let started =

@@ -18,7 +18,7 @@ use crate::gate::Pass;
 use crate::hold::{self, Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
-use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::park::{OwnedCommand, Parked, Received, ReplyForm, Waits, Words};
 use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
@@ -46,11 +46,13 @@ pub struct Caller {
 
 /// Who sends a command, as far as the store cares.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct Origin<'r> {
     /// The selected database.
     pub(crate) db: u32,
     /// The connection's number; 0: there is none.
     pub(crate) client: u64,
+    /// What the words stand in, of a long request that came from a client.
+    pub(crate) received: Option<&'r Received>,
 }
 
 /// What became of a command.
@@ -79,7 +81,7 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
     if let Handler::Connection(command) = spec.handler {
         return Executed::Connection(command);
     }
-    let origin = Origin { db: caller.db, client: caller.client_id };
+    let origin = Origin { db: caller.db, client: caller.client_id, received: None };
     match store.0.start(&store.0, spec, words, origin, ReplyForm::Wire(caller.protocol), out) {
         None => Executed::Done,
         Some(parked) => Executed::Parked(parked),
@@ -202,11 +204,11 @@ impl Inner {
         this: &Arc<Inner>,
         spec: &'static CommandSpec,
         words: &[&[u8]],
-        origin: Origin,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client } = origin;
+        let Origin { db, client, received } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -219,7 +221,7 @@ impl Inner {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
-                return handle(&Start { inner: this, words, db, client, form, section: None }, out);
+                return handle(&Start { inner: this, words, received, db, client, form, section: None }, out);
             }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");

@@ -1,6 +1,7 @@
 //! Commands that must wait: what is kept of them, and the future that ends with their reply.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -60,30 +61,67 @@ pub(crate) fn give_way(waker: &Waker) {
 /// The words of a command, in one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    bytes: Bytes,
+    places: Vec<Range<usize>>,
+}
+
+/// What came from a client, and can be kept as it came.
+pub(crate) type Received = Arc<Vec<u8>>;
+
+/// Where words stand.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Copied(Vec<u8>),
+    Received(Received),
 }
 
 impl Words {
     pub(crate) fn new(words: &[&[u8]]) -> Words {
         let mut bytes = Vec::with_capacity(words.iter().map(|word| word.len()).sum());
-        let ends = words
+        let places = words
             .iter()
             .map(|word| {
+                let start = bytes.len();
                 bytes.extend_from_slice(word);
-                bytes.len()
+                start..bytes.len()
             })
             .collect();
-        Words { bytes, ends }
+        Words { bytes: Bytes::Copied(bytes), places }
+    }
+
+    /// The same, without a copy if the words stand in what is given.
+    pub(crate) fn within(received: Option<&Received>, words: &[&[u8]]) -> Words {
+        let Some(received) = received else { return Words::new(words) };
+        let all = received.as_ptr_range();
+        let place = |word: &&[u8]| {
+            let word = word.as_ptr_range();
+            let is_within = all.start <= word.start && word.end <= all.end;
+            is_within.then(|| word.start.addr() - all.start.addr()..word.end.addr() - all.start.addr())
+        };
+        match words.iter().map(place).collect() {
+            Some(places) => Words { bytes: Bytes::Received(received.clone()), places },
+            None => Words::new(words),
+        }
+    }
+
+    /// What they stand in, if they were not copied.
+    pub(crate) fn received(&self) -> Option<&Received> {
+        match &self.bytes {
+            Bytes::Received(received) => Some(received),
+            Bytes::Copied(_) => None,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.places.len()
     }
 
     pub(crate) fn get(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start..self.ends[index]]
+        let bytes = match &self.bytes {
+            Bytes::Copied(bytes) => bytes,
+            Bytes::Received(received) => &**received,
+        };
+        &bytes[self.places[index].clone()]
     }
 
     pub(crate) fn to_vec(&self) -> Vec<&[u8]> {
@@ -211,5 +249,26 @@ impl Future for Parked {
 impl std::fmt::Debug for Parked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Parked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_what_came_are_not_copied() {
+        let received = Arc::new(b"*3 EVAL  body".to_vec());
+        let words: Vec<&[u8]> = vec![&received[3..7], &received[8..8], &received[9..]];
+        let kept = Words::within(Some(&received), &words);
+        assert_eq!((kept.to_vec(), kept.len()), (words.clone(), 3));
+        assert_eq!(kept.get(2).as_ptr(), words[2].as_ptr());
+        assert!(kept.received().is_some_and(|kept| Arc::ptr_eq(kept, &received)));
+        // Others are copied, whole commands together.
+        for (received, words) in [(Some(&received), [&b"EVAL"[..], &received[9..]]), (None, [words[0], words[2]])] {
+            let copied = Words::within(received, &words);
+            assert_eq!(copied.to_vec(), words);
+            assert!(copied.received().is_none());
+        }
     }
 }

@@ -6,13 +6,15 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::control::{Control, Write};
 use super::errors_only::ErrorsOnly;
+use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
+use super::run::BYTES_MAX;
 use super::source::Flags;
 use super::take::Take;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
-use crate::command::DB_RANGE;
 use crate::command::stream::read::refused_in_script;
+use crate::command::{DB_RANGE, is};
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
@@ -25,6 +27,8 @@ pub(crate) enum Waits {
     Key(Take),
     /// It has to go to a script thread with a command that takes long.
     Thread,
+    /// It has to go to a script thread, where its reply becomes a value.
+    Away(Vec<u8>),
     /// A script that is not atomic: for keys that it locks.
     Lock(SectionWait),
     /// A script that is not atomic: for a command that was parked.
@@ -39,6 +43,8 @@ pub(crate) enum Waits {
 pub(crate) enum Ran {
     /// Its reply has been written.
     Replied,
+    /// The same; it takes long to become a value, and the script may leave its worker for that.
+    RepliedMuch,
     /// It was refused before it ran; the error has been written.
     Rejected,
     /// The script must wait; see [`Waits`].
@@ -65,12 +71,14 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted.
+    /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted. `may_leave` says
+    /// that others wait for this thread, and that the script can go to another one here.
     pub(crate) fn execute(
         &mut self,
         row: Option<Numbered>,
         words: &[&[u8]],
         wants_reply: bool,
+        may_leave: bool,
         out: &mut Vec<u8>,
     ) -> Ran {
         let error = |out: &mut Vec<u8>, text: &str| {
@@ -112,12 +120,19 @@ impl Active {
         {
             return error(out, &String::from_utf8_lossy(&text));
         }
+        if may_leave && is_much(spec, words) {
+            self.waits = Waits::Thread;
+            return Ran::Waits;
+        }
         match spec.handler {
-            Handler::Connection(command) => self.of_connection(command, words, out),
+            Handler::Connection(command) => match self.of_connection(command, words, out) {
+                Ran::Replied if may_leave && out.len() > MUCH => Ran::RepliedMuch,
+                ran => ran,
+            },
             Handler::Keyspace(_) | Handler::Global(_) if self.section.is_some() => {
-                self.in_section(spec, words, wants_reply, out)
+                self.in_section(spec, words, wants_reply, may_leave, out)
             }
-            Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, out),
+            Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, may_leave, out),
             Handler::Script(_) | Handler::Container => error(out, "ERR This Redis command is not allowed from script"),
         }
     }
@@ -129,7 +144,14 @@ impl Active {
         !is_bound || !self.inner.memory.is_over() || self.inner.make_room()
     }
 
-    fn in_section(&mut self, spec: &'static CommandSpec, words: &[&[u8]], wants_reply: bool, out: &mut Vec<u8>) -> Ran {
+    fn in_section(
+        &mut self,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        wants_reply: bool,
+        may_leave: bool,
+        out: &mut Vec<u8>,
+    ) -> Ran {
         let Some(section) = &mut self.section else { return Ran::Replied };
         if spec.needs_everything() && !section.has_everything() {
             if !section.may_have_more() {
@@ -158,8 +180,13 @@ impl Active {
             // It ends instead.
             return Ran::Waits;
         }
-        let (mut wanted, mut unwanted);
+        let (mut wanted, mut limited, mut unwanted);
+        let mut size = Size::new(spec);
         let sink: &mut dyn ReplySink = match wants_reply {
+            true if may_leave => {
+                limited = Limited::new(out, self.protocol, &mut size);
+                &mut limited
+            }
             true => {
                 wanted = ReplyWriter::new(out, self.protocol);
                 &mut wanted
@@ -178,6 +205,7 @@ impl Active {
             self.control.take_back_write();
         }
         match result {
+            Ok(()) if wants_reply && may_leave => return self.replied(&size, out),
             Ok(()) => {}
             Err(SectionError::Held) => {
                 out.clear();
@@ -200,16 +228,25 @@ impl Active {
     }
 
     /// Carries out a command of a script that is not atomic, as if a client had sent it.
-    fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+    fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], may_leave: bool, out: &mut Vec<u8>) -> Ran {
         if spec.flags.has(CommandFlags::WRITE) && self.control.begin_write() == Write::Never {
             // It ends instead.
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
-        let origin = Origin { db: self.db, client: self.control.client };
-        let started =
-            self.inner.start(&self.inner, spec, words, origin, form, &mut ReplyWriter::new(out, self.protocol));
+        let origin = Origin { db: self.db, client: self.control.client, received: None };
+        let mut size = Size::new(spec);
+        let started = match may_leave {
+            true => {
+                let mut limited = Limited::new(out, self.protocol, &mut size);
+                self.inner.start(&self.inner, spec, words, origin, form, &mut limited)
+            }
+            false => {
+                self.inner.start(&self.inner, spec, words, origin, form, &mut ReplyWriter::new(out, self.protocol))
+            }
+        };
         match started {
+            None if may_leave => self.replied(&size, out),
             None => Ran::Replied,
             Some(parked) => {
                 // A script does not wait for other clients.
@@ -218,6 +255,17 @@ impl Active {
                 Ran::Waits
             }
         }
+    }
+
+    /// What became of a command that has replied so much. One that was cut off is carried out again, on a thread that has
+    /// time: it has read, and nothing else.
+    fn replied(&mut self, size: &Size, out: &mut Vec<u8>) -> Ran {
+        if size.is_cut() {
+            out.clear();
+            self.waits = Waits::Thread;
+            return Ran::Waits;
+        }
+        if size.is_much(out.len()) { Ran::RepliedMuch } else { Ran::Replied }
     }
 
     /// The few commands of a connection that scripts may call.
@@ -246,4 +294,15 @@ impl Active {
         }
         Ran::Replied
     }
+}
+
+/// Whether a command of these words takes long wherever it reads or writes.
+fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
+    words.iter().map(|word| word.len()).sum::<usize>() > BYTES_MAX || spec.name == "scan" && asks_for_many(words)
+}
+
+/// Whether a SCAN is to go over very many keys.
+fn asks_for_many(words: &[&[u8]]) -> bool {
+    let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
+    count.is_some_and(|count| count > SCANNED_MAX)
 }

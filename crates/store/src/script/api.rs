@@ -192,8 +192,13 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
         let row = host.find(name);
         let Host { active: Some(active), reply, words, .. } = host else { return 0 };
         reply.clear();
-        match active.execute(row, words, how.wants_reply(), reply) {
+        let may_leave = !active.is_patient && sluicegate_script::can_wait(lua);
+        match active.execute(row, words, how.wants_reply(), may_leave, reply) {
             Ran::Replied => answer(lua, host_of(lua), how),
+            Ran::RepliedMuch => {
+                active.waits = Waits::Away(std::mem::take(reply));
+                wait(lua, host_of(lua), how)
+            }
             Ran::Rejected => {
                 if active.row != u16::MAX {
                     host.counts.add(active.row, Came::Rejected);

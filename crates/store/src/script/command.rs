@@ -17,7 +17,7 @@ use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
 use crate::command::is;
 use crate::keys::KeyRule;
 use crate::memory::OOM;
-use crate::park::{Parked, ReplyForm, Waits};
+use crate::park::{Parked, Received, ReplyForm, Waits, Words};
 use crate::section::Section;
 
 /// The function of a command about scripts: its words, the caller's database, and the form of its reply.
@@ -27,6 +27,8 @@ pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
 pub struct Start<'s> {
     pub(crate) inner: &'s Arc<Inner>,
     pub(crate) words: &'s [&'s [u8]],
+    /// What they stand in, of a long request that came from a client.
+    pub(crate) received: Option<&'s Received>,
     pub(crate) db: u32,
     /// The connection's number; 0: there is none.
     pub(crate) client: u64,
@@ -139,10 +141,11 @@ pub(super) fn run(
 
 /// Starts a call, as part of the section that is there.
 pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
+    let owned = || Arc::new(Words::within(start.received, words));
     if let Some(place) = start.section
         && let Some(section) = place.take()
     {
-        return match Job::within(start.inner, call, words, start.form, section) {
+        return match Job::within(start.inner, call, words, owned, start.form, section) {
             Ok(job) => Some(Parked(Waits::Script(Box::new(Pending::new(job))))),
             Err((text, section)) => {
                 place.replace(section);
@@ -151,7 +154,7 @@ pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &m
             }
         };
     }
-    run::start(start.inner, call, words, start.form, out)
+    run::start(start.inner, call, words, owned, start.form, out)
 }
 
 fn load(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {

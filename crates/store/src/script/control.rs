@@ -61,7 +61,7 @@ pub(crate) struct Control {
     /// The number of its section; 0 if it has none.
     section: AtomicU64,
     /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
-    pub(crate) called: OnceLock<(&'static str, usize, Words)>,
+    pub(crate) called: OnceLock<(&'static str, usize, Arc<Words>)>,
 }
 
 impl Control {

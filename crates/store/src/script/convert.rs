@@ -15,6 +15,13 @@ use super::interpreter::{Host, Name};
 /// How deeply tables may be nested in a reply. Redis's own limit is what its stack takes, which is near it.
 const DEPTH_MAX: usize = 2000;
 
+/// Elements of a table that are said on a worker.
+const STEPS_MAX: usize = 4096;
+/// Bytes of a string that are said in the time of an element.
+const BYTES_PER_STEP: usize = 64;
+/// How deeply tables are nested that are said on a worker.
+const MEASURED_DEPTH: usize = 50;
+
 /// Pushes a reply as a Lua value; `at` is moved behind it. May raise (memory, stack).
 ///
 /// # Safety
@@ -171,6 +178,46 @@ unsafe fn set_pair(lua: *mut lua_State) {
         } else {
             ffi::lua_rawset(lua, -3);
         }
+    }
+}
+
+/// Whether it takes long to say the value at `index`. Raises nothing.
+///
+/// # Safety
+/// `lua` is not running.
+pub(crate) unsafe fn is_much(lua: *mut lua_State, index: c_int) -> bool {
+    // SAFETY: as promised by the caller.
+    unsafe { spend(lua, ffi::lua_absindex(lua, index), &mut { STEPS_MAX }, 0).is_none() }
+}
+
+/// Takes what the value costs from the steps that are left; nothing if they do not suffice.
+unsafe fn spend(lua: *mut lua_State, index: c_int, left: &mut usize, depth: usize) -> Option<()> {
+    // SAFETY: slots are asked for before they are used; going through a table that nobody changes raises nothing.
+    unsafe {
+        match ffi::lua_type(lua, index) {
+            ffi::LUA_TSTRING => *left = left.checked_sub(ffi::lua_rawlen(lua, index) as usize / BYTES_PER_STEP)?,
+            ffi::LUA_TTABLE => {
+                if depth == MEASURED_DEPTH || ffi::lua_checkstack(lua, 4) == 0 {
+                    return None;
+                }
+                let top = ffi::lua_gettop(lua);
+                ffi::lua_pushnil(lua);
+                while ffi::lua_next(lua, index) != 0 {
+                    let spent = left.checked_sub(1).and_then(|rest| {
+                        *left = rest;
+                        spend(lua, top + 1, left, depth + 1)?;
+                        spend(lua, top + 2, left, depth + 1)
+                    });
+                    if spent.is_none() {
+                        ffi::lua_settop(lua, top);
+                        return None;
+                    }
+                    ffi::lua_settop(lua, top + 1);
+                }
+            }
+            _ => {}
+        }
+        Some(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! so scripts on other keys run at the same time on other workers, and commands on other keys go on. It begins on the
 //! worker of its caller; when its slice is over, interpreter and coroutine together go to a script thread, and the worker
 //! is free. The functions of its library count their steps and go there with it, so nothing that a script can write keeps
-//! a worker for longer than about two slices.
+//! a worker for longer than about two slices. What it is called with, reads or returns goes there at once if it is much.
 //!
 //! The life of a script: its body is found by its SHA-1 (`registry`), which flags it has was read when it came (`source`);
 //! its section waits for its keys, an interpreter (`interpreter`) with its function is taken, and a coroutine runs
@@ -30,6 +30,8 @@ pub(crate) mod function_command;
 mod fuzz;
 mod interpreter;
 mod library;
+mod limited;
+mod pending;
 mod registry;
 mod run;
 pub(crate) mod source;

@@ -5,12 +5,10 @@
 //! everything it has; so does one whose caller has gone. What it says is written before its section ends.
 
 use std::ffi::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, is_patient, to_bytes};
 use sluicegate_wire::resp::{Protocol, ReplySink};
 
@@ -23,18 +21,22 @@ use super::control::Control;
 use super::convert;
 use super::interpreter::{Interpreter, Name};
 use super::library::{Library, Load, Policy};
+use super::limited::MUCH;
+pub(crate) use super::pending::{Heir, Pending};
 use super::source::Flags;
 use super::take::{Take, Took};
 use super::threads::Done;
-use crate::claim::Claim;
 use crate::hold::{Mode, Ticket};
 use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
 use crate::stats::SectionCounts;
 use crate::{Inner, Store};
 
-/// More bytes of keys and arguments than this are given to a script on a thread that has time.
-const WORDS_MAX: usize = 1 << 20;
+/// More bytes of keys and arguments than this are for a thread that has time, be they a script's or a command's.
+pub(super) const BYTES_MAX: usize = 1 << 20;
+
+/// The same of their number.
+const WORDS_MAX: usize = 4096;
 
 /// How long libraries may run while they are loaded.
 const LOAD_MAX: Duration = Duration::from_millis(500);
@@ -79,6 +81,8 @@ impl Call {
 
 /// How far a script has come.
 enum Stage {
+    /// Nothing has been done: what it is called with is to be gone over on a thread that has time.
+    New,
     /// It waits for its keys.
     Keys(SectionWait),
     /// It has begun anew, and waits for everything.
@@ -86,6 +90,8 @@ enum Stage {
     /// It has them, and is to be made ready on a thread that has time.
     Ready(Option<Section>),
     Runs(Box<Runs>),
+    /// It has ended, and what it returned is to be said on a thread that has time.
+    Ended(Box<Runs>, Burst),
     Over,
 }
 
@@ -109,7 +115,7 @@ pub(crate) struct Ended {
 pub(crate) struct Job {
     inner: Arc<Inner>,
     call: Call,
-    words: Words,
+    words: Arc<Words>,
     form: ReplyForm,
     stage: Stage,
     /// Keys that were not declared and are, now that it begins anew.
@@ -145,11 +151,14 @@ pub(crate) fn start(
     inner: &Arc<Inner>,
     call: Call,
     words: &[&[u8]],
+    owned: impl FnOnce() -> Arc<Words>,
     form: ReplyForm,
     out: &mut dyn ReplySink,
 ) -> Option<Parked> {
     let (mut section, mut stage, mut leaves) = (None, None, false);
-    if !call.flags.has(Flags::NON_ATOMIC) {
+    if are_many(words) {
+        (stage, leaves) = (Some(Stage::New), true);
+    } else if !call.flags.has(Flags::NON_ATOMIC) {
         let mut wait = begin(inner, &call, words, &[]);
         match std::pin::Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(begun)) => section = Some(begun),
@@ -177,6 +186,10 @@ pub(crate) fn start(
                 }
             };
             match runs.burst() {
+                burst @ Burst::Done(_) if runs.says_much(burst) => {
+                    leaves = true;
+                    Stage::Ended(Box::new(runs), burst)
+                }
                 burst @ (Burst::Done(_) | Burst::Failed | Burst::Yielded) => {
                     drop(runs.end(inner, &call, burst, out));
                     return None;
@@ -188,9 +201,15 @@ pub(crate) fn start(
             }
         }
     };
-    let mut job = Job::new(inner, call, Words::new(words), form, stage, leaves);
+    let mut job = Job::new(inner, call, owned(), form, stage, leaves);
     job.list();
     Some(job.parked())
+}
+
+/// Whether it takes long to go over these words, and others wait for this thread.
+fn are_many(words: &[&[u8]]) -> bool {
+    let is_much = words.len() > WORDS_MAX || words.iter().map(|word| word.len()).sum::<usize>() > BYTES_MAX;
+    is_much && !is_patient()
 }
 
 /// The section of a call, with keys that it is known to touch.
@@ -206,7 +225,7 @@ impl Runs {
     /// Takes an interpreter and makes a script ready in it.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn new(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
-        if !is_patient() && words.iter().map(|word| word.len()).sum::<usize>() > WORDS_MAX {
+        if are_many(words) {
             return Err(NotBegun::TooLong(section));
         }
         let pool = &inner.scripts.pool;
@@ -257,6 +276,13 @@ impl Runs {
         // SAFETY: the coroutine is this state's; on its stack are the function and its arguments, or what it left when
         // it yielded.
         unsafe { self.interpreter.state.resume(&self.coroutine, arguments, &mut self.budget) }
+    }
+
+    /// Whether what the script returned takes long to be said, and others wait for this thread.
+    fn says_much(&self, burst: Burst) -> bool {
+        let Burst::Done(results @ 1..) = burst else { return false };
+        // SAFETY: the coroutine has ended and its results are on top of its stack.
+        !is_patient() && unsafe { convert::is_much(self.coroutine.thread(), -results) }
     }
 
     /// Says what the script returned or raised, and gives the interpreter back. The section comes back.
@@ -488,6 +514,7 @@ impl Job {
         inner: &Arc<Inner>,
         call: Call,
         words: &[&[u8]],
+        owned: impl FnOnce() -> Arc<Words>,
         form: ReplyForm,
         section: Section,
     ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
@@ -505,10 +532,10 @@ impl Job {
             }
             Err(NotBegun::Failed(text, section)) => return Err((text, section)),
         };
-        Ok(Job::new(inner, call, Words::new(words), form, stage, leaves))
+        Ok(Job::new(inner, call, owned(), form, stage, leaves))
     }
 
-    fn new(inner: &Arc<Inner>, call: Call, words: Words, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
+    fn new(inner: &Arc<Inner>, call: Call, words: Arc<Words>, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
         let (inner, touched) = (inner.clone(), Vec::new());
         let (wants_everything, is_listed, is_named) = (false, false, false);
         Box::new(Job { inner, call, words, form, stage, touched, wants_everything, leaves, is_listed, is_named })
@@ -518,15 +545,24 @@ impl Job {
         Parked(Parks::Script(Box::new(Pending::new(self))))
     }
 
-    /// Whether it has begun: then it is finished, whatever becomes of its client.
+    /// Whether it has begun, or would have if it had less to begin with: then it is finished, whatever becomes of its
+    /// client.
     pub(crate) fn has_begun(&self) -> bool {
-        matches!(self.stage, Stage::Runs(_) | Stage::Ready(_))
+        matches!(self.stage, Stage::New | Stage::Runs(_) | Stage::Ready(_) | Stage::Ended(..))
+    }
+
+    /// Its place in the queues of its keys, while it waits there.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match &self.stage {
+            Stage::Keys(wait) => wait.ticket(),
+            _ => None,
+        }
     }
 
     /// Whether others wait for what it holds.
     pub(crate) fn is_wanted(&mut self) -> bool {
         match &mut self.stage {
-            Stage::Runs(runs) => {
+            Stage::Runs(runs) | Stage::Ended(runs, _) => {
                 let inner = &self.inner;
                 runs.active().section.as_ref().is_some_and(|section| match section.has_everything() {
                     true => inner.gate.has_waiting(),
@@ -552,8 +588,25 @@ impl Job {
 
     fn go_on(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         loop {
+            if let Stage::Ended(..) = self.stage {
+                if !is_patient {
+                    return Step::Forced;
+                }
+                if let Stage::Ended(runs, burst) = std::mem::replace(&mut self.stage, Stage::Over) {
+                    return self.end(runs, burst);
+                }
+            }
             if self.call.control.is_killed() {
                 return self.killed();
+            }
+            if let Stage::New = self.stage {
+                if !is_patient {
+                    return Step::Forced;
+                }
+                self.stage = match self.call.flags.has(Flags::NON_ATOMIC) {
+                    true => Stage::Ready(None),
+                    false => Stage::Keys(begin(&self.inner, &self.call, &self.words.to_vec(), &[])),
+                };
             }
             if let Stage::Keys(wait) = &mut self.stage {
                 match std::pin::Pin::new(wait).poll(context) {
@@ -622,6 +675,10 @@ impl Job {
                         active.waits = Waits::Command(parked);
                         return Step::Waits;
                     }
+                    Poll::Ready(Finished::Wire(bytes)) if bytes.len() > MUCH && !is_patient => {
+                        active.waits = Waits::Away(bytes);
+                        return Step::Forced;
+                    }
                     Poll::Ready(Finished::Wire(bytes)) => active.waits = Waits::Reply(bytes),
                     Poll::Ready(Finished::Value(_)) => unreachable!("bytes were asked for"),
                 },
@@ -633,10 +690,11 @@ impl Job {
                     Poll::Ready(Ok(section)) => active.lock(section),
                     Poll::Ready(Err(refused)) => active.waits = Waits::Refused(refused.to_string()),
                 },
-                Waits::Thread if !is_patient => {
-                    active.waits = Waits::Thread;
+                wanting @ (Waits::Thread | Waits::Away(_)) if !is_patient => {
+                    active.waits = wanting;
                     return Step::Forced;
                 }
+                Waits::Away(reply) => active.waits = Waits::Reply(reply),
                 Waits::Thread | Waits::Nothing => {}
                 known @ (Waits::Reply(_) | Waits::Refused(_)) => active.waits = known,
             }
@@ -653,14 +711,23 @@ impl Job {
                     let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
                         unreachable!("it ran just now")
                     };
-                    let mut section = None;
-                    let (inner, call) = (self.inner.clone(), &self.call);
-                    let reply = self.form.collect(|out| section = runs.end(&inner, call, burst, out));
-                    self.unlist();
-                    return Step::Done(Ended { reply, section });
+                    if !is_patient && runs.says_much(burst) {
+                        self.stage = Stage::Ended(runs, burst);
+                        self.list();
+                        return Step::Forced;
+                    }
+                    return self.end(runs, burst);
                 }
             }
         }
+    }
+
+    /// Says what came of it.
+    fn end(&mut self, runs: Box<Runs>, burst: Burst) -> Step {
+        let mut section = None;
+        let reply = self.form.collect(|out| section = runs.end(&self.inner, &self.call, burst, out));
+        self.unlist();
+        Step::Done(Ended { reply, section })
     }
 
     /// Begins to run, with its keys.
@@ -713,10 +780,10 @@ impl Job {
     /// Ends it after a fault of ours.
     pub(crate) fn fail(mut self: Box<Self>) -> Ended {
         let section = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Runs(runs) => runs.discard(),
+            Stage::Runs(runs) | Stage::Ended(runs, _) => runs.discard(),
             Stage::Ready(section) => section,
             Stage::Everything(_, section) => Some(section),
-            Stage::Keys(_) | Stage::Over => None,
+            Stage::New | Stage::Keys(_) | Stage::Over => None,
         };
         Ended { reply: self.form.collect(|out| out.error(crate::execute::FAILED)), section }
     }
@@ -759,7 +826,7 @@ impl Job {
     }
 
     /// Lets a script thread go on with it.
-    fn go_away(self: Box<Self>, done: Done) {
+    pub(super) fn go_away(self: Box<Self>, done: Done) {
         SectionCounts::count(&self.inner.sections.moved);
         let inner = self.inner.clone();
         inner.scripts.threads.add(self, done);
@@ -775,115 +842,8 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         self.unlist();
-        if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
+        if let Stage::Runs(runs) | Stage::Ended(runs, _) = std::mem::replace(&mut self.stage, Stage::Over) {
             drop(runs.discard());
-        }
-    }
-}
-
-/// A script whose caller waits.
-pub(crate) enum Pending {
-    Here(Option<Box<Job>>),
-    Away(Arc<Claim<Ended>>),
-}
-
-impl Pending {
-    pub(crate) fn new(job: Box<Job>) -> Pending {
-        Pending::Here(Some(job))
-    }
-
-    /// The place in the queues of its keys, while it waits there.
-    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
-        match self {
-            Pending::Here(Some(job)) => match &job.stage {
-                Stage::Keys(wait) => wait.ticket(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Goes on. The section comes with the reply, for who goes on with it.
-    pub(crate) fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
-        if let Pending::Here(job) = self {
-            let Some(running) = job else { return Poll::Pending };
-            let step = catch_unwind(AssertUnwindSafe(|| running.step(context, false)));
-            let step = match (step, &mut *job) {
-                (Ok(step), _) => step,
-                // A fault of ours ends the script; its caller hears of it.
-                (Err(_), job) => job.take().map_or(Step::Waits, |job| Step::Done(job.fail())),
-            };
-            match step {
-                Step::Waits => return Poll::Pending,
-                Step::Done(ended) => {
-                    *job = None;
-                    return Poll::Ready(ended);
-                }
-                Step::Forced => {
-                    let claim = Arc::new(Claim::new());
-                    if let Some(job) = job.take() {
-                        job.go_away(Done::Caller(claim.clone()));
-                    }
-                    *self = Pending::Away(claim);
-                }
-            }
-        }
-        match self {
-            Pending::Away(claim) => claim.poll(context.waker()),
-            Pending::Here(_) => Poll::Pending,
-        }
-    }
-
-    /// Lets `then` have what it was part of at its end; its caller has gone.
-    pub(crate) fn leave(mut self, then: impl FnOnce(Ended) + Send + 'static) {
-        match &mut self {
-            Pending::Here(job) => {
-                if let Some(job) = job.take() {
-                    job.go_away(Done::Then(Box::new(then)));
-                }
-            }
-            Pending::Away(claim) => {
-                let place = Mutex::new(Some((claim.clone(), Box::new(then) as Heir)));
-                Arc::new(Then(place)).wake();
-            }
-        }
-    }
-
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
-        // What it was part of ends with it.
-        self.poll_begun(context).map(|ended| ended.reply)
-    }
-}
-
-/// What goes on with what a script was part of.
-pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
-
-/// What is done at the end of a script that somebody else waited for first. It is empty afterwards: the script's end
-/// keeps it as long as it keeps that.
-struct Then(Mutex<Option<(Arc<Claim<Ended>>, Heir)>>);
-
-impl Wake for Then {
-    fn wake(self: Arc<Self>) {
-        let mut place = self.0.lock();
-        let Some((claim, then)) = place.take() else { return };
-        match claim.poll(&Waker::from(self.clone())) {
-            Poll::Ready(ended) => {
-                drop(place);
-                then(ended);
-            }
-            Poll::Pending => *place = Some((claim, then)),
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if let Pending::Here(job) = self
-            && let Some(job) = job.take()
-            && job.has_begun()
-        {
-            // Its client has gone in the middle; half a script must not stay.
-            job.go_away(Done::Nobody);
         }
     }
 }

@@ -15,7 +15,7 @@ use super::command::{Start, script_of};
 use super::run::{Call, Job, Pending, Step};
 use super::source::Flags;
 use crate::hold::Mode;
-use crate::park::{Finished, Parked, ReplyForm, Waits};
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::{Caller, Executed, Store, StoreOptions, execute};
 
 pub(crate) fn store() -> Store {
@@ -68,7 +68,8 @@ pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
 
 /// A call of this code without keys.
 fn call_of(store: &Store, code: Code) -> Call {
-    let start = Start { inner: &store.0, words: &[], db: 0, client: 0, form: ReplyForm::Value, section: None };
+    let start =
+        Start { inner: &store.0, words: &[], received: None, db: 0, client: 0, form: ReplyForm::Value, section: None };
     Call::new(&start, code, Flags::NONE, Flags::NONE, 0)
 }
 
@@ -91,7 +92,9 @@ fn one_that_is_ended_before_it_begins_gives_its_section_back() {
     let script = script_of(inner, long_code().as_bytes(), false).unwrap_or_else(|text| panic!("{text}"));
     let call = call_of(&store, Code::Script(script));
     let control = call.control.clone();
-    let Ok(mut job) = Job::within(inner, call, &[], ReplyForm::Value, section) else { panic!("nothing is wrong") };
+    let Ok(mut job) = Job::within(inner, call, &[], || Arc::new(Words::new(&[])), ReplyForm::Value, section) else {
+        panic!("nothing is wrong")
+    };
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(job.step(&mut context, false), Step::Forced), "it goes to another thread to be compiled");
     assert!(control.kill(false));
@@ -112,6 +115,16 @@ fn what_takes_long_to_begin_is_begun_elsewhere() {
     let wide =
         format!("local a = ARGV[1] redis.call('SET', KEYS[1], 'begun') return #({})", vec!["a"; 40].join(" .. "));
     let large = "x".repeat(2 << 20);
+    let many = [&["EVAL", "return #ARGV", "0"][..], &["a"; 5000]].concat();
+    assert_eq!(reply_of(ask(&store, &many).expect_err("that is much to begin with")), ":5000\r\n");
+    let held = store.section([(0, large.as_bytes(), Mode::Exclusive)]);
+    let mut held = std::pin::pin!(held);
+    let Poll::Ready(Ok(section)) = held.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("the key is free")
+    };
+    let waits = ask(&store, &["EVAL", "return #KEYS[1]", "1", &large]).expect_err("its key is held");
+    drop(section);
+    assert_eq!(reply_of(waits), format!(":{}\r\n", large.len()));
     for (script, argument, result) in [(script, &*large, large.len()), (&wide, "abc", 120)] {
         let words = ["EVAL", script, "1", "k", argument];
         let Err(parked) = ask(&store, &words) else { panic!("it is begun on a thread that others wait for") };
@@ -119,6 +132,113 @@ fn what_takes_long_to_begin_is_begun_elsewhere() {
         assert_eq!(reply_of(parked), format!(":{result}\r\n"));
         assert_eq!(ask(&store, &["GETDEL", "k"]).unwrap_or_default(), "$5\r\nbegun\r\n");
     }
+}
+
+/// Checks that a script that a worker has begun goes to another thread with what is left, and what comes of it there.
+fn check_leaves(store: &Store, words: &[&str], expected: &str) {
+    let Err(Parked(Waits::Script(mut pending))) = ask(store, words) else { panic!("{words:?} ends where it began") };
+    let polled = pending.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(*pending, Pending::Away(_)), "{words:?} goes on where it began");
+    let reply = match polled {
+        Poll::Ready(Finished::Wire(reply)) => String::from_utf8_lossy(&reply).into_owned(),
+        _ => reply_of(Parked(Waits::Script(pending))),
+    };
+    assert_eq!(reply, expected, "{words:?}");
+}
+
+/// A store with a few large values.
+fn store_with_large_values() -> Store {
+    let store = store();
+    let long = "x".repeat(2 << 20);
+    let elements: Vec<String> = (0..5000).map(|number| format!("e{number}")).collect();
+    let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
+    for words in [&["SET", "long"][..], &["SET", "other"]] {
+        assert!(ask(&store, &[words, &[&long]].concat()).is_ok());
+    }
+    for words in [&["RPUSH", "list"][..], &["SADD", "set"], &["HSET", "hash"], &["MSET"]] {
+        assert!(answered(&store, &[words, &elements].concat()).starts_with([':', '+']), "{words:?}");
+    }
+    store
+}
+
+#[test]
+fn long_replies_become_values_elsewhere() {
+    let store = store_with_large_values();
+    let cases = [
+        ("return #redis.call('GET', 'long')", ":2097152\r\n"),
+        ("return #redis.call('GETRANGE', 'long', 0, 1500000)", ":1500001\r\n"),
+        ("return #redis.call('GETRANGE', 'long', 0, 300000)", ":300001\r\n"),
+        ("return #redis.call('MGET', 'long', 'nothing', 'other')[3]", ":2097152\r\n"),
+        ("return #redis.pcall('LRANGE', 'list', 0, -1)", ":5000\r\n"),
+        ("return #redis.call('SMEMBERS', 'set')", ":5000\r\n"),
+        ("return #redis.call('HGETALL', 'hash')", ":5000\r\n"),
+        ("redis.setresp(3) return redis.call('HGETALL', 'hash').map.e2", "$2\r\ne3\r\n"),
+        ("return #redis.call('SCAN', '0', 'COUNT', '5000')[2] > 2000", ":1\r\n"),
+        ("return #redis.call('ECHO', ('x'):rep(100000))", ":100000\r\n"),
+        ("return redis.call('LPUSH', 'new', redis.call('GET', 'long'), 'b')", ":2\r\n"),
+        (
+            "return dragonfly.ihash(0, false, 'LRANGE', 'list', 0, -1) == dragonfly.ihash(0, false, 'GET', 'none')",
+            "$-1\r\n",
+        ),
+    ];
+    for (script, expected) in cases {
+        check_leaves(&store, &["EVAL", script, "0"], expected);
+        assert!(answered(&store, &["DEL", "new"]).starts_with(':'));
+        let script = format!("--!df flags=disable-atomicity\n{script}");
+        check_leaves(&store, &["EVAL", &script, "0"], expected);
+        assert!(answered(&store, &["DEL", "new"]).starts_with(':'));
+    }
+}
+
+#[test]
+fn a_long_reply_is_read_at_once_where_a_script_cannot_leave() {
+    let store = store_with_large_values();
+    for call in ["redis.call('GETRANGE', 'long', 0, 1500000)", "table.concat(redis.call('MGET', 'long'))"] {
+        let script =
+            format!("local t = setmetatable({{}}, {{__index = function() return {call} end}}) return #t.x > 1500000");
+        assert_eq!(answered(&store, &["EVAL", &script, "0"]), ":1\r\n");
+    }
+}
+
+#[test]
+fn long_results_are_said_elsewhere() {
+    let store = store();
+    let long = "x".repeat(100_000);
+    let element = format!("$100000\r\n{long}\r\n");
+    let all = format!("*4\r\n{}", element.repeat(4));
+    let numbers: String = (1..=5000).map(|number| format!(":{number}\r\n")).collect();
+    let cases = [
+        ("return {ARGV[1], ARGV[1], ARGV[1], ARGV[1]}", &*all),
+        ("local t = {} for i = 1, 5000 do t[i] = i end return t", &format!("*5000\r\n{numbers}")),
+        (
+            "local t = {} for i = 1, 5000 do t[i] = i end return {map = {a = t}}",
+            &format!("*2\r\n$1\r\na\r\n*5000\r\n{numbers}"),
+        ),
+        ("local t = 1 for i = 1, 60 do t = {t} end return t", &format!("{}:1\r\n", "*1\r\n".repeat(60))),
+    ];
+    for (script, expected) in cases {
+        check_leaves(&store, &["EVAL", script, "1", "k", &long], expected);
+        let script = format!("--!df flags=disable-atomicity\n{script}");
+        check_leaves(&store, &["EVAL", &script, "1", "k", &long], expected);
+    }
+    assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn one_that_has_ended_says_so_though_it_is_killed() {
+    let store = store();
+    let script = "redis.call('SET', KEYS[1], 1) return {ARGV[1], ARGV[1], ARGV[1], ARGV[1]}";
+    let mut job = job_of(&store, &["EVAL", script, "1", "k", &"x".repeat(100_000)]);
+    let running = store.0.scripts.running.all();
+    let [control] = &running[..] else { panic!("it is listed until it has replied") };
+    assert!(ask(&store, &["GET", "k"]).is_err(), "the key is held until then");
+    assert!(!control.kill(false) && control.kill(true));
+    let mut context = Context::from_waker(Waker::noop());
+    let Step::Done(ended) = job.step(&mut context, true) else { panic!("there is nothing to wait for") };
+    let Finished::Wire(reply) = ended.reply else { panic!("bytes were asked for") };
+    assert!(reply.starts_with(b"*4\r\n"));
+    drop((ended.section, job));
+    assert_eq!(store.stats().tickets, 0);
 }
 
 #[test]

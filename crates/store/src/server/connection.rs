@@ -28,7 +28,7 @@ use super::dispatch::{Context, Outcome, Replies, Session};
 use super::transaction::Exec;
 use crate::config::ServerOptions;
 use crate::memory::{Memory, Outside};
-use crate::park::Parked;
+use crate::park::{Parked, Received};
 
 /// Bytes read at a time, as in Redis.
 const READ_SIZE: usize = 16 * 1024;
@@ -44,6 +44,9 @@ const TURN_COMMANDS: usize = 512;
 
 /// Larger buffers go back to the allocator instead of to the worker.
 const KEPT_CAPACITY: usize = 256 * 1024;
+
+/// Longer requests are handed over with the buffer that they came in, which the store may keep.
+const LONG_REQUEST: usize = 1 << 20;
 
 /// Giving back so much takes longer than a turn may.
 const FREED_ASIDE: usize = 8 << 20;
@@ -257,9 +260,12 @@ impl<S: Socket> Connection<S> {
 
     fn give_back(&mut self) {
         if let Some(mut workspace) = self.workspace.take() {
-            if workspace.output.capacity() >= FREED_ASIDE {
-                let output = std::mem::take(&mut workspace.output);
-                self.worker.server.store.0.aside.run(move || drop(output));
+            let Workspace { input, output, .. } = &mut *workspace;
+            for buffer in [input, output] {
+                if buffer.capacity() >= FREED_ASIDE {
+                    let freed = std::mem::take(buffer);
+                    self.worker.server.store.0.aside.run(move || drop(freed));
+                }
             }
             workspace.clear();
             self.worker.give_back(workspace);
@@ -374,7 +380,6 @@ impl<S: Socket> Connection<S> {
 
     /// Runs requests until something has to be awaited.
     fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
-        let limit = &options.client_output_buffer_limit[self.output_class()];
         let query_limit = options.client_query_buffer_limit;
         if (workspace.input.len() - workspace.start + self.session.queued_bytes()) as u64 > query_limit {
             return Step::Abort;
@@ -411,6 +416,9 @@ impl<S: Socket> Connection<S> {
                         return Step::Close;
                     }
                 };
+                if consumed > LONG_REQUEST {
+                    return self.run_long(workspace, consumed, options);
+                }
                 other = parser.args(request);
                 (consumed, &other[..])
             };
@@ -418,33 +426,55 @@ impl<S: Socket> Connection<S> {
                 *start += consumed;
                 continue;
             }
-            let mut context =
-                Context { worker: &self.worker, options, session: &mut self.session, client: &self.client };
-            let outcome = context.execute(args, output);
-            if let Outcome::Paused { is_write } = outcome {
-                return Step::Paused { is_write };
+            let outcome = self.context(options, None).execute(args, output);
+            if !matches!(outcome, Outcome::Paused { .. }) {
+                *start += consumed;
             }
-            *start += consumed;
-            if self.has_messages() && !matches!(outcome, Outcome::Abort) {
-                self.client.outbox.drain(output);
-            }
-            match outcome {
-                Outcome::Parked(reply) => return Step::Parked(reply),
-                Outcome::Later(reply) => return Step::Later(reply),
-                Outcome::Exec(exec) => return Step::Exec(exec),
-                Outcome::Close => return Step::Close,
-                Outcome::Abort => return Step::Abort,
-                _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,
-                _ if output.len() > TURN_OUTPUT => return Step::Share,
-                // CONFIG SET acts on the very next command.
-                _ if self.worker.options_changed() => return Step::Share,
-                _ => {}
-            }
-            if self.client.is_killed() {
-                return Step::Close;
+            if let Some(step) = self.after(outcome, output, options) {
+                return step;
             }
         }
         Step::Share
+    }
+
+    fn context<'c>(&'c mut self, options: &'c Arc<ServerOptions>, received: Option<&'c Received>) -> Context<'c> {
+        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received }
+    }
+
+    /// Runs the request that was just read, which is long. What comes behind it goes on in a buffer of its own if the
+    /// store keeps this one.
+    fn run_long(&mut self, workspace: &mut Workspace, consumed: usize, options: &Arc<ServerOptions>) -> Step {
+        let Workspace { input, start, parser, output, .. } = workspace;
+        let received = Arc::new(std::mem::take(input));
+        let outcome = self.context(options, Some(&received)).execute(&parser.args(&received[*start..]), output);
+        if !matches!(outcome, Outcome::Paused { .. }) {
+            *start += consumed;
+        }
+        *input = Arc::try_unwrap(received).unwrap_or_else(|kept| kept[std::mem::take(start)..].to_vec());
+        self.after(outcome, output, options).unwrap_or(Step::Share)
+    }
+
+    /// What follows from a request that was run; nothing if the next one does.
+    #[inline]
+    fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
+        if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
+            self.client.outbox.drain(output);
+        }
+        let limit = &options.client_output_buffer_limit[self.output_class()];
+        Some(match outcome {
+            Outcome::Paused { is_write } => Step::Paused { is_write },
+            Outcome::Parked(reply) => Step::Parked(reply),
+            Outcome::Later(reply) => Step::Later(reply),
+            Outcome::Exec(exec) => Step::Exec(exec),
+            Outcome::Close => Step::Close,
+            Outcome::Abort => Step::Abort,
+            _ if limit.hard > 0 && output.len() as u64 > limit.hard => Step::Abort,
+            _ if output.len() > TURN_OUTPUT => Step::Share,
+            // CONFIG SET acts on the very next command.
+            _ if self.worker.options_changed() => Step::Share,
+            _ if self.client.is_killed() => Step::Close,
+            _ => return None,
+        })
     }
 
     fn refuse(&mut self, error: ProtocolError, output: &mut Vec<u8>) {
@@ -535,8 +565,7 @@ impl<S: Socket> Connection<S> {
             if self.client.is_killed() && exec.may_be_left() {
                 return Poll::Ready(false);
             }
-            let mut context =
-                Context { worker: &self.worker, options, session: &mut self.session, client: &self.client };
+            let mut context = self.context(options, None);
             exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true)
         });
         let finished = finished.await;

@@ -254,7 +254,7 @@ fn populate(context: &Context<'_>, count: &[u8], rest: &[&[u8]], out: &mut Reply
         let mut reply = Vec::new();
         let mut sink = ReplyWriter::new(&mut reply, Protocol::Resp2);
         // A key that is held exists, or will be made by who waits before this.
-        let origin = Origin { db, client: 0 };
+        let origin = Origin { db, ..Origin::default() };
         drop(inner.start(&inner, spec, &[b"SETNX", &key, &value], origin, ReplyForm::Value, &mut sink));
         next += 1;
         false

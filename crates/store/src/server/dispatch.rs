@@ -23,7 +23,7 @@ use crate::config::ServerOptions;
 use crate::execute::{FAILED, Origin};
 use crate::memory::OOM;
 use crate::names::Names;
-use crate::park::{Parked, ReplyForm};
+use crate::park::{Parked, Received, ReplyForm};
 use crate::value::without_touching;
 use crate::watch::Watching;
 
@@ -532,6 +532,8 @@ pub(super) struct Context<'a> {
     pub options: &'a Arc<ServerOptions>,
     pub session: &'a mut Session,
     pub client: &'a Arc<Client>,
+    /// What the words stand in, of a long request.
+    pub received: Option<&'a Received>,
 }
 
 impl Context<'_> {
@@ -672,7 +674,7 @@ impl Context<'_> {
             return None;
         }
         if let Some(multi) = &mut self.session.rare.multi {
-            multi.push(row, command, args);
+            multi.push(row, command, args, self.received);
         }
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
@@ -694,7 +696,7 @@ impl Context<'_> {
     /// Hands a command over to the store.
     fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         let inner = &self.worker.server.store.0;
-        let origin = Origin { db: self.session.db, client: self.client.id };
+        let origin = Origin { db: self.session.db, client: self.client.id, received: self.received };
         let form = ReplyForm::Wire(self.session.protocol);
         match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, origin, form, out)) {
             None => Outcome::Done,

@@ -145,9 +145,9 @@ const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
 
 impl Multi {
     /// Queues a command.
-    pub fn push(&mut self, row: u16, command: &Row, args: &[&[u8]]) {
+    pub fn push(&mut self, row: u16, command: &Row, args: &[&[u8]], received: Option<&crate::park::Received>) {
         let spec = command.spec;
-        let words = Words::new(args);
+        let words = Words::within(received, args);
         self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
         self.flags |= spec.flags.0;
         self.is_long |= self.commands.len() == COMMANDS_MAX
@@ -530,6 +530,7 @@ impl Exec {
         let start = Start {
             inner: &self.inner,
             words: &words,
+            received: self.commands[at].words.received(),
             db: self.db,
             client: context.client.id,
             form: ReplyForm::Wire(protocol),

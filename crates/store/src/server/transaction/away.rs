@@ -42,7 +42,15 @@ impl Rest {
                 let (inner, form) = (self.inner.clone(), ReplyForm::Value);
                 // Its client has gone.
                 let client = 0;
-                let start = Start { inner: &inner, words: &words, db: self.db, client, form, section: Some(&place) };
+                let start = Start {
+                    inner: &inner,
+                    words: &words,
+                    received: queued.words.received(),
+                    db: self.db,
+                    client,
+                    form,
+                    section: Some(&place),
+                };
                 if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
                     drop(words);
                     return script.leave(move |ended| {

@@ -228,3 +228,39 @@ fn functions_are_described_by_their_names() {
     assert_eq!(admin.ask(&["FUNCTION", "KILL", "f"]), "+OK\r\n");
     assert!(endless.read_reply().starts_with(b"-ERR Script killed by user"));
 }
+
+#[test]
+fn what_comes_behind_a_long_call_is_answered_after_it() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let long = "x".repeat(3 << 20);
+    let mut requests = Vec::new();
+    let mut add = |words: &[&str]| {
+        requests.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        words.iter().for_each(|word| requests.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
+    };
+    let script = "redis.call('SET', KEYS[1], ARGV[1]) return #ARGV[1]";
+    add(&["PING"]);
+    add(&["EVAL", script, "1", "k", &long]);
+    add(&["STRLEN", "k"]);
+    // It keeps nothing of what came.
+    add(&["SET", "other", &long]);
+    add(&["MULTI"]);
+    add(&["EVAL", script, "1", "k", &long[1..]]);
+    add(&["EVALSHA", "nothing", "1", "k", &long]);
+    add(&["STRLEN", "other"]);
+    add(&["EXEC"]);
+    add(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]);
+    add(&["EVAL", "return {KEYS[1] == ARGV[1], ARGV[2]}", "1", &long, &long, "end"]);
+    client.send(&requests);
+    let len = long.len();
+    let whole = &long[1..];
+    let replies = format!(
+        "+PONG\r\n:{len}\r\n:{len}\r\n+OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n\
+         *3\r\n:{}\r\n-NOSCRIPT No matching script. Please use EVAL.\r\n:{len}\r\n${}\r\n{whole}\r\n*2\r\n:1\r\n$3\r\nend\r\n",
+        whole.len(),
+        whole.len()
+    );
+    assert!(client.read_exact(replies.len()) == replies.as_bytes());
+    assert_eq!(client.ask(&["DBSIZE"]), ":2\r\n");
+}

@@ -1,0 +1,120 @@
+//! Where commands reply to a script that may leave its worker.
+//!
+//! How much there is to read shows only when it is read. So a command that only reads is cut off where its reply becomes
+//! too long for a worker, and is carried out again on a script thread; a reply that is not as long, yet takes a
+//! millisecond to become a value, is made one there.
+
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
+
+use crate::catalogue::{CommandSpec, Flags};
+
+/// Longer replies become values elsewhere.
+pub(super) const MUCH: usize = 64 << 10;
+/// The same where the number of elements is known, and is small.
+const BYTES_MAX: usize = 256 << 10;
+/// So many elements become values on a worker.
+const ELEMENTS_MAX: usize = 4096;
+/// Keys that SCAN goes over on a worker.
+pub(super) const SCANNED_MAX: i64 = 4096;
+/// Bytes at which a command that only reads is cut off.
+const CUT_AT: usize = 1 << 20;
+
+/// How much a command has replied.
+pub(super) struct Size {
+    elements: usize,
+    /// Bytes that it may reply.
+    most: usize,
+    is_cut: bool,
+}
+
+impl Size {
+    pub(super) fn new(spec: &CommandSpec) -> Size {
+        let most = if spec.flags.has(Flags::READONLY) { CUT_AT } else { usize::MAX };
+        Size { elements: 0, most, is_cut: false }
+    }
+
+    /// Whether there is more of the reply.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Whether a reply of so many bytes takes long to become a value.
+    pub(super) fn is_much(&self, bytes: usize) -> bool {
+        bytes > BYTES_MAX || self.elements > ELEMENTS_MAX
+    }
+}
+
+/// Keeps a reply up to a length, and counts its elements.
+pub(super) struct Limited<'o> {
+    out: ReplyWriter<'o>,
+    size: &'o mut Size,
+}
+
+impl<'o> Limited<'o> {
+    pub(super) fn new(out: &'o mut Vec<u8>, protocol: Protocol, size: &'o mut Size) -> Limited<'o> {
+        Limited { out: ReplyWriter::new(out, protocol), size }
+    }
+
+    /// Where the next element is written, of so many bytes; nowhere behind the limit.
+    #[inline]
+    fn next(&mut self, len: usize) -> Option<&mut ReplyWriter<'o>> {
+        let size = &mut *self.size;
+        size.elements += 1;
+        size.is_cut |= len > size.most || self.out.buffered() > size.most - len;
+        (!size.is_cut).then_some(&mut self.out)
+    }
+}
+
+macro_rules! limited {
+    ($($name:ident($value:ident: $type:ty) $len:expr;)*) => {
+        $(fn $name(&mut self, $value: $type) {
+            if let Some(out) = self.next($len) {
+                out.$name($value);
+            }
+        })*
+    };
+}
+
+impl ReplySink for Limited<'_> {
+    limited! {
+        simple(text: &str) text.len();
+        error(text: &str) text.len();
+        error_bytes(text: &[u8]) text.len();
+        integer(value: i64) 0;
+        bulk(bytes: &[u8]) bytes.len();
+        array(len: usize) 0;
+        map(pairs: usize) 0;
+        set(len: usize) 0;
+        push(len: usize) 0;
+        double(value: f64) 0;
+        decimal(value: f64) 0;
+        boolean(value: bool) 0;
+        big_number(digits: &str) digits.len();
+    }
+
+    fn null(&mut self) {
+        if let Some(out) = self.next(0) {
+            out.null();
+        }
+    }
+
+    fn null_array(&mut self) {
+        if let Some(out) = self.next(0) {
+            out.null_array();
+        }
+    }
+
+    fn pairs(&mut self, len: usize) -> bool {
+        self.out.pairs(len)
+    }
+
+    fn keyed(&mut self, len: usize) -> bool {
+        self.out.keyed(len)
+    }
+
+    fn verbatim(&mut self, format: [u8; 3], text: &[u8]) {
+        if let Some(out) = self.next(text.len()) {
+            out.verbatim(format, text);
+        }
+    }
+}

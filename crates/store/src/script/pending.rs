@@ -1,0 +1,117 @@
+//! A script whose caller waits, and what goes on at its end when that caller has gone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use parking_lot::Mutex;
+
+use super::run::{Ended, Job, Step};
+use super::threads::Done;
+use crate::claim::Claim;
+use crate::hold::Ticket;
+use crate::park::Finished;
+
+/// A script whose caller waits.
+pub(crate) enum Pending {
+    Here(Option<Box<Job>>),
+    Away(Arc<Claim<Ended>>),
+}
+
+impl Pending {
+    pub(crate) fn new(job: Box<Job>) -> Pending {
+        Pending::Here(Some(job))
+    }
+
+    /// The place in the queues of its keys, while it waits there.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match self {
+            Pending::Here(Some(job)) => job.ticket(),
+            _ => None,
+        }
+    }
+
+    /// Goes on. The section comes with the reply, for who goes on with it.
+    pub(crate) fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
+        if let Pending::Here(job) = self {
+            let Some(running) = job else { return Poll::Pending };
+            let step = catch_unwind(AssertUnwindSafe(|| running.step(context, false)));
+            let step = match (step, &mut *job) {
+                (Ok(step), _) => step,
+                // A fault of ours ends the script; its caller hears of it.
+                (Err(_), job) => job.take().map_or(Step::Waits, |job| Step::Done(job.fail())),
+            };
+            match step {
+                Step::Waits => return Poll::Pending,
+                Step::Done(ended) => {
+                    *job = None;
+                    return Poll::Ready(ended);
+                }
+                Step::Forced => {
+                    let claim = Arc::new(Claim::new());
+                    if let Some(job) = job.take() {
+                        job.go_away(Done::Caller(claim.clone()));
+                    }
+                    *self = Pending::Away(claim);
+                }
+            }
+        }
+        match self {
+            Pending::Away(claim) => claim.poll(context.waker()),
+            Pending::Here(_) => Poll::Pending,
+        }
+    }
+
+    /// Lets `then` have what it was part of at its end; its caller has gone.
+    pub(crate) fn leave(mut self, then: impl FnOnce(Ended) + Send + 'static) {
+        match &mut self {
+            Pending::Here(job) => {
+                if let Some(job) = job.take() {
+                    job.go_away(Done::Then(Box::new(then)));
+                }
+            }
+            Pending::Away(claim) => {
+                let place = Mutex::new(Some((claim.clone(), Box::new(then) as Heir)));
+                Arc::new(Then(place)).wake();
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        // What it was part of ends with it.
+        self.poll_begun(context).map(|ended| ended.reply)
+    }
+}
+
+/// What goes on with what a script was part of.
+pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
+
+/// What is done at the end of a script that somebody else waited for first. It is empty afterwards: the script's end
+/// keeps it as long as it keeps that.
+struct Then(Mutex<Option<(Arc<Claim<Ended>>, Heir)>>);
+
+impl Wake for Then {
+    fn wake(self: Arc<Self>) {
+        let mut place = self.0.lock();
+        let Some((claim, then)) = place.take() else { return };
+        match claim.poll(&Waker::from(self.clone())) {
+            Poll::Ready(ended) => {
+                drop(place);
+                then(ended);
+            }
+            Poll::Pending => *place = Some((claim, then)),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Pending::Here(job) = self
+            && let Some(job) = job.take()
+            && job.has_begun()
+        {
+            // Its client has gone in the middle; half a script must not stay.
+            job.go_away(Done::Nobody);
+        }
+    }
+}
