@@ -142,7 +142,7 @@ impl Big {
         }
         let pieces = Pieces::new(spec, Words::new(words), db);
         let turn = match spec.cost == Cost::PerKey && words.len() / pieces.step > MANY_KEYS {
-            true => Turn::Gathering(Gathered::new(inner.ticket_id()), pieces.next),
+            true => Turn::Gathering(Gathered::new(inner), pieces.next),
             false => {
                 let keys = inner.keys_of(spec, words, db);
                 let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
@@ -166,8 +166,7 @@ impl Big {
                 return Poll::Pending;
             }
             if let Turn::Gathering(keys, _) = std::mem::replace(&mut self.turn, Turn::Over) {
-                let ticket = keys.ticket().overtaken_for(self.inner.gate.overtaken_for);
-                self.turn = Turn::Waiting(Store(self.inner.clone()).section_of(ticket));
+                self.turn = Turn::Waiting(Store(self.inner.clone()).section_of(keys.ticket()));
             }
         }
         if let Turn::Waiting(wait) = &mut self.turn {
@@ -229,20 +228,14 @@ impl Pieces {
         while *next < self.words.len() {
             let end = self.words.len().min(*next + KEYS_PER_LOOK * self.step);
             for word in (*next..end).step_by(self.step) {
-                let key = self.words.get(word);
-                keys.add(self.db, inner.keyspace.stripe_of_key(key) as u32, key, self.spec.mode());
+                keys.add(inner, self.db, self.words.get(word), self.spec.mode());
             }
             *next = end;
             if start.elapsed() >= SLICE {
                 return false;
             }
         }
-        while keys.order_some() {
-            if start.elapsed() >= SLICE {
-                return false;
-            }
-        }
-        true
+        keys.order(start)
     }
 
     /// Leaves the rest undone.

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::Inner;
+use crate::big::SLICE;
 use crate::gate::thread_number;
 use crate::park::{Finished, OwnedCommand};
 pub(crate) use crate::progress::Phase;
@@ -307,6 +309,7 @@ const PREPARED_MIN: usize = 64;
 /// likes.
 pub(crate) struct Gathered {
     id: u64,
+    overtaken_for: Duration,
     stripes: BTreeMap<(u32, u32), Box<HoldTable>>,
     count: usize,
     keys: Vec<HeldKey>,
@@ -315,14 +318,16 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// For the ticket of this number.
-    pub(crate) fn new(id: u64) -> Gathered {
+    /// For a new ticket.
+    pub(crate) fn new(inner: &Inner) -> Gathered {
+        let (id, overtaken_for) = (inner.ticket_id(), inner.gate.overtaken_for);
         let (keys, of_stripes, tables) = (Vec::new(), Vec::new(), Vec::new());
-        Gathered { id, stripes: BTreeMap::new(), count: 0, keys, of_stripes, tables }
+        Gathered { id, overtaken_for, stripes: BTreeMap::new(), count: 0, keys, of_stripes, tables }
     }
 
     /// Adds a key; of two modes of the same key the stronger one stays.
-    pub(crate) fn add(&mut self, db: u32, stripe: u32, key: &[u8], mode: Mode) {
+    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
+        let stripe = inner.keyspace.stripe_of_key(key) as u32;
         let table = self.stripes.entry((db, stripe)).or_default();
         let before = table.keys.len();
         let hold = table.keys.entry(key.into()).or_default();
@@ -335,6 +340,16 @@ impl Gathered {
             Mode::Shared => {}
         }
         self.count += table.keys.len() - before;
+    }
+
+    /// Puts the keys in order, for a slice that began then; whether all are.
+    pub(crate) fn order(&mut self, start: Instant) -> bool {
+        while self.order_some() {
+            if start.elapsed() >= SLICE {
+                return false;
+            }
+        }
+        true
     }
 
     /// Puts the keys of one more stripe in order; false once all are.
@@ -355,7 +370,7 @@ impl Gathered {
 
     /// The ticket, once all are in order.
     pub(crate) fn ticket(self) -> Ticket {
-        let ticket = Ticket::new(self.id, self.keys, None);
+        let ticket = Ticket::new(self.id, self.keys, None).overtaken_for(self.overtaken_for);
         match ticket.keys.len() < PREPARED_MIN {
             true => ticket,
             false => Ticket { stripes: self.of_stripes.into(), tables: Mutex::new(self.tables), ..ticket },

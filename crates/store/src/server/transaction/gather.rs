@@ -47,12 +47,7 @@ impl Ready {
 
 impl Gathering {
     pub(super) fn new(inner: &Inner, session: &Session, is_alone: bool) -> Box<Gathering> {
-        Box::new(Gathering { is_alone, next: 0, db: session.db, keys: Gathered::new(inner.ticket_id()) })
-    }
-
-    fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
-        let stripe = inner.keyspace.stripe_of_key(key);
-        self.keys.add(db, stripe as u32, key, mode);
+        Box::new(Gathering { is_alone, next: 0, db: session.db, keys: Gathered::new(inner) })
     }
 
     fn add_next(&mut self, inner: &Inner, queued: &Queued) {
@@ -61,8 +56,8 @@ impl Gathering {
         // Who is to be alone reads nothing before it is.
         let most = if self.is_alone { 0 } else { DECLARED_MAX };
         queued.keys(inner, &words, &mut self.db, most, &mut keys, &mut found);
-        keys.iter().for_each(|(db, key, mode)| self.add(inner, *db, key, *mode));
-        found.iter().for_each(|(db, key)| self.add(inner, *db, key, Mode::Shared));
+        keys.iter().for_each(|(db, key, mode)| self.keys.add(inner, *db, key, *mode));
+        found.iter().for_each(|(db, key)| self.keys.add(inner, *db, key, Mode::Shared));
         self.next += 1;
     }
 
@@ -73,18 +68,13 @@ impl Gathering {
             self.add_next(inner, &commands[self.next]);
             if self.next == commands.len() && !self.is_alone {
                 let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
-                watched.for_each(|watched| self.add(inner, watched.db, &watched.key, Mode::Shared));
+                watched.for_each(|watched| self.keys.add(inner, watched.db, &watched.key, Mode::Shared));
             }
             if self.next.is_multiple_of(COMMANDS_PER_LOOK) && start.elapsed() >= SLICE {
                 return false;
             }
         }
-        while self.keys.order_some() {
-            if start.elapsed() >= SLICE {
-                return false;
-            }
-        }
-        true
+        self.keys.order(start)
     }
 }
 
@@ -97,7 +87,7 @@ impl Exec {
             return Poll::Pending;
         }
         if let Turn::Gathering(gathering) = std::mem::replace(&mut self.turn, Turn::Over) {
-            let ticket = gathering.keys.ticket().overtaken_for(self.inner.gate.overtaken_for);
+            let ticket = gathering.keys.ticket();
             self.turn = match gathering.is_alone {
                 true => {
                     self.gathered = Some(Ready::of(&self.commands, ticket));
@@ -135,10 +125,9 @@ mod tests {
     /// A ticket on so many keys, each for reading and every other one for writing, too.
     fn ticket(store: &Store) -> Ticket {
         let inner = &*store.0;
-        let mut keys = Gathered::new(inner.ticket_id());
+        let mut keys = Gathered::new(inner);
         let mut add = |number: usize, mode| {
-            let key = name(number);
-            keys.add(0, inner.keyspace.stripe_of_key(&key) as u32, &key, mode);
+            keys.add(inner, 0, &name(number), mode);
         };
         for number in 0..KEYS {
             [Mode::Shared, Mode::Exclusive, Mode::Shared][..1 + number % 2 * 2]
@@ -146,7 +135,7 @@ mod tests {
                 .for_each(|mode| add(number, *mode));
         }
         while keys.order_some() {}
-        keys.ticket().overtaken_for(inner.gate.overtaken_for)
+        keys.ticket()
     }
 
     fn poll(wait: &mut SectionWait) -> Poll<Section> {
@@ -307,12 +296,12 @@ mod tests {
                             .collect();
                         let large = {
                             let inner = &*stores[0].0;
-                            let mut gathered = Gathered::new(inner.ticket_id());
+                            let mut gathered = Gathered::new(inner);
                             for (key, mode) in &keys {
-                                gathered.add(0, inner.keyspace.stripe_of_key(key) as u32, key, *mode);
+                                gathered.add(inner, 0, key, *mode);
                             }
                             while gathered.order_some() {}
-                            gathered.ticket().overtaken_for(inner.gate.overtaken_for)
+                            gathered.ticket()
                         };
                         let plain = stores[1].0.ticket_on(keys.iter().map(|(key, mode)| (0, &key[..], *mode)));
                         waits.push([stores[0].section_of(large), stores[1].section_of(plain)]);
