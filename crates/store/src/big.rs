@@ -33,7 +33,7 @@ pub(crate) const SLICE: Duration = Duration::from_micros(500);
 /// millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;
 /// Keys that are gathered between two looks at the clock.
-const KEYS_PER_LOOK: usize = 256;
+pub(crate) const KEYS_PER_LOOK: usize = 256;
 
 /// Whether the command must be worked in slices.
 pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {

@@ -7,7 +7,7 @@
 //! a worker for longer than about two slices. What it is called with, reads or returns goes there at once if it is much.
 //!
 //! The life of a script: its body is found by its SHA-1 (`registry`), which flags it has was read when it came (`source`);
-//! its section waits for its keys, an interpreter (`interpreter`) with its function is taken, and a coroutine runs
+//! its section waits for its keys (`gather`), an interpreter (`interpreter`) with its function is taken, and a coroutine runs
 //! (`run`). `redis.call` (`api`) carries commands out in the section (`active`) and turns replies into values
 //! (`convert`). A key that was not declared is taken when it is touched, and waited for if others have it (`take`). One
 //! that leaves the worker goes on in `threads`, and can be seen and ended (`control`).
@@ -28,6 +28,7 @@ mod environment;
 mod errors_only;
 pub(crate) mod function_command;
 mod fuzz;
+mod gather;
 mod interpreter;
 mod library;
 mod limited;

@@ -12,13 +12,13 @@ use std::time::Duration;
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, is_patient, to_bytes};
 use sluicegate_wire::resp::{Protocol, ReplySink};
 
-use super::IN_TURN;
 use super::active::{Active, Waits};
 use super::api::write_number;
 use super::code::Code;
 use super::command::Start;
 use super::control::Control;
 use super::convert;
+use super::gather::{Gathering, Touched, begin};
 use super::interpreter::{Interpreter, Name};
 use super::library::{Library, Load, Policy};
 use super::limited::MUCH;
@@ -26,6 +26,7 @@ pub(crate) use super::pending::{Heir, Pending};
 use super::source::Flags;
 use super::take::{Take, Took};
 use super::threads::Done;
+use crate::big::MANY_KEYS;
 use crate::hold::{Mode, Ticket};
 use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
@@ -69,12 +70,12 @@ impl Call {
         Call { control, keys, db: start.db, flags: flags | more, by }
     }
 
-    fn code(&self) -> &Code {
+    pub(super) fn code(&self) -> &Code {
         &self.control.code
     }
 
     /// How its keys are held.
-    fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
     }
 }
@@ -83,6 +84,8 @@ impl Call {
 enum Stage {
     /// Nothing has been done: what it is called with is to be gone over on a thread that has time.
     New,
+    /// Its very many keys are gathered.
+    Gathering(Gathering),
     /// It waits for its keys.
     Keys(SectionWait),
     /// It has begun anew, and waits for everything.
@@ -119,7 +122,7 @@ pub(crate) struct Job {
     form: ReplyForm,
     stage: Stage,
     /// Keys that were not declared and are, now that it begins anew.
-    touched: Vec<(u32, Box<[u8]>, Mode)>,
+    touched: Vec<Touched>,
     /// It begins anew with everything held.
     wants_everything: bool,
     /// It goes on on a thread of its own.
@@ -127,6 +130,8 @@ pub(crate) struct Job {
     is_listed: bool,
     /// Its section has its name, and others can stop it.
     is_named: bool,
+    /// Its section is a transaction's, which goes on with it.
+    is_part: bool,
 }
 
 /// An interpreter with a script in it.
@@ -156,7 +161,7 @@ pub(crate) fn start(
     out: &mut dyn ReplySink,
 ) -> Option<Parked> {
     let (mut section, mut stage, mut leaves) = (None, None, false);
-    if are_many(words) {
+    if are_many(words) || call.keys > MANY_KEYS {
         (stage, leaves) = (Some(Stage::New), true);
     } else if !call.flags.has(Flags::NON_ATOMIC) {
         let mut wait = begin(inner, &call, words, &[]);
@@ -210,15 +215,6 @@ pub(crate) fn start(
 fn are_many(words: &[&[u8]]) -> bool {
     let is_much = words.len() > WORDS_MAX || words.iter().map(|word| word.len()).sum::<usize>() > BYTES_MAX;
     is_much && !is_patient()
-}
-
-/// The section of a call, with keys that it is known to touch.
-fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &[(u32, Box<[u8]>, Mode)]) -> SectionWait {
-    let mode = call.mode();
-    let keys = words[..call.keys].iter().map(|key| (call.db, *key, mode));
-    let touched = touched.iter().map(|(db, key, mode)| (*db, &**key, *mode));
-    let in_turn = call.code().is_in_turn().then_some((0, IN_TURN, Mode::Exclusive));
-    Store(inner.clone()).section(keys.chain(touched).chain(in_turn))
 }
 
 impl Runs {
@@ -532,13 +528,27 @@ impl Job {
             }
             Err(NotBegun::Failed(text, section)) => return Err((text, section)),
         };
-        Ok(Job::new(inner, call, owned(), form, stage, leaves))
+        let mut job = Job::new(inner, call, owned(), form, stage, leaves);
+        job.is_part = true;
+        Ok(job)
     }
 
     fn new(inner: &Arc<Inner>, call: Call, words: Arc<Words>, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
         let (inner, touched) = (inner.clone(), Vec::new());
-        let (wants_everything, is_listed, is_named) = (false, false, false);
-        Box::new(Job { inner, call, words, form, stage, touched, wants_everything, leaves, is_listed, is_named })
+        let (wants_everything, is_listed, is_named, is_part) = (false, false, false, false);
+        Box::new(Job {
+            inner,
+            call,
+            words,
+            form,
+            stage,
+            touched,
+            wants_everything,
+            leaves,
+            is_listed,
+            is_named,
+            is_part,
+        })
     }
 
     fn parked(self: Box<Self>) -> Parked {
@@ -605,8 +615,16 @@ impl Job {
                 }
                 self.stage = match self.call.flags.has(Flags::NON_ATOMIC) {
                     true => Stage::Ready(None),
-                    false => Stage::Keys(begin(&self.inner, &self.call, &self.words.to_vec(), &[])),
+                    false => self.wait_for_keys(),
                 };
+            }
+            if let Stage::Gathering(gathering) = &mut self.stage {
+                if !is_patient || !gathering.work(&self.inner, &self.call, &self.words, &self.touched) {
+                    return Step::Forced;
+                }
+                if let Stage::Gathering(gathering) = std::mem::replace(&mut self.stage, Stage::Over) {
+                    self.stage = Stage::Keys(Store(self.inner.clone()).section_of(gathering.ticket()));
+                }
             }
             if let Stage::Keys(wait) = &mut self.stage {
                 match std::pin::Pin::new(wait).poll(context) {
@@ -722,12 +740,27 @@ impl Job {
         }
     }
 
+    /// How it comes to its keys: very many are gathered before it queues on them.
+    fn wait_for_keys(&self) -> Stage {
+        match self.call.keys + self.touched.len() > MANY_KEYS {
+            true => Stage::Gathering(Gathering::new(&self.inner)),
+            false => Stage::Keys(begin(&self.inner, &self.call, &self.words.to_vec(), &self.touched)),
+        }
+    }
+
     /// Says what came of it.
     fn end(&mut self, runs: Box<Runs>, burst: Burst) -> Step {
         let mut section = None;
         let reply = self.form.collect(|out| section = runs.end(&self.inner, &self.call, burst, out));
+        self.done(reply, section)
+    }
+
+    /// It is over. Where its caller waits very many keys would keep others while they pass on; so they do here, unless
+    /// somebody goes on with them.
+    fn done(&mut self, reply: Finished, section: Option<Section>) -> Step {
         self.unlist();
-        Step::Done(Ended { reply, section })
+        let goes_on = |section: &Section| self.is_part || !is_patient() || section.held() <= MANY_KEYS;
+        Step::Done(Ended { reply, section: section.filter(goes_on) })
     }
 
     /// Begins to run, with its keys.
@@ -751,16 +784,14 @@ impl Job {
             Err(NotBegun::Failed(text, section)) => {
                 self.stage = Stage::Over;
                 let reply = self.form.collect(|out| out.error_bytes(&text));
-                self.unlist();
-                Err(Step::Done(Ended { reply, section }))
+                Err(self.done(reply, section))
             }
         }
     }
 
     fn over(&mut self, text: &str) -> Step {
         self.stage = Stage::Over;
-        self.unlist();
-        Step::Done(Ended { reply: self.form.collect(|out| out.error(text)), section: None })
+        self.done(self.form.collect(|out| out.error(text)), None)
     }
 
     fn killed(&mut self) -> Step {
@@ -773,8 +804,7 @@ impl Job {
             }
             _ => self.form.collect(|out| out.error(KILLED)),
         };
-        self.unlist();
-        Step::Done(Ended { reply, section })
+        self.done(reply, section)
     }
 
     /// Ends it after a fault of ours.
@@ -783,7 +813,7 @@ impl Job {
             Stage::Runs(runs) | Stage::Ended(runs, _) => runs.discard(),
             Stage::Ready(section) => section,
             Stage::Everything(_, section) => Some(section),
-            Stage::New | Stage::Keys(_) | Stage::Over => None,
+            Stage::New | Stage::Gathering(..) | Stage::Keys(_) | Stage::Over => None,
         };
         Ended { reply: self.form.collect(|out| out.error(crate::execute::FAILED)), section }
     }
@@ -800,11 +830,10 @@ impl Job {
         }
         self.wants_everything |= key.is_none();
         self.touched.extend(key);
-        let words = self.words.to_vec();
-        self.stage = Stage::Keys(match self.wants_everything {
-            true => Store(self.inner.clone()).section([]),
-            false => begin(&self.inner, &self.call, &words, &self.touched),
-        });
+        self.stage = match self.wants_everything {
+            true => Stage::Keys(Store(self.inner.clone()).section([])),
+            false => self.wait_for_keys(),
+        };
     }
 
     /// Lets others see the script, and what it has by now.
