@@ -97,7 +97,8 @@ mod tests {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let job = job_of(store, &words);
         sluicegate_script::patient(true);
-        (GRANTS.set(0), QUEUED.set(0));
+        GRANTS.set(0);
+        QUEUED.set(0);
         job
     }
 
@@ -172,7 +173,8 @@ mod tests {
         while store.0.sections.restarted.load(Ordering::Relaxed) == 0 {
             assert!(!matches!(step(&mut job), Step::Done(_)), "a key is held");
         }
-        (GRANTS.set(0), QUEUED.set(0));
+        GRANTS.set(0);
+        QUEUED.set(0);
         drop(other);
         let Poll::Ready(Ok(before)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("nobody is before it")
