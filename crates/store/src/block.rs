@@ -95,10 +95,13 @@ impl Blocking {
             Timeout::Word(word) => words.len() - usize::from(word.unsigned_abs()),
             Timeout::Of(find) => return find(words).map(Option::flatten),
         };
-        let seconds = Extended::parse(words[word]).map(Extended::to_f64);
-        let seconds = seconds.ok_or("ERR timeout is not a float or out of range")?;
-        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit.
-        let ms = (seconds * 1000.0).ceil();
+        let seconds = Extended::parse(words[word]).ok_or("ERR timeout is not a float or out of range")?;
+        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit. What is above zero is
+        // one of them at least, also where 64 bits can't tell it from zero.
+        let ms = match (seconds.to_f64() * 1000.0).ceil() {
+            0.0 if seconds.is_positive() => 1.0,
+            ms => ms,
+        };
         if ms >= MS_MAX {
             return Err("ERR timeout is out of range".into());
         }

@@ -168,12 +168,19 @@ impl ServerOptions {
             return field.parse(self, value);
         }
         if let Some(fixed) = FIXED.iter().find(|fixed| fixed.name == name) {
-            let is_switch = matches!(fixed.value, "yes" | "no");
-            return match value.to_ascii_lowercase() {
-                value if value == fixed.value.as_bytes() => Ok(()),
-                value if is_switch && !matches!(&value[..], b"yes" | b"no") => Err(NOT_SWITCH.into()),
-                _ => Err(fixed.why.to_owned()),
-            };
+            if value.eq_ignore_ascii_case(fixed.value.as_bytes()) {
+                return Ok(());
+            }
+            // What makes no sense is said to make none.
+            match fixed.name {
+                "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
+                "save" => drop(file::save_points(&[value.to_vec()])?),
+                "tls-port" => tables::parse_as(tables::PORT, value)?,
+                _ if matches!(fixed.value, "yes" | "no") => tables::parse_as(Form::Switch, value)?,
+                _ if fixed.value == "0" => tables::parse_as(tables::INT, value)?,
+                _ => {}
+            }
+            return Err(fixed.why.to_owned());
         }
         if let Some(idle) = tables::find_idle(name) {
             return match idle.parse(&[value.to_vec()])?.eq_ignore_ascii_case(&idle.value(self)) {
@@ -269,6 +276,10 @@ const fn limit(
     Parameter { name, live: true, docs, field: Field::Signed(field, min, i64::MAX) }
 }
 
+const fn size(name: &'static str, field: fn(&mut ServerOptions) -> &mut i64, docs: &'static str) -> Parameter {
+    Parameter { name, live: true, docs, field: Field::Size(field) }
+}
+
 /// Parameters that act, by name.
 pub static PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -308,8 +319,8 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
     },
     limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form; of the process."),
-    limit("hash-max-listpack-value", |o| &mut o.limits[1], 0, "Longest field or value there; of the process."),
-    limit("hll-sparse-max-bytes", |o| &mut o.limits[8], 0, "Bytes of a HyperLogLog in its small form; of the process."),
+    size("hash-max-listpack-value", |o| &mut o.limits[1], "Longest field or value there; of the process."),
+    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Bytes of a HyperLogLog in its small form; of the process."),
     Parameter {
         name: "latency-monitor-threshold",
         live: true,
@@ -398,7 +409,7 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "proto-max-bulk-len",
         live: true,
-        docs: "The longest argument of a request.",
+        docs: "The longest argument of a request, and the longest string that a command may make, in bytes.",
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
@@ -409,7 +420,7 @@ pub static PARAMETERS: &[Parameter] = &[
     },
     limit("set-max-intset-entries", |o| &mut o.limits[2], 0, "Members of a set of integers; of the process."),
     limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Members of a set in its small form; of the process."),
-    limit("set-max-listpack-value", |o| &mut o.limits[4], 0, "Longest member there; of the process."),
+    size("set-max-listpack-value", |o| &mut o.limits[4], "Longest member there; of the process."),
     Parameter {
         name: "slowlog-log-slower-than",
         live: true,
@@ -422,12 +433,7 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Entries of the slow log.",
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
     },
-    Parameter {
-        name: "stream-node-max-bytes",
-        live: true,
-        docs: "Bytes of a stream's node; 0 for any number; of the process.",
-        field: Field::Size(|options| &mut options.limits[9]),
-    },
+    size("stream-node-max-bytes", |o| &mut o.limits[9], "Bytes of a stream's node; 0 for any number; of the process."),
     limit("stream-node-max-entries", |o| &mut o.limits[10], 0, "Entries of a stream's node; 0 for any number."),
     Parameter {
         name: "tcp-keepalive",
@@ -442,7 +448,7 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
     },
     limit("zset-max-listpack-entries", |o| &mut o.limits[5], 0, "Members of a sorted set in its small form."),
-    limit("zset-max-listpack-value", |o| &mut o.limits[6], 0, "Longest member there; of the process."),
+    size("zset-max-listpack-value", |o| &mut o.limits[6], "Longest member there; of the process."),
 ];
 
 /// A truth about this store that Redis makes a parameter of: it can be read, and "set" to what it is.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
@@ -190,6 +191,11 @@ impl<'p> Ctx<'p> {
             entry.touch(now);
         }
         Some(entry)
+    }
+
+    /// The longest string that a command may make by writing into one, in bytes.
+    pub(crate) fn string_max(&self) -> usize {
+        self.inner.string_max.load(Ordering::Relaxed) as usize
     }
 
     /// Locks the stripe of key `index`, and no other, if the command runs aside: its keys are held anyway.

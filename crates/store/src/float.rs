@@ -121,6 +121,11 @@ impl Extended {
         if self.negative { -magnitude } else { magnitude }
     }
 
+    /// Whether it is above zero.
+    pub(crate) fn is_positive(self) -> bool {
+        !self.negative && (self.infinite || self.mantissa != 0)
+    }
+
     /// Whether it is infinite.
     pub(crate) fn is_infinite(self) -> bool {
         self.infinite

@@ -155,6 +155,8 @@ pub(crate) struct Inner {
     /// Error replies by their code.
     pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
+    /// Bytes that APPEND, SETRANGE and the commands on bits may make a string of, at most `value::STRING_MAX`.
+    pub(crate) string_max: AtomicU64,
     /// The same, for threads that outlive a call.
     pub(crate) this: Weak<Inner>,
 }
@@ -194,6 +196,7 @@ impl Store {
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
             scripts: script::Scripting::new(memory.clone()),
+            string_max: AtomicU64::new(value::STRING_MAX as u64),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

@@ -89,9 +89,14 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) 
         }
         Err(error) => {
             let text = reason(&error);
+            // The resolver's words stand alone, as in Redis.
+            let text = match text.strip_prefix("failed to lookup address information: ") {
+                Some(text) => text.to_owned(),
+                None => format!("bind: {text}"),
+            };
             log.say(
                 Level::Warning,
-                &format!("Warning: Could not create server TCP listening socket {host}:{port}: bind: {text}"),
+                &format!("Warning: Could not create server TCP listening socket {host}:{port}: {text}"),
             );
             Err(format!("Failed listening on port {port} (tcp), aborting."))
         }

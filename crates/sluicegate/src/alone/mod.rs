@@ -56,14 +56,15 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
         Request::Run(run) => run,
     };
     let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
-    if let Err(error) = config::read(&mut options, run.file.as_deref(), &run.lines) {
+    let file = run.file.map(|path| std::path::absolute(&path).unwrap_or(path));
+    if let Err(error) = config::read(&mut options, file.as_deref(), &run.lines) {
         match error {
             config::FileError::Line { .. } => eprint!("{error}"),
             config::FileError::Open(..) => Log::to_stdout().say(Level::Warning, &error.to_string()),
         }
         return ExitCode::FAILURE;
     }
-    match start(options, run.file.as_deref()) {
+    match start(options, file.as_deref(), run.is_told) {
         Ok(code) => code,
         Err(message) => {
             eprintln!("{message}");
@@ -73,8 +74,7 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
 }
 
 /// What has been said by the time it fails is in the log; the error is what is left to be said.
-fn start(mut options: ServerOptions, file: Option<&Path>) -> Result<ExitCode, String> {
-    let file = file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
     if !process.dir.is_empty() {
         let path = path_of(&process.dir);
@@ -112,7 +112,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>) -> Result<ExitCode, St
             std::process::id()
         ),
     );
-    log.say(Level::Warning, if file.is_some() { "Configuration loaded" } else { words::NO_FILE });
+    log.say(Level::Warning, if is_told { "Configuration loaded" } else { words::NO_FILE });
     let fail = |message: String| {
         log.say(Level::Warning, &message);
         Ok(ExitCode::FAILURE)

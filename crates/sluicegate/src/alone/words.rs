@@ -53,6 +53,8 @@ pub struct Run {
     pub file: Option<PathBuf>,
     /// Lines that come after it.
     pub lines: Vec<u8>,
+    /// There was a word, so that whoever started it had something in mind.
+    pub is_told: bool,
 }
 
 /// Reads the words after the program's name. `-` reads standard input.
@@ -73,21 +75,26 @@ pub fn parse(name: &str, mut words: Vec<Vec<u8>>) -> Request {
     if name == "redis-sentinel" || words.iter().any(|word| word == b"--sentinel") {
         return Request::Refuse(format!("{name}: sentinel mode is not supported\n"));
     }
+    let is_told = !words.is_empty();
     let file = match &first[..] {
         b"" if words.is_empty() => None,
         word if word.starts_with(b"-") => None,
         _ => Some(PathBuf::from(std::ffi::OsStr::from_bytes(&words.remove(0)))),
     };
     let mut lines = Vec::new();
-    if words.last().is_some_and(|word| word == b"-") {
-        words.pop();
+    // As the first word or the last.
+    let is_first = file.is_none() && first == b"-";
+    if is_first || words.last().is_some_and(|word| word == b"-") {
+        words.remove(if is_first { 0 } else { words.len() - 1 });
         if let Err(error) = std::io::stdin().lock().read_to_end(&mut lines) {
             return Request::Refuse(format!("{name}: can't read standard input: {error}\n"));
         }
-        lines.push(b'\n');
     }
-    lines.extend_from_slice(&lines_of_words(&words));
-    Request::Run(Run { file, lines })
+    if !words.is_empty() {
+        lines.push(b'\n');
+        lines.extend_from_slice(&lines_of_words(&words));
+    }
+    Request::Run(Run { file, lines, is_told })
 }
 
 #[cfg(test)]
@@ -108,9 +115,9 @@ mod tests {
     #[test]
     fn a_file_comes_first_and_options_become_lines() {
         check("", "None ");
+        check("a.conf --port 0 --save", "Some(\"a.conf\") \\nport \\\"0\\\" \\nsave \\\"\\\"");
+        check("--port 1", "None \\nport \\\"1\\\" ");
         check("a.conf", "Some(\"a.conf\") ");
-        check("a.conf --port 0 --save", "Some(\"a.conf\") port \\\"0\\\" \\nsave \\\"\\\"");
-        check("--port 1", "None port \\\"1\\\" ");
         check("-v", "Redis");
         check("--help", "usage:");
         check("--check-system", "redis-server: --check-system is not available here\n");

@@ -87,6 +87,22 @@ fn files_are_refused_in_the_words_of_redis() {
         "client-output-buffer-limit normal 1",
         "client-output-buffer-limit foo 1 1 1",
         "save 1",
+        "save \"\" \"\"",
+        "save \"60 1 2\"",
+        "lfu-log-factor -1",
+        "repl-timeout 0",
+        "maxmemory-samples 0",
+        "maxmemory-clients 101%",
+        "list-compress-depth -1",
+        "dbfilename a/b",
+        "appendfilename \"\"",
+        "shutdown-on-sigterm foo",
+        "oom-score-adj-values 1 2",
+        "syslog-facility foo",
+        "replicaof 127.0.0.1",
+        "replicaof 127.0.0.1 x",
+        "notify-keyspace-events",
+        "list-max-ziplist-value",
         "unixsocketperm 999",
         "databases 0",
         "daemonize 1",
@@ -105,14 +121,28 @@ fn files_are_refused_in_the_words_of_redis() {
         assert_eq!(refusal(place.command(&[]), &place.path("a.conf"), &text), redis, "{line}");
     }
     // On the command line, lines are counted in the same way.
-    for words in [&["--foo"][..], &["--port", "1", "--foo", "bar baz"], &["--timeout"], &["--save", "--foo"]] {
+    for words in [
+        &["--foo"][..],
+        &["--port", "1", "--foo", "bar baz"],
+        &["--timeout"],
+        &["--save", "--foo"],
+        &["--save", "", ""],
+        &["-"],
+        &["-", "--timeout", "1", "--foo"],
+        &["--timeout", "x", "-"],
+    ] {
+        let input = match words {
+            ["-"] => "port 1\ntimeout x\n",
+            _ if words.contains(&"-") => "port 1\n",
+            _ => "",
+        };
         let mut redis = Command::new("redis-server");
         redis.args(words);
         let text = |output: Output| {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             (output.status.code(), text.replace("7.0.15", "VERSION").replace("7.2.5", "VERSION"))
         };
-        assert_eq!(text(output(place.command(words), "")), text(output(redis, "")), "{words:?}");
+        assert_eq!(text(output(place.command(words), input)), text(output(redis, input)), "{words:?}");
     }
 }
 
@@ -136,7 +166,8 @@ fn what_is_not_there_is_refused_by_name() {
     let missing = output(place.command(&["nosuch.conf"]), "");
     assert_eq!(missing.status.code(), Some(1));
     let said = String::from_utf8_lossy(&missing.stdout).into_owned();
-    assert!(said.contains("# Fatal error, can't open config file 'nosuch.conf': No such file"), "{said}");
+    let path = place.text("nosuch.conf");
+    assert!(said.contains(&format!("# Fatal error, can't open config file '{path}': No such file")), "{said}");
     let refused = output(place.command(&["--check-system"]), "");
     assert_eq!(refused.status.code(), Some(1));
     let refused = output(place.command(&["--sentinel"]), "");

@@ -46,7 +46,7 @@ struct Field {
 }
 
 impl Field {
-    fn parse(kind: &[u8], offset: &[u8]) -> Result<Field, Refused> {
+    fn parse(kind: &[u8], offset: &[u8], string_max: usize) -> Result<Field, Refused> {
         let refused =
             "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
         let (signed, digits) = match kind {
@@ -58,7 +58,7 @@ impl Field {
         let digits = &digits[..memchr::memchr(0, digits).unwrap_or(digits.len())];
         let most = if signed { 64 } else { 63 };
         let width = parse_i64(digits).filter(|width| (1..=most).contains(width)).ok_or(refused)? as u32;
-        Ok(Field { signed, width, at: bit_offset(offset, Some(width))? })
+        Ok(Field { signed, width, at: bit_offset(offset, Some(width), string_max)? })
     }
 
     /// The byte after its last one.
@@ -114,18 +114,22 @@ impl Field {
     }
 }
 
-fn parse(words: &[&[u8]]) -> Result<Vec<Operation>, Refused> {
+fn parse(words: &[&[u8]], string_max: usize) -> Result<Vec<Operation>, Refused> {
     let mut operations = Vec::new();
     let mut overflow = Overflow::Wrap;
     let mut rest = &words[2..];
     while !rest.is_empty() {
         match rest {
             [name, kind, offset, after @ ..] if is(name, "get") => {
-                operations.push(Operation { field: Field::parse(kind, offset)?, action: Action::Get, overflow });
+                operations.push(Operation {
+                    field: Field::parse(kind, offset, string_max)?,
+                    action: Action::Get,
+                    overflow,
+                });
                 rest = after;
             }
             [name, kind, offset, value, after @ ..] if is(name, "set") || is(name, "incrby") => {
-                let field = Field::parse(kind, offset)?;
+                let field = Field::parse(kind, offset, string_max)?;
                 let value = integer(value)?;
                 let action = if is(name, "set") { Action::Set(value) } else { Action::Increment(value) };
                 operations.push(Operation { field, action, overflow });
@@ -188,7 +192,7 @@ fn read_fields(ctx: &mut Ctx<'_>, operations: &[Operation], out: &mut dyn ReplyS
 
 fn bitfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
-        let operations = parse(ctx.words)?;
+        let operations = parse(ctx.words, ctx.string_max())?;
         let Some(end) = operations.iter().filter(|operation| operation.writes()).map(|o| o.field.end()).max() else {
             return read_fields(ctx, &operations, out);
         };
@@ -218,7 +222,7 @@ fn bitfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn bitfield_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let result = parse(ctx.words).and_then(|operations| {
+    let result = parse(ctx.words, ctx.string_max()).and_then(|operations| {
         if operations.iter().any(Operation::writes) {
             return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
         }

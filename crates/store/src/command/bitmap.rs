@@ -16,27 +16,27 @@ use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, SHARED_MIN, STRING_MAX, Value, View};
+use crate::value::{Entry, SHARED_MIN, Value, View};
 
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.
 const COMBINED_UNDER_LOCKS: usize = 64 << 10;
 
 /// An offset in bits. With `#` before it, where `width` allows that, it counts fields of so many bits.
-pub(super) fn bit_offset(word: &[u8], width: Option<u32>) -> Result<u64, Refused> {
+pub(super) fn bit_offset(word: &[u8], width: Option<u32>, string_max: usize) -> Result<u64, Refused> {
     let (word, width) = match (word, width) {
         ([b'#', rest @ ..], Some(width)) => (rest, i64::from(width)),
         _ => (word, 1),
     };
     // A product beyond 64 bits wraps around in Redis.
     let offset = parse_i64(word).map(|offset| offset.wrapping_mul(width));
-    let offset = offset.and_then(|offset| u64::try_from(offset).ok()).filter(|offset| offset >> 3 < STRING_MAX as u64);
+    let offset = offset.and_then(|offset| u64::try_from(offset).ok()).filter(|offset| offset >> 3 < string_max as u64);
     offset.ok_or("ERR bit offset is not an integer or out of range".into())
 }
 
 fn setbit(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let offset = bit_offset(words[2], None)?;
+        let offset = bit_offset(words[2], None, ctx.string_max())?;
         let bit = match parse_i64(words[3]) {
             Some(bit @ 0..=1) => bit as u8,
             _ => return Err("ERR bit is not an integer or out of range".into()),
@@ -66,7 +66,7 @@ fn setbit(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn getbit(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
-        let offset = bit_offset(ctx.words[2], None)?;
+        let offset = bit_offset(ctx.words[2], None, ctx.string_max())?;
         let mut digits = itoa::Buffer::new();
         let value = ctx.read_string(0)?.map_or(&b""[..], |view| view.text(&mut digits));
         let byte = value.get((offset >> 3) as usize).copied().unwrap_or(0);

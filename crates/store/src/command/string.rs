@@ -11,7 +11,7 @@ use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, STRING_MAX, Value, View};
+use crate::value::{Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
@@ -340,13 +340,14 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if offset < 0 {
             return Err("ERR offset is out of range".into());
         }
+        let string_max = ctx.string_max();
         let mut key = ctx.key(0);
         let len = key.string()?.map_or(0, View::len);
         if words[3].is_empty() {
             out.integer(len as i64);
             return Ok(());
         }
-        if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {
+        if offset.saturating_add(words[3].len() as i64) > string_max as i64 {
             return Err(TOO_LONG.into());
         }
         if key.takes_long_to_edit(offset as usize + words[3].len(), words[3].len()) {
@@ -366,10 +367,11 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let value = ctx.value(2);
+    let string_max = ctx.string_max();
     let mut key = ctx.key(0);
     let len = key.string().map(|view| view.map(View::len));
     if let Ok(Some(len)) = len
-        && len + words[2].len() <= STRING_MAX
+        && len + words[2].len() <= string_max
         && key.takes_long_to_edit(len + words[2].len(), words[2].len())
     {
         if ctx.defer() {
@@ -382,7 +384,7 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             key.set(value, None);
             Ok(words[2].len())
         }
-        Some(len) if len + words[2].len() > STRING_MAX => Err(TOO_LONG.into()),
+        Some(len) if len + words[2].len() > string_max => Err(TOO_LONG.into()),
         Some(len) => write_at(&mut key, len, words[2]),
     });
     match result {

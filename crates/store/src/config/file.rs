@@ -19,6 +19,9 @@ const DIRECTIVES: &[(&str, &str)] = &[
     ("user", "ACLs are not available yet: 'requirepass' protects the default user"),
 ];
 
+/// What old files have and Redis passes over.
+const OBSOLETE: &[&str] = &["list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands"];
+
 /// A line that can't be taken.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileError {
@@ -58,7 +61,9 @@ pub fn read(options: &mut ServerOptions, file: Option<&Path>, more: &[u8]) -> Re
         Some(path) => load(path)?,
         None => Vec::new(),
     };
-    text.push(b'\n');
+    if text.last().is_some_and(|last| *last != b'\n') {
+        text.push(b'\n');
+    }
     text.extend_from_slice(more);
     read_lines(options, &text, 0)
 }
@@ -116,21 +121,25 @@ fn included(pattern: &str) -> Vec<String> {
 
 fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Result<(), String> {
     let name = canonical(name);
+    if OBSOLETE.contains(&name) && values.len() == 1 {
+        return Ok(());
+    }
     if let Some((_, why)) = DIRECTIVES.iter().find(|(known, _)| *known == name) {
         return Err((*why).into());
     }
     match name {
-        "save" => return save(options, values),
-        "replicaof" if matches!(values, [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one")) =>
-        {
+        "save" => {
+            options.process.saves = save_points(values)?;
             return Ok(());
         }
+        "replicaof" => return replicaof(values),
+        "notify-keyspace-events" if values.is_empty() => return Err(WRONG_WORDS.into()),
         _ => {}
     }
     let field = PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
     let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
     let takes_several = matches!(field, Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_)))
-        || matches!(name, "replicaof" | "notify-keyspace-events");
+        || name == "notify-keyspace-events";
     if let Some(idle) = find_idle(name) {
         let value = idle.parse(values)?;
         options.idle.insert(idle.name, value);
@@ -149,22 +158,45 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
 }
 
-/// `save ""`, and `save` alone, ask for no snapshots; `save seconds changes…` and no line at all ask for some, which there are none of.
-fn save(options: &mut ServerOptions, values: &[Vec<u8>]) -> Result<(), String> {
-    const WRONG: &str = "Invalid save parameters";
-    if values.is_empty() || matches!(values, [empty] if empty.is_empty()) {
-        options.process.saves = false;
-        return Ok(());
+/// Whether these values ask for snapshots: `save ""`, and `save` alone, for none; `save seconds changes…`, as words or as
+/// one, and no line at all for some, which there are none of.
+pub(super) fn save_points(values: &[Vec<u8>]) -> Result<bool, String> {
+    let words = words_of(values);
+    let is_right =
+        |(index, word): (usize, &Vec<u8>)| c_number(word).is_some_and(|number| number >= i64::from(index % 2 == 0));
+    match words.len().is_multiple_of(2) && words.iter().enumerate().all(is_right) {
+        true => Ok(!words.is_empty()),
+        false => Err("Invalid save parameters".into()),
     }
-    let words: Vec<&[u8]> =
-        values.iter().flat_map(|value| value.split(|b| *b == b' ')).filter(|w| !w.is_empty()).collect();
-    let numbers: Option<Vec<u64>> = words.iter().map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect();
-    match numbers {
-        Some(numbers) if numbers.len() % 2 == 0 && numbers.iter().step_by(2).all(|seconds| *seconds >= 1) => {
-            options.process.saves = true;
-            Ok(())
+}
+
+/// The words of a directive that takes several, which may stand together as one.
+fn words_of(values: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    match values {
+        [word] => split(word).unwrap_or_else(|| values.to_vec()),
+        words => words.to_vec(),
+    }
+}
+
+/// A word that C's `strtoll` reads to its end: an empty one is 0, one that is too large is the largest number.
+fn c_number(word: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(word).ok()?.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+    match text.strip_prefix(['-', '+']).unwrap_or(text) {
+        "" => word.is_empty().then_some(0),
+        digits if !digits.bytes().all(|byte| byte.is_ascii_digit()) => None,
+        _ => Some(text.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX })),
+    }
+}
+
+/// `replicaof no one` changes nothing; a master is refused.
+fn replicaof(values: &[Vec<u8>]) -> Result<(), String> {
+    match &words_of(values)[..] {
+        [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(()),
+        [_, port] if !c_number(port).is_some_and(|port| (0..=65_535).contains(&port)) => {
+            Err("Invalid master port".into())
         }
-        _ => Err(WRONG.into()),
+        [_, _] => Err("replication is not available yet".into()),
+        _ => Err(WRONG_WORDS.into()),
     }
 }
 
@@ -348,9 +380,10 @@ pub fn fuzz_file(bytes: &[u8]) {
 mod tests {
     use super::*;
 
+    /// The first line is empty, as that between a file and the command line.
     fn options(text: &str) -> Result<ServerOptions, FileError> {
         let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
-        read(&mut options, None, text.as_bytes()).map(|()| options)
+        read(&mut options, None, format!("\n{text}").as_bytes()).map(|()| options)
     }
 
     #[test]
@@ -381,7 +414,13 @@ mod tests {
         assert!(!options("save 60 1\nsave\n").unwrap().process.saves);
         assert!(options("").unwrap().process.saves);
         assert!(options("save 3600 1 60 2\n").unwrap().process.saves);
-        assert!(options("replicaof no one\nslave-priority 5").is_ok());
+        assert!(options("replicaof no one\nslaveof \"no one\"\nslave-priority 5").is_ok());
+        for save in ["60 0", "\"60 1\"", "\" 60  1\"", "1 \"\"", "99999999999999999999 1", "\"60\" \"1\""] {
+            assert!(options(&format!("save \"\"\nsave {save}")).unwrap().process.saves, "{save}");
+        }
+        let read =
+            options("list-max-ziplist-entries 512\nlist-max-ziplist-value 64\nhz 0\nmaxmemory-clients 5%").unwrap();
+        assert_eq!((read.get("hz"), read.get("maxmemory-clients")), (Some(b"1".to_vec()), Some(b"5%".to_vec())));
     }
 
     #[test]
@@ -401,7 +440,21 @@ mod tests {
         check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
         check("tls-port 6380", 2, "TLS is not available yet");
         check("aclfile /x", 2, "ACLs are not available yet");
-        check("save 1", 2, "Invalid save parameters");
+        for save in ["1", "\"\" \"\"", "60 1 \"\"", "\"1 2 3\"", "0 1", "1 -1", "a b", "60 1x"] {
+            check(&format!("save {save}"), 2, "Invalid save parameters");
+        }
+        check("notify-keyspace-events", 2, "wrong number of arguments");
+        check("replicaof 127.0.0.1", 2, "wrong number of arguments");
+        check("replicaof 127.0.0.1 x", 2, "Invalid master port");
+        check("list-max-ziplist-value", 2, "Bad directive or wrong number of arguments");
+        check("lfu-log-factor -1", 2, "argument must be between 0 and 2147483647 inclusive");
+        check("dbfilename a/b", 2, "dbfilename can't be a path, just a filename");
+        check("appenddirname \"\"", 2, "appenddirname can't be empty");
+        check(
+            "shutdown-on-sigterm now foo",
+            2,
+            "argument(s) must be one of the following: default, save, nosave, now, force",
+        );
         check("loadmodule x", 2, "modules are not supported");
         check("unixsocketperm 999", 2, "argument couldn't be parsed as an octal number");
         check("include a b", 2, "Bad directive or wrong number of arguments");

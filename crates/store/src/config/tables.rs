@@ -171,15 +171,30 @@ pub enum Form {
     Text,
     /// `yes` or `no`.
     Switch,
-    /// A number from 0.
-    Number,
+    /// A number between two others.
+    Number(i64, i64),
+    /// A number of bytes, at least this one.
+    Memory(u64),
     /// A number of bytes, or of percent.
-    Memory,
+    Share,
+    /// A file's name without its directory, of which an empty one is refused or not.
+    Name(&'static str, bool),
+    /// Some of these words.
+    Flags(&'static [&'static str]),
+    /// Three numbers, as `oom-score-adj-values` has them.
+    Scores,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// Several words.
-    Words,
 }
+
+/// Numbers as most parameters have them, and those of ports.
+pub(super) const INT: Form = Form::Number(0, i32::MAX as i64);
+pub(super) const PORT: Form = Form::Number(0, 65_535);
+const LONG: Form = Form::Number(0, i64::MAX);
+/// What a signal may ask for.
+const SHUTDOWN: Form = Form::Flags(&["default", "save", "nosave", "now", "force"]);
+const FACILITY: Form =
+    Form::Choice(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]);
 
 const fn idle(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
     Idle { name, default, form, why }
@@ -197,22 +212,22 @@ const DEFRAG: &str = "the allocator here does not fragment that way";
 const TABLES: &str = "tables here never rehash as a whole";
 const SYSTEM: &str = "the process leaves that to the system";
 
-use Form::{Choice, Memory, Number, Switch, Text, Words};
+use Form::{Choice, Flags, Memory, Name, Number, Scores, Share, Switch, Text};
 
 /// Parameters of what is not there, by what that is.
 pub static IDLE: &[Idle] = &[
     idle("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
-    idle("acllog-max-len", "128", Number, ACL),
-    idle("active-defrag-cycle-max", "25", Number, DEFRAG),
-    idle("active-defrag-cycle-min", "1", Number, DEFRAG),
-    idle("active-defrag-ignore-bytes", "104857600", Memory, DEFRAG),
-    idle("active-defrag-max-scan-fields", "1000", Number, DEFRAG),
-    idle("active-defrag-threshold-lower", "10", Number, DEFRAG),
-    idle("active-defrag-threshold-upper", "100", Number, DEFRAG),
+    idle("acllog-max-len", "128", LONG, ACL),
+    idle("active-defrag-cycle-max", "25", Number(1, 99), DEFRAG),
+    idle("active-defrag-cycle-min", "1", Number(1, 99), DEFRAG),
+    idle("active-defrag-ignore-bytes", "104857600", Memory(0), DEFRAG),
+    idle("active-defrag-max-scan-fields", "1000", Number(1, i64::MAX), DEFRAG),
+    idle("active-defrag-threshold-lower", "10", Number(0, 1000), DEFRAG),
+    idle("active-defrag-threshold-upper", "100", Number(0, 1000), DEFRAG),
     idle("jemalloc-bg-thread", "yes", Switch, DEFRAG),
-    idle("active-expire-effort", "1", Number, EXPIRY),
+    idle("active-expire-effort", "1", Number(1, 10), EXPIRY),
     idle("dynamic-hz", "yes", Switch, EXPIRY),
-    idle("hz", "10", Number, EXPIRY),
+    idle("hz", "10", INT, EXPIRY),
     idle("activerehashing", "yes", Switch, TABLES),
     idle("always-show-logo", "no", Switch, SYSTEM),
     idle("crash-log-enabled", "yes", Switch, SYSTEM),
@@ -221,71 +236,71 @@ pub static IDLE: &[Idle] = &[
     idle("ignore-warnings", "", Text, SYSTEM),
     idle("io-threads-do-reads", "no", Switch, "every worker reads, runs and writes for its own clients"),
     idle("locale-collate", "", Text, "the C locale orders strings"),
-    idle("oom-score-adj-values", "0 200 800", Words, SYSTEM),
+    idle("oom-score-adj-values", "0 200 800", Scores, SYSTEM),
     idle("proc-title-template", "{title} {listen-addr} {server-mode}", Text, SYSTEM),
     idle("set-proc-title", "yes", Switch, SYSTEM),
-    idle("syslog-facility", "local0", Text, "the log is a file or standard output"),
+    idle("syslog-facility", "local0", FACILITY, "the log is a file or standard output"),
     idle("syslog-ident", "redis", Text, "the log is a file or standard output"),
     idle("aof-disable-auto-gc", "no", Switch, SAVING),
     idle("aof-load-truncated", "yes", Switch, SAVING),
     idle("aof-rewrite-incremental-fsync", "yes", Switch, SAVING),
     idle("aof-timestamp-enabled", "no", Switch, SAVING),
     idle("aof-use-rdb-preamble", "yes", Switch, SAVING),
-    idle("appenddirname", "appendonlydir", Text, SAVING),
-    idle("appendfilename", "appendonly.aof", Text, SAVING),
+    idle("appenddirname", "appendonlydir", Name("dirname", false), SAVING),
+    idle("appendfilename", "appendonly.aof", Name("filename", false), SAVING),
     idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
-    idle("auto-aof-rewrite-min-size", "67108864", Memory, SAVING),
-    idle("auto-aof-rewrite-percentage", "100", Number, SAVING),
-    idle("dbfilename", "dump.rdb", Text, SAVING),
+    idle("auto-aof-rewrite-min-size", "67108864", Memory(0), SAVING),
+    idle("auto-aof-rewrite-percentage", "100", INT, SAVING),
+    idle("dbfilename", "dump.rdb", Name("filename", true), SAVING),
     idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
     idle("rdb-del-sync-files", "no", Switch, SAVING),
     idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
     idle("rdbchecksum", "yes", Switch, SAVING),
     idle("rdbcompression", "yes", Switch, SAVING),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
-    idle("shutdown-on-sigint", "default", Words, SAVING),
-    idle("shutdown-on-sigterm", "default", Words, SAVING),
+    idle("shutdown-on-sigint", "default", SHUTDOWN, SAVING),
+    idle("shutdown-on-sigterm", "default", SHUTDOWN, SAVING),
     idle("stop-writes-on-bgsave-error", "yes", Switch, SAVING),
     idle("masterauth", "", Text, REPLICATION),
     idle("masteruser", "", Text, REPLICATION),
-    idle("min-replicas-max-lag", "10", Number, REPLICATION),
+    idle("min-replicas-max-lag", "10", INT, REPLICATION),
     idle("propagation-error-behavior", "ignore", Choice(&["ignore", "panic", "panic-on-replicas"]), REPLICATION),
-    idle("repl-backlog-size", "1048576", Memory, REPLICATION),
-    idle("repl-backlog-ttl", "3600", Number, REPLICATION),
+    idle("repl-backlog-size", "1048576", Memory(1), REPLICATION),
+    idle("repl-backlog-ttl", "3600", LONG, REPLICATION),
     idle("repl-disable-tcp-nodelay", "no", Switch, REPLICATION),
     idle("repl-diskless-load", "disabled", Choice(&["disabled", "on-empty-db", "swapdb"]), REPLICATION),
     idle("repl-diskless-sync", "yes", Switch, REPLICATION),
-    idle("repl-diskless-sync-delay", "5", Number, REPLICATION),
-    idle("repl-diskless-sync-max-replicas", "0", Number, REPLICATION),
-    idle("repl-ping-replica-period", "10", Number, REPLICATION),
-    idle("repl-timeout", "60", Number, REPLICATION),
+    idle("repl-diskless-sync-delay", "5", INT, REPLICATION),
+    idle("repl-diskless-sync-max-replicas", "0", INT, REPLICATION),
+    idle("repl-ping-replica-period", "10", Number(1, i32::MAX as i64), REPLICATION),
+    idle("repl-timeout", "60", Number(1, i32::MAX as i64), REPLICATION),
     idle("replica-announce-ip", "", Text, REPLICATION),
-    idle("replica-announce-port", "0", Number, REPLICATION),
+    idle("replica-announce-port", "0", PORT, REPLICATION),
     idle("replica-announced", "yes", Switch, REPLICATION),
     idle("replica-ignore-disk-write-errors", "no", Switch, REPLICATION),
     idle("replica-ignore-maxmemory", "yes", Switch, REPLICATION),
     idle("replica-lazy-flush", "no", Switch, REPLICATION),
-    idle("replica-priority", "100", Number, REPLICATION),
+    idle("replica-priority", "100", INT, REPLICATION),
     idle("replica-read-only", "yes", Switch, REPLICATION),
     idle("replica-serve-stale-data", "yes", Switch, REPLICATION),
-    idle("shutdown-timeout", "10", Number, REPLICATION),
+    idle("shutdown-timeout", "10", INT, REPLICATION),
     idle("cluster-allow-pubsubshard-when-down", "yes", Switch, CLUSTER),
     idle("cluster-allow-reads-when-down", "no", Switch, CLUSTER),
     idle("cluster-allow-replica-migration", "yes", Switch, CLUSTER),
-    idle("cluster-announce-bus-port", "0", Number, CLUSTER),
+    idle("cluster-announce-bus-port", "0", PORT, CLUSTER),
     idle("cluster-announce-hostname", "", Text, CLUSTER),
     idle("cluster-announce-human-nodename", "", Text, CLUSTER),
     idle("cluster-announce-ip", "", Text, CLUSTER),
-    idle("cluster-announce-port", "0", Number, CLUSTER),
-    idle("cluster-announce-tls-port", "0", Number, CLUSTER),
+    idle("cluster-announce-port", "0", PORT, CLUSTER),
+    idle("cluster-announce-tls-port", "0", PORT, CLUSTER),
     idle("cluster-config-file", "nodes.conf", Text, CLUSTER),
-    idle("cluster-link-sendbuf-limit", "0", Memory, CLUSTER),
-    idle("cluster-migration-barrier", "1", Number, CLUSTER),
-    idle("cluster-node-timeout", "15000", Number, CLUSTER),
-    idle("cluster-port", "0", Number, CLUSTER),
+    idle("cluster-link-sendbuf-limit", "0", Memory(0), CLUSTER),
+    idle("cluster-migration-barrier", "1", INT, CLUSTER),
+    idle("cluster-node-timeout", "15000", LONG, CLUSTER),
+    idle("cluster-port", "0", PORT, CLUSTER),
     idle("cluster-preferred-endpoint-type", "ip", Choice(&["ip", "hostname", "unknown-endpoint"]), CLUSTER),
     idle("cluster-replica-no-failover", "no", Switch, CLUSTER),
-    idle("cluster-replica-validity-factor", "10", Number, CLUSTER),
+    idle("cluster-replica-validity-factor", "10", INT, CLUSTER),
     idle("cluster-require-full-coverage", "yes", Switch, CLUSTER),
     idle("tls-auth-clients", "yes", Choice(&["no", "yes", "optional"]), TLS),
     idle("tls-ca-cert-dir", "", Text, TLS),
@@ -303,19 +318,29 @@ pub static IDLE: &[Idle] = &[
     idle("tls-prefer-server-ciphers", "no", Switch, TLS),
     idle("tls-protocols", "", Text, TLS),
     idle("tls-replication", "no", Switch, TLS),
-    idle("tls-session-cache-size", "20480", Number, TLS),
-    idle("tls-session-cache-timeout", "300", Number, TLS),
+    idle("tls-session-cache-size", "20480", INT, TLS),
+    idle("tls-session-cache-timeout", "300", INT, TLS),
     idle("tls-session-caching", "yes", Switch, TLS),
     idle(
         "lfu-log-factor",
         "10",
-        Number,
+        INT,
         "the first accesses are counted one by one, and a counter ends at half a million",
     ),
-    idle("maxmemory-clients", "0", Memory, "clients are not evicted; see client-output-buffer-limit"),
-    idle("maxmemory-eviction-tenacity", "10", Number, "a command takes half a millisecond for eviction at most"),
-    idle("maxmemory-samples", "5", Number, "the worst of every sixteen keys is evicted; there is nothing to choose"),
-    idle("tracking-table-max-keys", "1000000", Number, TRACKING),
+    idle("maxmemory-clients", "0", Share, "clients are not evicted; see client-output-buffer-limit"),
+    idle(
+        "maxmemory-eviction-tenacity",
+        "10",
+        Number(0, 100),
+        "a command takes half a millisecond for eviction at most",
+    ),
+    idle(
+        "maxmemory-samples",
+        "5",
+        Number(1, i32::MAX as i64),
+        "the worst of every sixteen keys is evicted; there is nothing to choose",
+    ),
+    idle("tracking-table-max-keys", "1000000", LONG, TRACKING),
     idle("lazyfree-lazy-eviction", "no", Switch, FREEING),
     idle("lazyfree-lazy-expire", "no", Switch, FREEING),
     idle("lazyfree-lazy-server-del", "no", Switch, FREEING),
@@ -364,30 +389,85 @@ impl Idle {
 
     /// A value as Redis takes it and shows it again.
     pub(super) fn parse(&self, words: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-        let [word] = words else {
-            return match self.form {
-                Words if !words.is_empty() => Ok(words.join(&b' ')),
-                _ => Err(super::WRONG_WORDS.into()),
-            };
+        let value = match words {
+            [word] => word.clone(),
+            [_, ..] if matches!(self.form, Flags(_) | Scores) => words.join(&b' '),
+            _ => return Err(super::WRONG_WORDS.into()),
         };
-        let text = word.to_ascii_lowercase();
-        match self.form {
-            Text => Ok(word.clone()),
-            Words => Ok(word.clone()),
-            Switch if matches!(&text[..], b"yes" | b"no") => Ok(text),
+        match self.form.parse(self.name, &value)? {
+            // Redis turns what is out of range into what is next to it.
+            number if self.name == "hz" => match &number[..] {
+                b"0" => Ok(b"1".to_vec()),
+                _ if super::parse_memory(&number).is_some_and(|hz| hz > 500) => Ok(b"500".to_vec()),
+                _ => Ok(number),
+            },
+            value => Ok(value),
+        }
+    }
+}
+
+/// Whether a value has this form.
+pub(super) fn parse_as(form: Form, value: &[u8]) -> Result<(), String> {
+    form.parse("", value).map(drop)
+}
+
+impl Form {
+    /// A parameter's value as Redis shows it, or Redis's error.
+    fn parse(self, name: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+        let lower = value.to_ascii_lowercase();
+        let number = |word: &[u8]| std::str::from_utf8(word).ok().and_then(|text| text.parse::<i64>().ok());
+        let between = |min: i64, max: i64| format!("argument must be between {min} and {max} inclusive");
+        let words = || value.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        match self {
+            Text => Ok(value.to_vec()),
+            Name(_, false) if value.is_empty() => Err(format!("{name} can't be empty")),
+            Name(what, _) if value.contains(&b'/') || value.contains(&b'\\') => {
+                Err(format!("{name} can't be a path, just a {what}"))
+            }
+            Name(..) => Ok(value.to_vec()),
+            Switch if matches!(&lower[..], b"yes" | b"no") => Ok(lower),
             Switch => Err(super::NOT_SWITCH.into()),
-            Number => match std::str::from_utf8(word).ok().and_then(|text| text.parse::<u64>().ok()) {
-                Some(_) => Ok(word.clone()),
+            Number(min, max) => match number(value) {
+                Some(number) if (min..=max).contains(&number) => Ok(number.to_string().into()),
+                Some(_) => Err(between(min, max)),
                 None => Err(super::NOT_NUMBER.into()),
             },
-            Memory => match super::parse_memory(word) {
-                Some(bytes) => Ok(bytes.to_string().into()),
+            Memory(min) => match super::parse_memory(value) {
+                Some(bytes) if (min..=i64::MAX as u64).contains(&bytes) => Ok(bytes.to_string().into()),
+                Some(_) => Err(between(min as i64, i64::MAX)),
                 None => Err(super::NOT_MEMORY.into()),
             },
-            Choice(choices) => match choices.iter().find(|choice| choice.as_bytes() == text) {
+            Share => match (value.strip_suffix(b"%").map(number), super::parse_memory(value)) {
+                (Some(Some(percent)), _) if percent > 100 => {
+                    Err("percentage argument must be less or equal to 100".into())
+                }
+                (Some(Some(0)), _) => Ok(b"0".to_vec()),
+                (Some(Some(percent)), _) if percent > 0 => Ok(format!("{percent}%").into()),
+                (None, Some(bytes)) => Ok(bytes.to_string().into()),
+                _ => Err("argument must be a memory or percent value".into()),
+            },
+            Choice(choices) => match choices.iter().find(|choice| choice.as_bytes() == lower) {
                 Some(choice) => Ok((*choice).into()),
                 None => Err(super::not_a_choice(choices)),
             },
+            Flags(choices) => {
+                match words().all(|word| choices.iter().any(|choice| word.eq_ignore_ascii_case(choice.as_bytes()))) {
+                    true => Ok(lower),
+                    false => Err(super::not_a_choice(choices)),
+                }
+            }
+            Scores => {
+                let numbers: Vec<Option<i64>> = words().map(number).collect();
+                match &numbers[..] {
+                    [_, _, _]
+                        if numbers.iter().all(|score| score.is_some_and(|score| (-2000..=2000).contains(&score))) =>
+                    {
+                        Ok(value.to_vec())
+                    }
+                    [_, _, _] => Err("Invalid oom-score-adj-values, elements must be between -2000 and 2000.".into()),
+                    _ => Err(super::WRONG_WORDS.into()),
+                }
+            }
         }
     }
 }

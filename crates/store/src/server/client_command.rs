@@ -26,6 +26,13 @@ fn done(out: &mut ReplyWriter<'_>) -> Outcome {
     Outcome::Done
 }
 
+/// Words behind those that a subcommand takes.
+fn too_many(args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let before = b"ERR unknown subcommand or wrong number of arguments for '";
+    out.error_bytes(&[&before[..], args[1], b"'. Try CLIENT HELP."].concat());
+    Outcome::Done
+}
+
 /// `CLIENT HELP`.
 pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("client", out)
@@ -106,9 +113,10 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
             None => return quote("ERR Unknown client type", client_type, out),
         },
         [_, _, option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
-            let ids: Option<Vec<u64>> = ids.iter().map(|id| parse_i64(id).and_then(|id| id.try_into().ok())).collect();
+            let ids: Option<Vec<i64>> = ids.iter().map(|id| parse_i64(id)).collect();
             match ids {
-                Some(ids) => filter.ids = Some(ids),
+                // Nobody has a negative one.
+                Some(ids) => filter.ids = Some(ids.into_iter().filter_map(|id| id.try_into().ok()).collect()),
                 None => return fail("ERR Invalid client ID", out),
             }
         }
@@ -226,12 +234,13 @@ pub(super) fn trackinginfo(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
 /// `CLIENT PAUSE milliseconds [WRITE|ALL]`.
 pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let all = match args.get(3) {
-        Some(mode) if args.len() == 4 => match &mode.to_ascii_lowercase()[..] {
+        None => true,
+        _ if args.len() > 4 => return too_many(args, out),
+        Some(mode) => match &mode.to_ascii_lowercase()[..] {
             b"write" => false,
             b"all" => true,
             _ => return fail("ERR CLIENT PAUSE mode must be WRITE or ALL", out),
         },
-        _ => true,
     };
     match parse_i64(args[2]).map(u64::try_from) {
         None => fail("ERR timeout is not an integer or out of range", out),
@@ -249,10 +258,7 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
 pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let with_error = match args.get(3) {
         None => false,
-        _ if args.len() > 4 => {
-            let text = "ERR unknown subcommand or wrong number of arguments for";
-            return fail(&format!("{text} '{}'. Try CLIENT HELP.", String::from_utf8_lossy(args[1])), out);
-        }
+        _ if args.len() > 4 => return too_many(args, out),
         Some(reason) if reason.eq_ignore_ascii_case(b"timeout") => false,
         Some(reason) if reason.eq_ignore_ascii_case(b"error") => true,
         Some(_) => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR", out),
@@ -264,7 +270,7 @@ pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     Outcome::Done
 }
 
-/// `CLIENT UNPAUSE`.
+/// `CLIENT UNPAUSE`: ends a pause of writes. In one of everything it waits with the others, as in Redis.
 pub(super) fn unpause(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     context.worker.server.pause.end();
     done(out)

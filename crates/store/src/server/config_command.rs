@@ -85,7 +85,7 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
         if server.options.read().is_immutable(name) {
             return Err(Refused::Because(name, "can't set immutable config".into()));
         }
-        if pairs[..at].iter().any(|(earlier, _)| config::canonical(earlier) == config::canonical(name)) {
+        if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
             return Err(Refused::Because(name, "duplicate parameter".into()));
         }
     }

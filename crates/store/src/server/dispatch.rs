@@ -581,7 +581,7 @@ impl Context<'_> {
             return outcome;
         }
         let server = &self.worker.server;
-        if server.pause.is_active() && command.full_name != "client|unpause" {
+        if server.pause.is_active() {
             let is_write = self.may_write(command.spec, args);
             if server.pause.holds(is_write) {
                 return Outcome::Paused { is_write };
@@ -661,7 +661,7 @@ impl Context<'_> {
             return Some(self.reject(Some(row), output, before, |out| out.error(OOM)));
         }
         let server = &self.worker.server;
-        if server.pause.is_active() && command.full_name != "client|unpause" {
+        if server.pause.is_active() {
             let is_write = match &self.session.rare.multi {
                 Some(multi) if is_exec => multi.may_write(&server.store.0),
                 _ => self.may_write(command.spec, args),

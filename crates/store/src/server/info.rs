@@ -238,7 +238,6 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "current_cow_peak",
         "current_cow_size",
         "current_cow_size_age",
-        "current_fork_perc",
         "current_save_keys_processed",
         "current_save_keys_total",
         "rdb_saves",
@@ -254,7 +253,7 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:0")?;
     }
-    Ok(())
+    writeln!(out, "current_fork_perc:0.00")
 }
 
 fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
@@ -297,9 +296,9 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sections_moved:{}", sections.moved.load(Ordering::Relaxed))?;
     writeln!(out, "sections_restarted:{}", sections.restarted.load(Ordering::Relaxed))?;
     writeln!(out, "sections_refused:{}", sections.refused.load(Ordering::Relaxed))?;
+    writeln!(out, "instantaneous_input_repl_kbps:0.00")?;
+    writeln!(out, "instantaneous_output_repl_kbps:0.00")?;
     for name in [
-        "instantaneous_input_repl_kbps",
-        "instantaneous_output_repl_kbps",
         "total_eviction_exceeded_time",
         "current_eviction_exceeded_time",
         "migrate_cached_sockets",

@@ -52,6 +52,7 @@ pub(crate) use rows::COMMANDS;
 
 use crate::config::ServerOptions;
 use crate::object::limits;
+use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
 use batch::{Batch, Exit, Half};
 use client::{Client, Clients};
@@ -574,6 +575,7 @@ impl Worker {
 /// Tells the store what of its parameters is its own.
 fn apply(store: &Store, options: &ServerOptions) {
     limits::LFU_DECAY.set(options.lfu_decay_time.into());
+    store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);

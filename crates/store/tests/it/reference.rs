@@ -227,7 +227,12 @@ fn what_does_not_act_is_refused() {
     for row in FIXED {
         assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.value));
         assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.value]), "+OK\r\n", "{}", row.name);
-        let other = if row.value == "no" { "yes" } else { "other" };
+        let other = match (row.name, row.value) {
+            ("save", _) => "60 1",
+            (_, "no") => "yes",
+            (_, "0") => "1",
+            _ => "other",
+        };
         assert_eq!(client.ask(&["CONFIG", "SET", row.name, other]), refused(row.name, row.why));
         assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.value), "nothing has changed");
     }
@@ -235,8 +240,10 @@ fn what_does_not_act_is_refused() {
         assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.default));
         assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.default]), "+OK\r\n", "{}", row.name);
         let other = match row.form {
-            Form::Text | Form::Words => "other",
-            Form::Number | Form::Memory => "77",
+            Form::Text | Form::Name(..) => "other",
+            Form::Number(..) | Form::Memory(_) | Form::Share => "7",
+            Form::Flags(_) => "now",
+            Form::Scores => "1 2 3",
             Form::Switch if row.default == "yes" => "no",
             Form::Switch => "yes",
             Form::Choice(choices) => choices.iter().find(|choice| **choice != row.default).expect("a second choice"),

@@ -1,6 +1,7 @@
 //! The RESP server: bytes as redis-server 7.0 sends them, life and death of connections, real clients.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Mode, Store, StoreOptions};
@@ -50,13 +51,13 @@ const ALIKE: &[&str] = &[
     "CLIENT KILL 1.2.3.4:5\r\nCLIENT KILL ID 44444\r\nCLIENT KILL ID x\r\nCLIENT KILL ID 0\r\nCLIENT KILL TYPE foo\r\n",
     "CLIENT KILL ADDR\r\nCLIENT KILL FOO bar\r\nCLIENT KILL USER foo\r\nCLIENT KILL SKIPME maybe\r\n",
     "CLIENT KILL TYPE replica SKIPME yes\r\nCLIENT KILL ADDR 1.2.3.4:5 LADDR 1.1.1.1:1\r\nCLIENT KILL ID 1 ADDR\r\n",
-    "CLIENT LIST TYPE foo\r\nCLIENT LIST TYPE pubsub\r\nCLIENT LIST ID x\r\nCLIENT LIST ID 99999\r\nCLIENT LIST FOO\r\n",
+    "CLIENT LIST TYPE foo\r\nCLIENT LIST TYPE pubsub\r\nCLIENT LIST ID x\r\nCLIENT LIST ID 99999\r\nCLIENT LIST ID -1\r\nCLIENT LIST FOO\r\n",
     "CLIENT REPLY FOO\r\nCLIENT REPLY OFF\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\nCLIENT REPLY SKIP\r\nPING\r\nPING\r\n",
     "CLIENT REPLY SKIP\r\nGET\r\nPING\r\nCLIENT REPLY SKIP\r\nnosuch\r\nPING\r\nCLIENT REPLY OFF\r\nQUIT\r\n",
     "CLIENT REPLY OFF\r\n*x\r\n",
     "CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nCLIENT REPLY ON\r\nPING\r\n",
     "CLIENT NO-EVICT foo\r\nCLIENT NO-EVICT on\r\nCLIENT NO-EVICT off\r\n",
-    "CLIENT PAUSE x\r\nCLIENT PAUSE -1\r\nCLIENT PAUSE 1 FOO\r\nCLIENT UNPAUSE\r\nCLIENT PAUSE 0\r\nPING\r\n",
+    "CLIENT PAUSE x\r\nCLIENT PAUSE -1\r\nCLIENT PAUSE 1 FOO\r\nCLIENT PAUSE 1 WRITE x\r\nCLIENT UNPAUSE\r\nCLIENT PAUSE 0\r\nPING\r\n",
     "CLIENT UNBLOCK 1 ERROR x\r\nCLIENT UNBLOCK x FOO\r\nCLIENT UNBLOCK 99999 FOO\r\nCLIENT UNBLOCK 99999\r\n",
     // CONFIG.
     "CONFIG GET MaxMemory\r\nCONFIG GET maxmemory MAXMEMORY\r\nCONFIG GET TIMEOU?\r\n",
@@ -80,6 +81,23 @@ const ALIKE: &[&str] = &[
     "CONFIG RESETSTAT x\r\nCONFIG RESETSTAT\r\nCONFIG REWRITE\r\n",
     "CONFIG SET proto-max-bulk-len 2mb\r\n*1\r\n$2097153\r\n",
     "CONFIG SET proto-max-bulk-len 512mb\r\n",
+    "CONFIG SET proto-max-bulk-len 1mb\r\nSETRANGE long 1048576 a\r\nSETRANGE long 1048575 a\r\nAPPEND long a\r\n\
+     SETBIT long 8388607 1\r\nSETBIT long 8388608 1\r\nGETBIT long 8388608\r\nBITFIELD long GET u8 8388608\r\n\
+     BITFIELD long SET u8 8388607 1\r\nSTRLEN long\r\nDEL long\r\nCONFIG SET proto-max-bulk-len 512mb\r\n",
+    // What is not there is refused by its name, but first for a value that makes no sense.
+    "CONFIG SET lfu-log-factor -1\r\nCONFIG SET lfu-log-factor 99999999999\r\nCONFIG SET lfu-log-factor x\r\n",
+    "CONFIG SET maxmemory-samples 0\r\nCONFIG SET active-expire-effort 11\r\nCONFIG SET repl-timeout 0\r\n",
+    "CONFIG SET repl-backlog-size 0\r\nCONFIG SET acllog-max-len -1\r\nCONFIG SET tls-port 65536\r\nCONFIG SET tls-port x\r\n",
+    "CONFIG SET min-replicas-to-write -1\r\nCONFIG SET list-compress-depth -1\r\nCONFIG SET oom-score-adj foo\r\n",
+    "CONFIG SET oom-score-adj-values \"0 200\"\r\nCONFIG SET oom-score-adj-values \"0 200 2001\"\r\n",
+    "CONFIG SET shutdown-on-sigint foo\r\nCONFIG SET maxmemory-clients 101%\r\nCONFIG SET maxmemory-clients x%\r\n",
+    "CONFIG SET maxmemory-clients 0%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET hll-sparse-max-bytes -1\r\n",
+    "CONFIG SET save \"1 2 3\"\r\nCONFIG SET save \"a b\"\r\nCONFIG SET save \"\" \"\"\r\nCONFIG SET save \"0 1\"\r\n",
+    "CONFIG SET hash-max-listpack-value 1k\r\nCONFIG GET hash-max-listpack-value\r\nCONFIG SET hash-max-listpack-value 64\r\n",
+    "CONFIG SET lua-time-limit 1 busy-reply-threshold 2\r\nCONFIG GET lua-time-limit\r\nCONFIG SET lua-time-limit 5000\r\n",
+    // Times that 64 bits can't tell from none, but 80 can.
+    "BLPOP nokey 1e-400\r\nBRPOP nokey 1e-4000\r\nBLMPOP 1e-400 1 nokey LEFT\r\nBZPOPMIN nokey 1e-400\r\n\
+     BLMOVE nokey other LEFT LEFT 0x1p-1080\r\nBRPOPLPUSH nokey other 1e-400\r\nBZMPOP 1e-400 1 nokey MIN\r\n",
     // COMMAND.
     "COMMAND INFO get nosuch\r\n",
     "COMMAND INFO echo quit reset hello auth select client|id client|getname client|setname client|kill\r\n",
@@ -237,6 +255,23 @@ fn a_pause_holds_writes_until_it_is_ended() {
     assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
     assert_eq!(writer.read_reply(), b"+OK\r\n");
     assert_eq!(admin.ask(&["GET", "k"]), "$1\r\nv\r\n");
+}
+
+/// Also the command that would end it.
+#[test]
+fn a_pause_of_everything_lasts_its_time() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    for address in [redis.address(), ours.address()] {
+        let (mut admin, mut other) = (Client::connect(&address), Client::connect(&address));
+        let time = Duration::from_millis(300);
+        let start = Instant::now();
+        assert_eq!(admin.ask(&["CLIENT", "PAUSE", "300"]), "+OK\r\n");
+        assert_eq!(other.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
+        // Redis's clock counts whole milliseconds.
+        assert!(start.elapsed() + Duration::from_millis(2) >= time, "{address}");
+        assert_eq!(admin.ask(&["PING"]), "+PONG\r\n");
+    }
 }
 
 /// What Redis would tell replicas of waits like writes, and so does a script that may write.
