@@ -31,11 +31,32 @@ pub(super) struct Load {
 impl Load {
     /// Runs it; gives CPU µs of the server per command.
     pub(super) fn run(&self, server: &Server, options: &Options) -> Result<f64, String> {
+        let before = server.cpu_us();
+        self.send(server, options)?;
+        Ok((server.cpu_us() - before) / self.requests as f64)
+    }
+
+    /// Runs its halves at once, on one server or one on each of two; gives the CPU µs of all per command.
+    fn in_halves(&self, servers: &[Server], options: &Options) -> Result<f64, String> {
+        let half = Load { connections: HALF, requests: self.requests / 2, command: self.command.clone(), ..*self };
+        let cpu_us = || servers.iter().map(Server::cpu_us).sum::<f64>();
+        let before = cpu_us();
+        let results = std::thread::scope(|threads| {
+            let half = &half;
+            let halves = [&servers[0], &servers[servers.len() - 1]]
+                .map(|server| threads.spawn(move || half.send(server, options)));
+            halves.map(|half| half.join().unwrap_or_else(|_| Err("a load failed".into())))
+        });
+        results.into_iter().collect::<Result<(), _>>()?;
+        Ok((cpu_us() - before) / self.requests as f64)
+    }
+
+    /// Runs it on core 1.
+    fn send(&self, server: &Server, options: &Options) -> Result<(), String> {
         let program = options.program.display().to_string();
         let address = format!("127.0.0.1:{}", server.port);
         let (requests, pipeline, key_max) =
             (self.requests.to_string(), self.pipeline.to_string(), self.key_max.to_string());
-        let before = server.cpu_us();
         let mut arguments = vec![
             "-c",
             "1",
@@ -60,7 +81,7 @@ impl Load {
         ];
         arguments.extend(self.command.split(" ; "));
         output("taskset", &arguments).ok_or(format!("the load of {} failed", self.name))?;
-        Ok((server.cpu_us() - before) / self.requests as f64)
+        Ok(())
     }
 }
 
@@ -243,39 +264,45 @@ pub(super) fn call(options: &Options) -> Result<Part, String> {
 /// Two workers against one, and against two processes of one worker each.
 pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("workers", "Two workers against one");
-    let peers = [Peer::Ours(1), Peer::Ours(2)];
-    let apart = [Peer::OursOn(0), Peer::OursOn(1)].map(|peer| peer.start(&options.program, &[]));
-    let [first, second] = apart;
-    let apart = [first?, second?];
-    apart.iter().try_for_each(prepare)?;
-    let results = alternate(options, &peers, &STRINGS)?;
-    part.text += "The load takes its part of both cores here. The last column is two processes with one worker each, on a \
-                  core each, with half of the clients each: what no sharing at all would cost there.\n\n\
-                  | CPU µs per command | sluicegate | sluicegate, 2 workers | ratio | two processes, / one |\n\
-                  |---|---|---|---|---|\n";
-    for (load, of_load) in STRINGS.iter().zip(&results) {
-        let halves: Vec<f64> = (0..options.runs).map(|_| on_halves(load, &apart, options)).collect::<Result<_, _>>()?;
-        let apart: Vec<f64> = of_load[0].iter().zip(&halves).map(|(one, halves)| halves / one).collect();
-        let cells = [spread(&of_load[0], 3), spread(&of_load[1], 3), spread(&ratios(of_load), 3), spread(&apart, 3)];
+    let start = |peer: Peer| {
+        let server = peer.start(&options.program, &[])?;
+        prepare(&server).map(|()| server)
+    };
+    let servers: [Vec<Server>; 3] = [
+        vec![start(Peer::Ours(1))?],
+        vec![start(Peer::Ours(2))?],
+        vec![start(Peer::OursOn(0))?, start(Peer::OursOn(1))?],
+    ];
+    let names = ["one worker", "two workers", "two processes"];
+    let loads = [load("PING", "PING", 1)].into_iter().chain(STRINGS).collect::<Vec<_>>();
+    // `[load][servers][run]`.
+    let mut results = vec![vec![Vec::new(); servers.len()]; loads.len()];
+    for round in 0..options.runs {
+        for (load, of_load) in loads.iter().zip(&mut results) {
+            for ((servers, name), runs) in servers.iter().zip(names).zip(of_load) {
+                let cpu_us = load.in_halves(servers, options)?;
+                println!("run {} {:<32} {name:<24} {cpu_us:.3} µs", round + 1, load.name);
+                runs.push(cpu_us);
+            }
+        }
+    }
+    part.text += "Two loads of half of the clients each, which take their part of core 1. The last columns are two processes \
+                  with one worker each, on a core each, a load for each: what no sharing at all would cost. PING has no \
+                  key.\n\n\
+                  | CPU µs per command | one worker | two workers | / one | two processes | / one |\n\
+                  |---|---|---|---|---|---|\n";
+    for (load, of_load) in loads.iter().zip(&results) {
+        let to_one = |runs: &[f64]| runs.iter().zip(&of_load[0]).map(|(runs, one)| runs / one).collect::<Vec<f64>>();
+        let [two, apart] = [&of_load[1], &of_load[2]].map(|runs| to_one(runs));
+        let cells = [&of_load[0], &of_load[1], &two, &of_load[2], &apart].map(|values| spread(values, 3));
         let _ = writeln!(part.text, "| {} | {} |", load.name, cells.join(" | "));
         let wanted = if load.pipeline == 1 { 1.1 } else { 1.3 };
-        let ratio = median(&ratios(of_load));
-        part.goal(&format!("{}, two / one", load.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
+        if load.name != "PING" {
+            let ratio = median(&two);
+            part.goal(&format!("{}, two / one", load.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
+        }
     }
     Ok(part)
-}
-
-/// Runs a half of a load on each of two servers at once; gives the CPU µs of both per command.
-fn on_halves(load: &Load, servers: &[Server; 2], options: &Options) -> Result<f64, String> {
-    let half = Load { connections: HALF, requests: load.requests / 2, command: load.command.clone(), ..*load };
-    let costs = std::thread::scope(|threads| {
-        let runs = servers.each_ref().map(|server| threads.spawn(|| half.run(server, options)));
-        runs.map(|run| run.join().unwrap_or_else(|_| Err("a load failed".into())))
-    });
-    let [first, second] = costs;
-    let cpu_us = (first? + second?) / 2.0;
-    println!("{:<38} two processes            {cpu_us:.3} µs", load.name);
-    Ok(cpu_us)
 }
 
 /// Clients on one key.
