@@ -302,14 +302,30 @@ impl Ticket {
     }
 }
 
+/// Keys in the order in which their stripes are locked, each once, in the stronger of its modes.
+pub(crate) fn in_order(mut held: Vec<HeldKey>) -> Vec<HeldKey> {
+    if held.len() < 2 {
+        return held;
+    }
+    held.sort_unstable_by(|a, b| {
+        let rank = |held: &HeldKey| (held.db, held.stripe, held.mode == Mode::Shared);
+        a.key.cmp(&b.key).then(rank(a).cmp(&rank(b)))
+    });
+    held.dedup_by(|later, first| later.db == first.db && later.key == first.key);
+    held.sort_unstable_by_key(|held| (held.db, held.stripe));
+    held
+}
+
 /// Fewer keys than this are held one by one.
 const PREPARED_MIN: usize = 64;
 
-/// Very many keys on their way to being held: gathered one by one, then put in order stripe by stripe, as slowly as one
-/// likes.
+/// Keys on their way to being held: gathered one by one, then, if they are more than a few, put in order stripe by stripe,
+/// as slowly as one likes.
 pub(crate) struct Gathered {
     id: u64,
     overtaken_for: Duration,
+    /// The first keys, as long as there are no more.
+    few: Vec<HeldKey>,
     stripes: BTreeMap<(u32, u32), Box<HoldTable>>,
     count: usize,
     keys: Vec<HeldKey>,
@@ -321,13 +337,24 @@ impl Gathered {
     /// For a new ticket.
     pub(crate) fn new(inner: &Inner) -> Gathered {
         let (id, overtaken_for) = (inner.ticket_id(), inner.gate.overtaken_for);
-        let (keys, of_stripes, tables) = (Vec::new(), Vec::new(), Vec::new());
-        Gathered { id, overtaken_for, stripes: BTreeMap::new(), count: 0, keys, of_stripes, tables }
+        let (few, keys, of_stripes, tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Gathered { id, overtaken_for, few, stripes: BTreeMap::new(), count: 0, keys, of_stripes, tables }
     }
 
     /// Adds a key; of two modes of the same key the stronger one stays.
     pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
         let stripe = inner.keyspace.stripe_of_key(key) as u32;
+        if self.stripes.is_empty() && self.few.len() < PREPARED_MIN {
+            self.few.push(HeldKey { db, stripe, key: key.into(), mode });
+            return;
+        }
+        for held in std::mem::take(&mut self.few) {
+            self.add_to_table(held.db, held.stripe, &held.key, held.mode);
+        }
+        self.add_to_table(db, stripe, key, mode);
+    }
+
+    fn add_to_table(&mut self, db: u32, stripe: u32, key: &[u8], mode: Mode) {
         let table = self.stripes.entry((db, stripe)).or_default();
         let before = table.keys.len();
         let hold = table.keys.entry(key.into()).or_default();
@@ -370,7 +397,8 @@ impl Gathered {
 
     /// The ticket, once all are in order.
     pub(crate) fn ticket(self) -> Ticket {
-        let ticket = Ticket::new(self.id, self.keys, None).overtaken_for(self.overtaken_for);
+        let keys = if self.few.is_empty() { self.keys } else { in_order(self.few) };
+        let ticket = Ticket::new(self.id, keys, None).overtaken_for(self.overtaken_for);
         match ticket.keys.len() < PREPARED_MIN {
             true => ticket,
             false => Ticket { stripes: self.of_stripes.into(), tables: Mutex::new(self.tables), ..ticket },

@@ -1,5 +1,9 @@
 //! Which words of a command are keys, and in which database.
 
+use std::iter::{Chain, StepBy};
+use std::ops::Range;
+use std::option;
+
 use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
@@ -73,46 +77,45 @@ impl KeyRule {
 
     /// The keys of a command whose number of words has been checked.
     pub fn keys(self, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
-        match self {
-            KeyRule::None | KeyRule::Channels { .. } => SmallVec::new(),
+        let places = self.places(words.len(), |place| words[place]);
+        let mut keys: SmallVec<[KeyWord; 4]> = places.map(|word| KeyWord { db, word: word as u32 }).collect();
+        if let KeyRule::WithDatabase { second, .. } = self {
+            keys.extend(second(words, db));
+        }
+        keys
+    }
+
+    /// Where keys of the caller's database stand among so many words, the second one `WithDatabase` apart. Of the words
+    /// themselves only those are asked for that say where.
+    pub(crate) fn places<'w>(self, words: usize, word: impl Fn(usize) -> &'w [u8]) -> Places {
+        let (before, row, step) = match self {
+            KeyRule::None | KeyRule::Channels { .. } => (None, 0..0, 1),
             KeyRule::Range { first, last, step } => {
-                let last = if last < 0 { words.len() as i64 + i64::from(last) } else { i64::from(last) };
-                (i64::from(first)..=last)
-                    .step_by(step.max(1) as usize)
-                    .filter(|word| (*word as usize) < words.len())
-                    .map(|word| KeyWord { db, word: word as u32 })
-                    .collect()
+                let last = if last < 0 { words as i64 + i64::from(last) } else { i64::from(last) };
+                (None, first as usize..words.min((last + 1).max(0) as usize), step.max(1) as usize)
             }
             KeyRule::Counted { count, destination } => {
                 let first = count as usize + 1;
-                let number = words.get(count as usize).and_then(|word| parse_i64(word));
+                let number = (first <= words).then(|| word(count as usize)).and_then(parse_i64);
                 let number = number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
-                let last = first.saturating_add(number).min(words.len());
-                let keys = destination.then_some(1).into_iter().chain(first..last);
-                keys.map(|word| KeyWord { db, word: word as u32 }).collect()
+                (destination.then_some(1), first..first.saturating_add(number).min(words), 1)
             }
             KeyRule::Streams => {
-                let mut words = words.iter().enumerate().skip(1);
-                let is = |word: &[u8], option: &str| word.eq_ignore_ascii_case(option.as_bytes());
-                let first = loop {
-                    match words.next() {
-                        Some((_, word)) if is(word, "block") || is(word, "count") => _ = words.next(),
-                        Some((place, word)) if is(word, "streams") => break place + 1,
-                        _ => return SmallVec::new(),
-                    }
+                let is = |place: &usize, option: &str| {
+                    *place < words && word(*place).eq_ignore_ascii_case(option.as_bytes())
                 };
-                let keys = words.len() / 2;
-                (first..first + keys).map(|word| KeyWord { db, word: word as u32 }).collect()
+                let options = (1..).step_by(2).find(|place| !is(place, "block") && !is(place, "count"));
+                let first = options.filter(|place| is(place, "streams")).map_or(words, |place| place + 1);
+                (None, first..first + (words - first) / 2, 1)
             }
-            KeyRule::WithDatabase { second, .. } => {
-                let mut keys = SmallVec::new();
-                keys.push(KeyWord { db, word: 1 });
-                keys.extend(second(words, db));
-                keys
-            }
-        }
+            KeyRule::WithDatabase { .. } => (None, 1..2.min(words), 1),
+        };
+        before.into_iter().chain(row.step_by(step))
     }
 }
+
+/// Places of keys at equal distances, maybe behind one that stands alone.
+pub(crate) type Places = Chain<option::IntoIter<usize>, StepBy<Range<usize>>>;
 
 #[cfg(test)]
 mod tests {

@@ -101,22 +101,11 @@ impl Inner {
 
     /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.
     pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Vec<HeldKey> {
-        let mut held: Vec<HeldKey> = keys
-            .map(|(db, key, mode)| {
-                let stripe = self.keyspace.stripe_of_key(key) as u32;
-                HeldKey { db, stripe, key: key.into(), mode }
-            })
-            .collect();
-        if held.len() < 2 {
-            return held;
-        }
-        held.sort_unstable_by(|a, b| {
-            let rank = |held: &HeldKey| (held.db, held.stripe, held.mode == Mode::Shared);
-            a.key.cmp(&b.key).then(rank(a).cmp(&rank(b)))
-        });
-        held.dedup_by(|later, first| later.db == first.db && later.key == first.key);
-        held.sort_unstable_by_key(|held| (held.db, held.stripe));
-        held
+        let held = |(db, key, mode): (u32, &[u8], Mode)| {
+            let stripe = self.keyspace.stripe_of_key(key) as u32;
+            HeldKey { db, stripe, key: key.into(), mode }
+        };
+        hold::in_order(keys.map(held).collect())
     }
 
     /// Locks the stripes of all keys, in order. Returns the locks, and for each key the index of its lock.

@@ -44,7 +44,7 @@ use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
-use crate::hold::{Mode, Ticket};
+use crate::hold::Ticket;
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
 use crate::script::command::{ScriptHandle, Start};
@@ -57,14 +57,16 @@ use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
 use alone::{Listed, alone_until};
 use away::{Away, Rest};
-use gather::{GATHERED_MIN, Gathering, Ready as Gathered};
+use gather::{Gathering, Ready as Gathered};
 
 /// How long a transaction works before it yields.
 const SLICE: Duration = Duration::from_micros(500);
 /// Commands between looks at the clock.
 const COMMANDS_PER_LOOK: usize = 16;
-/// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.
-const DECLARED_MAX: usize = 1000;
+/// Commands of so many words, together, are done alone before and with those that change databases.
+const ALONE_MAX: usize = 512;
+/// Commands of more bytes than this are freed by a thread aside.
+const FREED_ASIDE: usize = 128 << 10;
 /// So many commands of a client that has gone are run on its worker.
 const LEFT_MAX: usize = 64;
 /// What a queued command takes beside its words, in bytes.
@@ -80,32 +82,6 @@ struct Queued {
 impl Queued {
     fn spec(&self) -> &'static CommandSpec {
         INDEX.rows()[usize::from(self.row)].spec
-    }
-
-    /// Adds the keys that it names, and further ones that values of at most so many elements lead to. `db` is what it is
-    /// carried out in, and becomes what the next one is.
-    #[allow(clippy::type_complexity, reason = "keys as a section wants them, and what they borrow from")]
-    fn keys<'w>(
-        &self,
-        inner: &Inner,
-        words: &'w [&'w [u8]],
-        db: &mut u32,
-        most: usize,
-        keys: &mut Vec<(u32, &'w [u8], Mode)>,
-        found: &mut Vec<(u32, Vec<u8>)>,
-    ) {
-        let spec = self.spec();
-        if let Handler::Keyspace(_) | Handler::Script(_) = spec.handler {
-            let named = inner.keys_of(spec, words, *db);
-            keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
-            if let Some(others) = spec.leads(words).filter(|_| most > 0) {
-                let led = (others.find)(inner, words, *db, most);
-                found.extend(led.into_iter().map(|key| (*db, key)));
-            }
-        } else if spec.name == "select" {
-            // What follows means keys of that database.
-            *db = selected(inner, words[1]).unwrap_or(*db);
-        }
     }
 
     fn cost(&self) -> Cost {
@@ -250,6 +226,8 @@ pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
 pub(super) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
+    /// What they take.
+    bytes: usize,
     next: usize,
     turn: Turn,
     /// It is a section that holds everything.
@@ -263,7 +241,7 @@ pub(super) struct Exec {
     db: u32,
     /// What its KEYS find that were read before their turn.
     listed: VecDeque<Listed>,
-    /// What was gathered of very many commands before it queued.
+    /// What was gathered of one that wants to be alone.
     gathered: Option<Gathered>,
     /// What its `DEBUG SLEEP` ask for: the reply comes later, while its keys are free.
     nap: Option<Pin<Box<Sleep>>>,
@@ -271,9 +249,9 @@ pub(super) struct Exec {
 
 /// How it comes to its turn.
 enum Turn {
-    /// It has not tried yet.
-    New { is_short: bool },
-    /// It is many commands, whose keys are gathered.
+    /// It may be short, and has not tried yet.
+    New,
+    /// Its keys are gathered.
     Gathering(Box<Gathering>),
     /// It waits for its keys.
     Keys(SectionWait),
@@ -305,19 +283,20 @@ struct Step {
 
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let Multi { commands, is_alone: wants_everything, has_script, is_long, .. } = multi;
-        // With much to do before it changes databases it holds everything instead of standing in the gate.
-        let goes_alone = wants_everything && !has_script && alone_until(&commands) <= GATHERED_MIN;
-        let turn = match (goes_alone, commands.len() > GATHERED_MIN && !has_script) {
-            (true, true) => Turn::Gathering(Gathering::new(&inner, session, true)),
-            (true, false) => Turn::Alone(None),
-            (false, true) if !wants_everything => Turn::Gathering(Gathering::new(&inner, session, false)),
-            (false, _) => Turn::New { is_short: !is_long && !wants_everything },
-        };
+        let Multi { commands, bytes, is_alone: wants_everything, has_script, is_long, .. } = multi;
         let (listed, gathered, db) = (VecDeque::new(), None, session.db);
+        // With much to do before it changes databases it holds everything instead of standing in the gate.
+        let words = || commands[..alone_until(&commands)].iter().map(|queued| queued.words.len());
+        let goes_alone = wants_everything && !has_script && words().sum::<usize>() <= ALONE_MAX;
+        let turn = match (goes_alone, wants_everything) {
+            (false, true) => Turn::Keys(crate::Store(inner.clone()).section([])),
+            (false, false) if !is_long => Turn::New,
+            _ => Turn::Gathering(Gathering::new(&inner, db, goes_alone, has_script)),
+        };
         Exec {
             inner,
             commands,
+            bytes,
             next: 0,
             turn,
             wants_everything,
@@ -329,34 +308,6 @@ impl Exec {
             gathered,
             nap: None,
         }
-    }
-
-    /// What holds all keys of the commands, and those watched.
-    fn wait(&self, session: &Session) -> SectionWait {
-        if self.wants_everything {
-            return crate::Store(self.inner.clone()).section([]);
-        }
-        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-        let (mut keys, found) = self.keys(&words, DECLARED_MAX);
-        keys.extend(found.iter().map(|(db, key)| (*db, &key[..], Mode::Shared)));
-        let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
-        keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
-        if self.commands.iter().any(|queued| matches!(queued.spec().handler, Handler::Script(_))) {
-            // A script may write what others of its transaction only read.
-            keys.iter_mut().for_each(|(_, _, mode)| *mode = Mode::Exclusive);
-        }
-        crate::Store(self.inner.clone()).section(keys)
-    }
-
-    /// The keys that the commands name, and further ones that values of at most so many elements lead to.
-    #[allow(clippy::type_complexity, reason = "keys as a section wants them, and what they borrow from")]
-    fn keys<'w>(&self, words: &'w [Vec<&'w [u8]>], most: usize) -> (Vec<(u32, &'w [u8], Mode)>, Vec<(u32, Vec<u8>)>) {
-        let mut db = self.db;
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
-        for (queued, words) in self.commands.iter().zip(words) {
-            queued.keys(&self.inner, words, &mut db, most, &mut keys, &mut found);
-        }
-        (keys, found)
     }
 
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
@@ -386,6 +337,14 @@ impl Exec {
     }
 
     pub(super) fn poll_commands(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        if let Turn::New = self.turn {
+            // Monitors are shown each command, which is not done under locks.
+            if !context.worker.server.monitors.any() && self.run_at_once(context, output) {
+                self.turn = Turn::Over;
+                return Poll::Ready(());
+            }
+            self.turn = Turn::Gathering(Gathering::new(&self.inner, self.db, false, false));
+        }
         if let Turn::Gathering(_) = self.turn
             && self.poll_gathering(waker, context).is_pending()
         {
@@ -393,14 +352,6 @@ impl Exec {
         }
         if let Turn::Alone(_) = self.turn {
             return self.poll_alone(waker, context, output);
-        }
-        if let Turn::New { is_short } = self.turn {
-            // Monitors are shown each command, which is not done under locks.
-            if is_short && !context.worker.server.monitors.any() && self.run_at_once(context, output) {
-                self.turn = Turn::Over;
-                return Poll::Ready(());
-            }
-            self.turn = Turn::Keys(self.wait(context.session));
         }
         if let Turn::Keys(wait) = &mut self.turn {
             let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
@@ -753,8 +704,12 @@ impl Drop for Exec {
     fn drop(&mut self) {
         self.leave_gate_if_queued();
         if !self.has_begun() {
-            if self.commands.len() > GATHERED_MIN {
-                let over = (std::mem::take(&mut self.commands), self.gathered.take());
+            if self.bytes > FREED_ASIDE {
+                let gathering = match std::mem::replace(&mut self.turn, Turn::Over) {
+                    Turn::Gathering(gathering) => Some(gathering),
+                    _ => None,
+                };
+                let over = (std::mem::take(&mut self.commands), self.gathered.take(), gathering);
                 self.inner.aside.run(move || drop(over));
             }
             return;

@@ -547,6 +547,8 @@ fn a_long_transaction_does_not_stand_in_the_gate_until_it_flushes() {
     for last in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1"] {
         let long: Vec<&str> = std::iter::repeat_n("INCR n", 300).chain([last]).collect();
         assert_eq!(sections_of(&ours, &mut client, &long), 1, "{last}");
+        let wide = format!("DEL{}", " key".repeat(600));
+        assert_eq!(sections_of(&ours, &mut client, &[&wide, last]), 1, "{last}");
         assert_eq!(sections_of(&ours, &mut client, &["INCR n", last]), 0, "{last}");
     }
 }

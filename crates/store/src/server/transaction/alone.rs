@@ -68,7 +68,7 @@ impl Exec {
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {
             let start = Instant::now();
-            let free = self.gathered.as_ref().map_or_else(|| alone_until(&self.commands), |gathered| gathered.free);
+            let free = self.gathered.as_ref().map_or(usize::MAX, |gathered| gathered.free);
             while self.next < self.commands.len() {
                 let at = self.next;
                 let is_long = self.commands[at].may_take_long() && !self.commands[at].spec().needs_everything();
@@ -92,12 +92,7 @@ impl Exec {
 
     /// Goes on as a section on all keys that the commands name.
     fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
-        let Ready { ticket, marks, .. } = self.gathered.take().unwrap_or_else(|| {
-            let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-            // Who looks for further keys would wait at the gate.
-            let (keys, _) = self.keys(&words, 0);
-            Ready::of(&self.commands, self.inner.ticket_on(keys.into_iter()))
-        });
+        let Some(Ready { ticket, marks, .. }) = self.gathered.take() else { return };
         let section = Section::while_closed(&self.inner, closed, ticket, self.now_ms, effects);
         let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
         for at in marks.into_iter().filter(|at| *at >= self.next) {

@@ -1,8 +1,9 @@
-//! Transactions of very many commands: what they name is gathered before they queue.
+//! What the commands of a transaction name is gathered before it queues.
 //!
-//! Which keys the commands name is known without looking at the store, so it is found out in slices, while others go on:
-//! the keys with their stripes, and the tables that the stripes are given when all are free ([`hold::Gathered`](Gathered)).
-//! What then is done with all stripes locked, or behind the closed gate, is a few words for each stripe.
+//! Which keys they name is known without looking at the store, so it is found out in slices, while others go on, be they
+//! the keys of very many commands or of one: the keys with their stripes, and, if they are more than a few, the tables
+//! that the stripes are given when all are free ([`hold::Gathered`](Gathered)). What then is done with all stripes locked,
+//! or behind the closed gate, is a few words for each stripe.
 //!
 //! Cost: about a third of a microsecond for each key, and as much again if its keys are held when it comes.
 
@@ -10,20 +11,29 @@ use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use super::alone::alone_until;
-use super::{COMMANDS_PER_LOOK, Context, DECLARED_MAX, Exec, Queued, SLICE, Session, Turn};
+use super::{Context, Exec, Queued, SLICE, Session, Turn, selected};
+use crate::big::KEYS_PER_LOOK;
+use crate::catalogue::Handler;
 use crate::hold::{Gathered, Mode, Ticket};
+use crate::keys::{KeyRule, Places};
 use crate::park::give_way;
 use crate::{Inner, Store};
 
-/// What fewer commands name is gathered in no time.
-pub(super) const GATHERED_MIN: usize = 256;
+/// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.
+const DECLARED_MAX: usize = 1000;
 
 /// A transaction whose keys are being gathered.
 pub(super) struct Gathering {
     /// It wants to be alone afterwards.
     is_alone: bool,
+    /// It has a script, which may write what others of its transaction only read.
+    has_script: bool,
+    /// The next command, and what is left of its keys if it has begun.
     next: usize,
+    places: Option<Places>,
     db: u32,
+    /// The next watched key.
+    watched: usize,
     keys: Gathered,
 }
 
@@ -38,43 +48,84 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn of(commands: &[Queued], ticket: Ticket) -> Ready {
+    fn of(commands: &[Queued], ticket: Ticket) -> Ready {
         let is_mark = |queued: &Queued| matches!(queued.spec().name, "select" | "keys");
         let marks = commands.iter().enumerate().filter(|(_, queued)| is_mark(queued)).map(|(at, _)| at).collect();
         Ready { ticket, marks, free: alone_until(commands) }
     }
 }
 
+impl Queued {
+    /// Where the keys stand that it names.
+    fn places(&self) -> Places {
+        let rule = match self.spec().handler {
+            Handler::Keyspace(_) | Handler::Script(_) => self.spec().keys,
+            _ => KeyRule::None,
+        };
+        rule.places(self.words.len(), |place| self.words.get(place))
+    }
+}
+
 impl Gathering {
-    pub(super) fn new(inner: &Inner, session: &Session, is_alone: bool) -> Box<Gathering> {
-        Box::new(Gathering { is_alone, next: 0, db: session.db, keys: Gathered::new(inner) })
+    pub(super) fn new(inner: &Inner, db: u32, is_alone: bool, has_script: bool) -> Box<Gathering> {
+        let keys = Gathered::new(inner);
+        Box::new(Gathering { is_alone, has_script, next: 0, places: None, db, watched: 0, keys })
     }
 
-    fn add_next(&mut self, inner: &Inner, queued: &Queued) {
-        let words = queued.words.to_vec();
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
-        // Who is to be alone reads nothing before it is.
-        let most = if self.is_alone { 0 } else { DECLARED_MAX };
-        queued.keys(inner, &words, &mut self.db, most, &mut keys, &mut found);
-        keys.iter().for_each(|(db, key, mode)| self.keys.add(inner, *db, key, *mode));
-        found.iter().for_each(|(db, key)| self.keys.add(inner, *db, key, Mode::Shared));
+    fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
+        self.keys.add(inner, db, key, if self.has_script { Mode::Exclusive } else { mode });
+    }
+
+    /// Adds some keys of the next command; it is over when none is left.
+    fn add_some(&mut self, inner: &Inner, queued: &Queued) {
+        let mode = queued.spec().mode();
+        let mut places = self.places.take().unwrap_or_else(|| queued.places());
+        places.by_ref().take(KEYS_PER_LOOK).for_each(|place| self.add(inner, self.db, queued.words.get(place), mode));
+        if places.size_hint().0 > 0 {
+            self.places = Some(places);
+            return;
+        }
+        self.add_led(inner, queued);
         self.next += 1;
+    }
+
+    /// Adds the keys that its words lead to, and lets what follows a SELECT mean keys of that database.
+    fn add_led(&mut self, inner: &Inner, queued: &Queued) {
+        let spec = queued.spec();
+        if let KeyRule::WithDatabase { second, .. } = spec.keys {
+            let key = second(&queued.words.to_vec(), self.db).filter(|key| key.db < inner.keyspace.databases());
+            key.into_iter().for_each(|key| self.add(inner, key.db, queued.words.get(key.word as usize), spec.mode()));
+        }
+        // Who is to be alone reads nothing before it is.
+        if !self.is_alone && spec.others.is_some() {
+            let words = queued.words.to_vec();
+            let led = spec.leads(&words).map(|others| (others.find)(inner, &words, self.db, DECLARED_MAX));
+            led.into_iter().flatten().for_each(|key| self.add(inner, self.db, &key, Mode::Shared));
+        }
+        if spec.name == "select" {
+            self.db = selected(inner, queued.words.get(1)).unwrap_or(self.db);
+        }
     }
 
     /// Works for a slice; whether all is done.
     fn work(&mut self, inner: &Inner, commands: &[Queued], session: &Session) -> bool {
         let start = Instant::now();
-        while self.next < commands.len() {
-            self.add_next(inner, &commands[self.next]);
-            if self.next == commands.len() && !self.is_alone {
-                let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
-                watched.for_each(|watched| self.keys.add(inner, watched.db, &watched.key, Mode::Shared));
+        let watched = session.rare.watching.as_deref().map_or(&[][..], |watching| &watching.keys);
+        let watched = if self.is_alone { &[] } else { watched };
+        loop {
+            if let Some(queued) = commands.get(self.next) {
+                self.add_some(inner, queued);
+            } else if self.watched < watched.len() {
+                let some = &watched[self.watched..watched.len().min(self.watched + KEYS_PER_LOOK)];
+                some.iter().for_each(|watched| self.add(inner, watched.db, &watched.key, Mode::Shared));
+                self.watched += some.len();
+            } else {
+                return self.keys.order(start);
             }
-            if self.next.is_multiple_of(COMMANDS_PER_LOOK) && start.elapsed() >= SLICE {
+            if start.elapsed() >= SLICE {
                 return false;
             }
         }
-        self.keys.order(start)
     }
 }
 
@@ -110,6 +161,9 @@ mod tests {
     use crate::StoreOptions;
     use crate::hold::{GRANTS, NOBODY, QUEUED};
     use crate::section::{Section, SectionWait};
+    use crate::server::dispatch::INDEX;
+    use crate::server::transaction::{Multi, end_watch};
+    use crate::watch::Watching;
 
     const KEYS: usize = 10_000;
     const STRIPES: usize = 64;
@@ -120,6 +174,85 @@ mod tests {
 
     fn store() -> Store {
         Store::new(StoreOptions { stripes: STRIPES, ..StoreOptions::default() })
+    }
+
+    /// What is queued.
+    fn queued(commands: &[Vec<Vec<u8>>]) -> Multi {
+        let mut multi = Multi::default();
+        for words in commands {
+            let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+            let row = INDEX.find(words[0]).expect("a command");
+            multi.push(row, &INDEX.rows()[usize::from(row)], &words, None);
+        }
+        multi
+    }
+
+    /// Gathers the keys of commands, as a transaction does. Whether the first one is more than a piece, too.
+    fn gathered(store: &Store, multi: &Multi, session: &Session) -> (Ticket, bool) {
+        let mut gathering = Gathering::new(&store.0, session.db, false, multi.has_script);
+        gathering.add_some(&store.0, &multi.commands[0]);
+        let is_more = gathering.next == 0;
+        while !gathering.work(&store.0, &multi.commands, session) {}
+        (gathering.keys.ticket(), is_more)
+    }
+
+    /// A command with very many keys, from this one on, with something behind each.
+    fn of_keys(words: &[&str], from: usize, behind: Option<&str>) -> Vec<Vec<u8>> {
+        let keys = (from..from + KEYS).flat_map(|number| [Some(name(number)), behind.map(Into::into)]);
+        words.iter().map(|word| word.as_bytes().to_vec()).chain(keys.flatten()).collect()
+    }
+
+    #[test]
+    fn very_many_keys_of_few_commands_are_gathered() {
+        let store = store();
+        let session = Session::new(true);
+        let script = of_keys(&["EVAL", "return 1", &KEYS.to_string()], KEYS / 2, None);
+        let (reads, writes) = (of_keys(&["EXISTS"], 0, None), of_keys(&["MSET"], 0, Some("value")));
+        // Commands, keys that they name together, and those of them that others may read meanwhile.
+        let cases = [
+            (vec![reads.clone()], KEYS, KEYS),
+            (vec![writes], KEYS, 0),
+            (vec![reads.clone(), of_keys(&["DEL"], KEYS / 2, None)], KEYS * 3 / 2, KEYS / 2),
+            (vec![reads, script], KEYS * 3 / 2, 0),
+        ];
+        for (commands, keys, shared) in cases {
+            let (ticket, is_more) = gathered(&store, &queued(&commands), &session);
+            assert!(is_more, "the words of one command are gone over in pieces, too");
+            assert_eq!((ticket.keys.len(), ticket.stripes.len()), (keys, STRIPES));
+            assert_eq!(ticket.keys.iter().filter(|held| held.mode == Mode::Shared).count(), shared);
+            GRANTS.set(0);
+            drop(begun(&mut store.section_of(ticket)));
+            assert_eq!(GRANTS.get(), 0, "none was gone over while stripes were locked");
+            assert_eq!(store.stats().tickets, 0);
+        }
+    }
+
+    #[test]
+    fn all_keys_are_gathered_that_a_section_of_them_needs() {
+        let store = store();
+        let mut session = Session::new(true);
+        let watching = session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(&store.0)));
+        watching.add(&store.0, 3, b"watched");
+        let split = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let lines = ["GET a", "SET a 1", "SELECT 2", "MOVE b 4", "SELECT 99", "ZUNIONSTORE to 2 x y", "PING c"];
+        let commands: Vec<Vec<Vec<u8>>> = lines.iter().map(split).collect();
+        let (ticket, _) = gathered(&store, &queued(&commands), &session);
+        let mut keys: Vec<(u32, &[u8], bool)> =
+            ticket.keys.iter().map(|held| (held.db, &*held.key, held.mode == Mode::Exclusive)).collect();
+        keys.sort_unstable();
+        let expected: &[(u32, &str, bool)] = &[
+            (0, "a", true),
+            (2, "b", true),
+            (2, "to", true),
+            (2, "x", true),
+            (2, "y", true),
+            (3, "watched", false),
+            (4, "b", true),
+        ];
+        let expected: Vec<(u32, &[u8], bool)> =
+            expected.iter().map(|(db, key, own)| (*db, key.as_bytes(), *own)).collect();
+        assert_eq!(keys, expected);
+        end_watch(&mut session, &store.0);
     }
 
     /// A ticket on so many keys, each for reading and every other one for writing, too.
