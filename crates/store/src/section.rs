@@ -382,22 +382,18 @@ impl Section {
         }
     }
 
-    /// As [`execute_resolved`](Self::execute_resolved), of a command whose only key it [knows](Self::knows).
-    #[inline]
-    pub(crate) fn execute_known(
+    /// As [`try_execute`](Self::try_execute), of a command whose only key it [knows](Self::knows).
+    pub(crate) fn try_known(
         &mut self,
         spec: &'static CommandSpec,
         db: u32,
         words: &[&[u8]],
         hash: u64,
         out: &mut dyn ReplySink,
-    ) -> Result<(), SectionError> {
-        let Handler::Keyspace(handle) = spec.handler else { return self.execute_resolved(spec, db, words, out) };
+    ) -> Result<bool, SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return self.try_execute(spec, db, words, out) };
         self.make_room_for(spec);
-        match self.run_covered(spec, handle, db, words, Some(hash), out)? {
-            true => Ok(()),
-            false => self.execute_pinned(spec, db, words, out),
-        }
+        self.run_covered(spec, handle, db, words, Some(hash), out)
     }
 
     /// As [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long

@@ -11,7 +11,7 @@ use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, Value, View};
+use crate::value::{COPIED_MAX, Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
@@ -42,6 +42,12 @@ fn say_late(ctx: &mut Ctx<'_>, long: Option<Arc<Vec<u8>>>, out: &mut dyn ReplySi
         ctx.unlock();
         out.bulk(&bytes);
     }
+}
+
+/// Whether key 0 has a value that takes a worker too long to say, so that the command asks to be run aside.
+fn defers_saying_old(ctx: &mut Ctx<'_>) -> bool {
+    let long = ctx.key(0).entry().and_then(Entry::shared);
+    long.is_some_and(|bytes| bytes.len() > COPIED_MAX) && ctx.defer()
 }
 
 /// Says the value of key 0; a long one is copied after the stripe is unlocked.
@@ -126,6 +132,9 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Some((unit, time)) => Some(unit.expiry(time, "set", || ctx.now.ms())?),
             None => None,
         };
+        if options.get && defers_saying_old(ctx) {
+            return Ok(());
+        }
         let value = ctx.value(2);
         let mut key = ctx.key(0);
         let mut long = None;
@@ -187,6 +196,9 @@ fn setnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    if defers_saying_old(ctx) {
+        return;
+    }
     let value = ctx.value(2);
     let mut key = ctx.key(0);
     key.note_read_aloud();
@@ -201,6 +213,9 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    if defers_saying_old(ctx) {
+        return;
+    }
     let mut key = ctx.key(0);
     key.note_read_aloud();
     match say_old(&key, out) {
@@ -218,6 +233,9 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
         let options = Options::parse(&words[2..], false)?;
+        if defers_saying_old(ctx) {
+            return Ok(());
+        }
         let mut key = ctx.key(0);
         key.note_read_aloud();
         if key.string()?.is_none() {

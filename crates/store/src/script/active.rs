@@ -7,7 +7,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 use super::control::{Control, Write};
 use super::errors_only::ErrorsOnly;
 use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
-use super::run::BYTES_MAX;
+use super::run::WORDS_BYTES_MAX;
 use super::source::Flags;
 use super::take::Take;
 use crate::Inner;
@@ -196,10 +196,22 @@ impl Active {
                 &mut unwanted
             }
         };
-        let result = match known {
-            _ if takes_long => carry_out(section, spec, &Words::new(words), self.db, sink),
-            Some(hash) => section.execute_known(spec, self.db, words, hash, sink),
-            None => section.execute_resolved(spec, self.db, words, sink),
+        let ran = match known {
+            _ if takes_long => carry_out(section, spec, &Words::new(words), self.db, sink).map(|()| true),
+            Some(hash) => section.try_known(spec, self.db, words, hash, sink),
+            None => section.try_execute(spec, self.db, words, sink),
+        };
+        let result = match ran {
+            // Its value turned out to be long.
+            Ok(false) if !self.is_patient => {
+                if write == Write::First {
+                    self.control.take_back_write();
+                }
+                self.waits = Waits::Thread;
+                return Ran::Waits;
+            }
+            Ok(false) => section.execute_pinned(spec, self.db, words, sink),
+            ran => ran.map(drop),
         };
         if write == Write::First && (result.is_err() || out.first() == Some(&b'-')) {
             self.control.take_back_write();
@@ -298,7 +310,7 @@ impl Active {
 
 /// Whether a command of these words takes long wherever it reads or writes.
 fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    words.iter().map(|word| word.len()).sum::<usize>() > BYTES_MAX || spec.name == "scan" && asks_for_many(words)
+    words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX || spec.name == "scan" && asks_for_many(words)
 }
 
 /// Whether a SCAN is to go over very many keys.

@@ -7,13 +7,22 @@
 use std::ffi::c_int;
 
 use sluicegate_script::ffi::{self, lua_State};
-use sluicegate_script::{push_bytes, to_bytes};
+use sluicegate_script::{is_patient, push_bytes, to_bytes};
 use sluicegate_wire::resp::ReplySink;
 
 use super::interpreter::{Host, Name};
 
 /// How deeply tables may be nested in a reply. Redis's own limit is what its stack takes, which is near it.
 const DEPTH_MAX: usize = 2000;
+
+/// Bytes of a reply that a script makes: as many as of the longest string. What a table is in twice is said twice, so
+/// that a few tables can be a reply without end.
+const REPLY_MAX: usize = 512 << 20;
+/// What an element counts beside its bytes.
+const ELEMENT_BYTES: usize = 16;
+
+const TOO_DEEP: &str = "ERR reached lua stack limit";
+const TOO_LONG: &str = "ERR the script's reply is longer than 512 MiB";
 
 /// Elements of a table that are said on a worker.
 const STEPS_MAX: usize = 4096;
@@ -221,36 +230,215 @@ unsafe fn spend(lua: *mut lua_State, index: c_int, left: &mut usize, depth: usiz
     }
 }
 
-/// Says the value at `index` as a reply. Raises nothing.
+/// Says the value at `index` as a reply; one error instead where that has no end. Raises nothing.
 ///
 /// # Safety
 /// `lua` is not running; `resp3` says that the script chose RESP3.
 pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: bool, out: &mut dyn ReplySink) {
     // SAFETY: as promised by the caller.
-    unsafe { say_within(lua, host, ffi::lua_absindex(lua, index), resp3, out, 0) }
+    unsafe {
+        let index = ffi::lua_absindex(lua, index);
+        // On a worker it is not much, or it had not stayed there.
+        if is_patient() && is_much(lua, index) {
+            let mut trial = Saying { lua, host, resp3, out: None, left: REPLY_MAX, was_too_deep: false };
+            let top = ffi::lua_gettop(lua);
+            if let Err(error) = trial.value(index, 0) {
+                ffi::lua_settop(lua, top);
+                return out.error(error);
+            }
+        }
+        let mut saying = Saying { lua, host, resp3, out: Some(out), left: usize::MAX, was_too_deep: false };
+        // Nothing is said after what it returns an error for, and the trial found none.
+        let _ = saying.value(index, 0);
+    }
 }
 
-unsafe fn say_within(
+/// A value that becomes a reply.
+struct Saying<'s> {
     lua: *mut lua_State,
-    host: &Host,
-    index: c_int,
+    host: &'s Host,
     resp3: bool,
-    out: &mut dyn ReplySink,
-    depth: usize,
-) {
-    // SAFETY: slots are asked for before they are used; what is called raises nothing: strings are only read, tables
-    // only by raw access with keys that exist.
-    unsafe {
-        match ffi::lua_type(lua, index) {
-            ffi::LUA_TSTRING => out.bulk(to_bytes(lua, index).unwrap_or_default()),
-            ffi::LUA_TBOOLEAN => match (resp3, ffi::lua_toboolean(lua, index) != 0) {
-                (true, value) => out.boolean(value),
-                (false, true) => out.integer(1),
-                (false, false) => out.null(),
-            },
-            ffi::LUA_TNUMBER => out.integer(truncated(lua, index)),
-            ffi::LUA_TTABLE => say_table(lua, host, index, resp3, out, depth),
-            _ => out.null(),
+    /// Where it is said; nowhere while it is measured.
+    out: Option<&'s mut dyn ReplySink>,
+    /// Bytes that may still be said, by a rough measure.
+    left: usize,
+    /// Whether a table was nested too deeply. As in Redis one may be, and the error stands in its place; with more the
+    /// reply has no end, or none that anybody would wait for.
+    was_too_deep: bool,
+}
+
+impl Saying<'_> {
+    fn spend(&mut self, bytes: usize) -> Result<(), &'static str> {
+        self.left = self.left.checked_sub(bytes + ELEMENT_BYTES).ok_or(TOO_LONG)?;
+        Ok(())
+    }
+
+    fn out(&mut self, say: impl FnOnce(&mut dyn ReplySink)) {
+        if let Some(out) = &mut self.out {
+            say(&mut **out);
+        }
+    }
+
+    /// The value at `index`.
+    ///
+    /// # Safety
+    /// As [`say`]. Slots are asked for before they are used; what is called raises nothing: strings are only read,
+    /// tables only by raw access with keys that exist.
+    unsafe fn value(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let (lua, resp3) = (self.lua, self.resp3);
+            match ffi::lua_type(lua, index) {
+                ffi::LUA_TSTRING => {
+                    let bytes = to_bytes(lua, index).unwrap_or_default();
+                    self.spend(bytes.len())?;
+                    self.out(|out| out.bulk(bytes));
+                }
+                ffi::LUA_TTABLE => {
+                    self.spend(0)?;
+                    return self.table(index, depth);
+                }
+                kind => {
+                    self.spend(0)?;
+                    self.out(|out| match kind {
+                        ffi::LUA_TBOOLEAN => match (resp3, ffi::lua_toboolean(lua, index) != 0) {
+                            (true, value) => out.boolean(value),
+                            (false, true) => out.integer(1),
+                            (false, false) => out.null(),
+                        },
+                        ffi::LUA_TNUMBER => out.integer(truncated(lua, index)),
+                        _ => out.null(),
+                    });
+                }
+            }
+            Ok(())
+        }
+    }
+
+    unsafe fn table(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        // SAFETY: as `value`.
+        unsafe {
+            let (lua, host) = (self.lua, self.host);
+            if depth >= DEPTH_MAX || ffi::lua_checkstack(lua, 8) == 0 {
+                if std::mem::replace(&mut self.was_too_deep, true) {
+                    return Err(TOO_DEEP);
+                }
+                self.out(|out| out.error(TOO_DEEP));
+                return Ok(());
+            }
+            let top = ffi::lua_gettop(lua);
+            if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
+                self.error(index, depth)?;
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {
+                let text = up_to_zero(to_bytes(lua, -1).unwrap_or_default());
+                self.spend(text.len())?;
+                self.out(|out| say_status(text, out));
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            if field(lua, host, index, Name::Double) == ffi::LUA_TNUMBER {
+                let number = ffi::lua_tonumber(lua, -1);
+                self.out(|out| out.double(number));
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            ffi::lua_settop(lua, top);
+            if field(lua, host, index, Name::Map) == ffi::LUA_TTABLE {
+                let pairs = count(lua, top + 1);
+                self.out(|out| out.map(pairs));
+                ffi::lua_pushnil(lua);
+                while ffi::lua_next(lua, top + 1) != 0 {
+                    self.value(top + 2, depth + 1)?;
+                    self.value(top + 3, depth + 1)?;
+                    ffi::lua_settop(lua, top + 2);
+                }
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            ffi::lua_settop(lua, top);
+            if field(lua, host, index, Name::Set) == ffi::LUA_TTABLE {
+                let elements = count(lua, top + 1);
+                self.out(|out| out.set(elements));
+                ffi::lua_pushnil(lua);
+                while ffi::lua_next(lua, top + 1) != 0 {
+                    ffi::lua_settop(lua, top + 2);
+                    self.value(top + 2, depth + 1)?;
+                }
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            ffi::lua_settop(lua, top);
+            if field(lua, host, index, Name::BigNumber) == ffi::LUA_TSTRING {
+                let digits = to_bytes(lua, -1).unwrap_or_default();
+                self.spend(digits.len())?;
+                self.out(|out| {
+                    let digits: Vec<u8> = digits.iter().map(|&byte| unbroken(byte)).collect();
+                    out.big_number(&String::from_utf8_lossy(&digits));
+                });
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            if field(lua, host, index, Name::Verbatim) == ffi::LUA_TTABLE
+                && field(lua, host, top + 2, Name::Format) == ffi::LUA_TSTRING
+                && field(lua, host, top + 2, Name::String) == ffi::LUA_TSTRING
+            {
+                let mut format = *b"   ";
+                let given = up_to_zero(to_bytes(lua, -2).unwrap_or_default());
+                let len = given.len().min(3);
+                format[..len].copy_from_slice(&given[..len]);
+                let text = to_bytes(lua, -1).unwrap_or_default();
+                self.spend(text.len())?;
+                self.out(|out| out.verbatim(format, text));
+                ffi::lua_settop(lua, top);
+                return Ok(());
+            }
+            ffi::lua_settop(lua, top);
+            self.array(index, depth)
+        }
+    }
+
+    /// The table at `index` whose field `err` is on top of the stack.
+    unsafe fn error(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        // SAFETY: as `value`.
+        unsafe {
+            let (lua, host) = (self.lua, self.host);
+            let text = up_to_zero(to_bytes(lua, -1).unwrap_or_default());
+            self.spend(text.len())?;
+            let Some(out) = &mut self.out else { return Ok(()) };
+            out.error_bytes(text);
+            field(lua, host, index, Name::Counted);
+            let is_counted = ffi::lua_toboolean(lua, -1) != 0;
+            match depth {
+                // The reply as a whole is counted where it is sent.
+                0 if is_counted => host.counts.error(text, -1),
+                1.. if !is_counted => host.counts.error(text, 1),
+                _ => {}
+            }
+            Ok(())
+        }
+    }
+
+    unsafe fn array(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
+        // SAFETY: as `value`.
+        unsafe {
+            let lua = self.lua;
+            let top = ffi::lua_gettop(lua);
+            let mut len = 0;
+            while ffi::lua_rawgeti(lua, index, len + 1) != ffi::LUA_TNIL {
+                ffi::lua_settop(lua, top);
+                len += 1;
+            }
+            ffi::lua_settop(lua, top);
+            self.out(|out| out.array(len as usize));
+            for place in 1..=len {
+                ffi::lua_rawgeti(lua, index, place);
+                self.value(top + 1, depth + 1)?;
+                ffi::lua_settop(lua, top);
+            }
+            Ok(())
         }
     }
 }
@@ -283,110 +471,6 @@ unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c
     unsafe {
         host.push_name(lua, name);
         ffi::lua_rawget(lua, index)
-    }
-}
-
-unsafe fn say_table(
-    lua: *mut lua_State,
-    host: &Host,
-    index: c_int,
-    resp3: bool,
-    out: &mut dyn ReplySink,
-    depth: usize,
-) {
-    // SAFETY: as `say_within`.
-    unsafe {
-        if depth >= DEPTH_MAX || ffi::lua_checkstack(lua, 8) == 0 {
-            return out.error("ERR reached lua stack limit");
-        }
-        let top = ffi::lua_gettop(lua);
-        if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
-            let text = up_to_zero(to_bytes(lua, -1).unwrap_or_default());
-            out.error_bytes(text);
-            field(lua, host, index, Name::Counted);
-            let is_counted = ffi::lua_toboolean(lua, -1) != 0;
-            match depth {
-                // The reply as a whole is counted where it is sent.
-                0 if is_counted => host.counts.error(text, -1),
-                1.. if !is_counted => host.counts.error(text, 1),
-                _ => {}
-            }
-            return ffi::lua_settop(lua, top);
-        }
-        if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {
-            say_status(up_to_zero(to_bytes(lua, -1).unwrap_or_default()), out);
-            return ffi::lua_settop(lua, top);
-        }
-        if field(lua, host, index, Name::Double) == ffi::LUA_TNUMBER {
-            out.double(ffi::lua_tonumber(lua, -1));
-            return ffi::lua_settop(lua, top);
-        }
-        ffi::lua_settop(lua, top);
-        if field(lua, host, index, Name::Map) == ffi::LUA_TTABLE {
-            out.map(count(lua, top + 1));
-            ffi::lua_pushnil(lua);
-            while ffi::lua_next(lua, top + 1) != 0 {
-                say_within(lua, host, top + 2, resp3, out, depth + 1);
-                say_within(lua, host, top + 3, resp3, out, depth + 1);
-                ffi::lua_settop(lua, top + 2);
-            }
-            return ffi::lua_settop(lua, top);
-        }
-        ffi::lua_settop(lua, top);
-        if field(lua, host, index, Name::Set) == ffi::LUA_TTABLE {
-            out.set(count(lua, top + 1));
-            ffi::lua_pushnil(lua);
-            while ffi::lua_next(lua, top + 1) != 0 {
-                ffi::lua_settop(lua, top + 2);
-                say_within(lua, host, top + 2, resp3, out, depth + 1);
-            }
-            return ffi::lua_settop(lua, top);
-        }
-        ffi::lua_settop(lua, top);
-        if field(lua, host, index, Name::BigNumber) == ffi::LUA_TSTRING {
-            let digits: Vec<u8> = to_bytes(lua, -1).unwrap_or_default().iter().map(|&byte| unbroken(byte)).collect();
-            out.big_number(&String::from_utf8_lossy(&digits));
-            return ffi::lua_settop(lua, top);
-        }
-        if field(lua, host, index, Name::Verbatim) == ffi::LUA_TTABLE
-            && field(lua, host, top + 2, Name::Format) == ffi::LUA_TSTRING
-            && field(lua, host, top + 2, Name::String) == ffi::LUA_TSTRING
-        {
-            let mut format = *b"   ";
-            let given = up_to_zero(to_bytes(lua, -2).unwrap_or_default());
-            let len = given.len().min(3);
-            format[..len].copy_from_slice(&given[..len]);
-            out.verbatim(format, to_bytes(lua, -1).unwrap_or_default());
-            return ffi::lua_settop(lua, top);
-        }
-        ffi::lua_settop(lua, top);
-        say_array(lua, host, index, resp3, out, depth);
-    }
-}
-
-unsafe fn say_array(
-    lua: *mut lua_State,
-    host: &Host,
-    index: c_int,
-    resp3: bool,
-    out: &mut dyn ReplySink,
-    depth: usize,
-) {
-    // SAFETY: as `say_within`.
-    unsafe {
-        let top = ffi::lua_gettop(lua);
-        let mut len = 0;
-        while ffi::lua_rawgeti(lua, index, len + 1) != ffi::LUA_TNIL {
-            ffi::lua_settop(lua, top);
-            len += 1;
-        }
-        ffi::lua_settop(lua, top);
-        out.array(len as usize);
-        for place in 1..=len {
-            ffi::lua_rawgeti(lua, index, place);
-            say_within(lua, host, top + 1, resp3, out, depth + 1);
-            ffi::lua_settop(lua, top);
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::catalogue::{CommandSpec, Flags};
 /// Longer replies become values elsewhere.
 pub(super) const MUCH: usize = 64 << 10;
 /// The same where the number of elements is known, and is small.
-const BYTES_MAX: usize = 256 << 10;
+const REPLY_BYTES_MAX: usize = 256 << 10;
 /// So many elements become values on a worker.
 const ELEMENTS_MAX: usize = 4096;
 /// Keys that SCAN goes over on a worker.
@@ -40,7 +40,7 @@ impl Size {
 
     /// Whether a reply of so many bytes takes long to become a value.
     pub(super) fn is_much(&self, bytes: usize) -> bool {
-        bytes > BYTES_MAX || self.elements > ELEMENTS_MAX
+        bytes > REPLY_BYTES_MAX || self.elements > ELEMENTS_MAX
     }
 }
 

@@ -34,7 +34,7 @@ use crate::stats::SectionCounts;
 use crate::{Inner, Store};
 
 /// More bytes of keys and arguments than this are for a thread that has time, be they a script's or a command's.
-pub(super) const BYTES_MAX: usize = 1 << 20;
+pub(super) const WORDS_BYTES_MAX: usize = 1 << 20;
 
 /// The same of their number.
 const WORDS_MAX: usize = 4096;
@@ -213,7 +213,7 @@ pub(crate) fn start(
 
 /// Whether it takes long to go over these words, and others wait for this thread.
 fn are_many(words: &[&[u8]]) -> bool {
-    let is_much = words.len() > WORDS_MAX || words.iter().map(|word| word.len()).sum::<usize>() > BYTES_MAX;
+    let is_much = words.len() > WORDS_MAX || words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX;
     is_much && !is_patient()
 }
 

@@ -191,6 +191,32 @@ fn long_replies_become_values_elsewhere() {
 }
 
 #[test]
+fn long_old_values_are_said_elsewhere() {
+    let store = store_with_large_values();
+    let long = "x".repeat(2 << 20);
+    let cases = [
+        ("return #redis.call('GETDEL', 'long')", ":2097152\r\n", "$-1\r\n"),
+        ("return #redis.call('GETSET', 'long', 'new')", ":2097152\r\n", "$3\r\nnew\r\n"),
+        ("return #redis.call('SET', 'long', 'new', 'GET')", ":2097152\r\n", "$3\r\nnew\r\n"),
+        ("return #redis.call('GETEX', 'long', 'PXAT', 1)", ":2097152\r\n", "$-1\r\n"),
+        ("redis.call('SET', 'new', 1) return #redis.call('GETDEL', 'long')", ":2097152\r\n", "$-1\r\n"),
+    ];
+    for (script, expected, left) in cases {
+        for keys in [&["0"][..], &["1", "long"]] {
+            assert_eq!(answered(&store, &["SET", "long", &long]), "+OK\r\n");
+            check_leaves(&store, &[&["EVAL", script][..], keys].concat(), expected);
+            assert_eq!(answered(&store, &["GET", "long"]), left, "{script}");
+        }
+    }
+    // What has changed nothing yet can be ended.
+    let words = ["EVAL", "return redis.call('GETDEL', 'long') and redis.call('NOSUCH')", "0"];
+    assert_eq!(answered(&store, &["SET", "long", &long]), "+OK\r\n");
+    let Err(parked) = ask(&store, &words) else { panic!("it ends where it began") };
+    assert!(reply_of(parked).contains("Unknown Redis command"));
+    assert_eq!(answered(&store, &["EXISTS", "long"]), ":0\r\n");
+}
+
+#[test]
 fn a_long_reply_is_read_at_once_where_a_script_cannot_leave() {
     let store = store_with_large_values();
     for call in ["redis.call('GETRANGE', 'long', 0, 1500000)", "table.concat(redis.call('MGET', 'long'))"] {
