@@ -201,27 +201,27 @@ const LONG: &[(&str, &str)] = &[
     // What eats errors, and what calls itself through C functions.
     ("local n = 0 for i = 1, 300000 do if not pcall(error, 'x') then n = n + 1 end end return n .. ''", "300000"),
     (
-        "local function f(n) if n == 0 then local x = 0 for i = 1, 3000000 do x = x + 1 end return x end \
+        "local function f(n) if n == 0 then local x = 0 for i = 1, 20000000 do x = x + 1 end return x end \
          return coroutine.wrap(function() return select(2, pcall(f, n - 1)) end)() end return f(20) .. ''",
-        "3000000",
+        "20000000",
     ),
     (
-        "local ok, m = xpcall(error, function() local x = 0 for i = 1, 5000000 do x = x + 1 end return x end) return m .. ''",
-        "5000000",
+        "local ok, m = xpcall(error, function() local x = 0 for i = 1, 20000000 do x = x + 1 end return x end) return m .. ''",
+        "20000000",
     ),
     (
-        "local t = setmetatable({}, {__tostring = function() local x = 0 for i = 1, 5000000 do x = x + 1 end return 'x' .. x end}) \
+        "local t = setmetatable({}, {__tostring = function() local x = 0 for i = 1, 20000000 do x = x + 1 end return 'x' .. x end}) \
          return tostring(t)",
-        "x5000000",
+        "x20000000",
     ),
     (
-        "local m = {__add = function(a, b) local x = 0 for i = 1, 5000000 do x = x + 1 end return x end} \
+        "local m = {__add = function(a, b) local x = 0 for i = 1, 20000000 do x = x + 1 end return x end} \
          return ('1' + setmetatable({}, m)) .. ''",
-        "5000000",
+        "20000000",
     ),
     (
-        "return table.foreach({1}, function() local x = 0 for i = 1, 5000000 do x = x + 1 end return x .. '' end)",
-        "5000000",
+        "return table.foreach({1}, function() local x = 0 for i = 1, 20000000 do x = x + 1 end return x .. '' end)",
+        "20000000",
     ),
 ];
 
