@@ -36,6 +36,21 @@ impl MemoryLimit {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Whether so many bytes more are within the limit.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.limit == 0 || self.used().saturating_add(bytes) <= self.limit
+    }
+
+    /// As [`account`](Self::account), where one state alone has the limit: nobody else writes to the sum.
+    fn account_alone(&self, old: usize, new: usize) -> bool {
+        let used = self.used().wrapping_sub(old).wrapping_add(new);
+        if self.limit == 0 || (new > old && used > self.limit) {
+            return self.limit == 0;
+        }
+        self.used.store(used, Ordering::Relaxed);
+        true
+    }
+
     /// Accounts for a block that grows or shrinks; `false` if the limit forbids it.
     fn account(&self, old: usize, new: usize) -> bool {
         if self.limit == 0 {
@@ -65,11 +80,24 @@ pub(crate) unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
+    // SAFETY: as promised by the caller.
+    unsafe { allocate_by(MemoryLimit::account, account, block, old, new) }
+}
+
+/// As [`allocate`], with how the block is accounted for.
+#[inline(always)]
+unsafe fn allocate_by(
+    accounts: fn(&MemoryLimit, usize, usize) -> bool,
+    account: *mut c_void,
+    block: *mut c_void,
+    old: usize,
+    new: usize,
+) -> *mut c_void {
     // SAFETY: the state keeps its `Arc<MemoryLimit>` until after `lua_close`.
     let limit = unsafe { &*(account as *const MemoryLimit) };
     // With a null block, `old` is the kind of object that Lua makes, not a size.
     let old = if block.is_null() { 0 } else { old };
-    if !limit.account(old, new) {
+    if !accounts(limit, old, new) {
         return ptr::null_mut();
     }
     // SAFETY: Lua hands back each block with the size it was made with, and sizes never exceed isize::MAX because
@@ -87,12 +115,12 @@ pub(crate) unsafe extern "C" fn allocate(
         }
     };
     if made.is_null() {
-        limit.account(new, old);
+        accounts(limit, new, old);
     }
     made as *mut c_void
 }
 
-/// As [`allocate`], and after a large block the script that runs is suspended before its next instruction, if others wait
+/// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended before its next instruction, if others wait
 /// for this thread. What Lua does in one instruction is not interrupted, be it `..`, a table that grows, or a step of the
 /// collector over one; so only the first of these runs here that is long.
 ///
@@ -108,5 +136,5 @@ pub(crate) unsafe extern "C" fn allocate_and_leave(
         budget::leave_soon();
     }
     // SAFETY: as promised by the caller.
-    unsafe { allocate(account, block, old, new) }
+    unsafe { allocate_by(MemoryLimit::account_alone, account, block, old, new) }
 }

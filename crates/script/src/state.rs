@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::ffi::{self, lua_State};
 use crate::function;
-use crate::memory::{MemoryLimit, allocate};
+use crate::memory::{MemoryLimit, allocate, allocate_and_leave};
 use crate::run::{Coroutine, Running};
 
 /// What every `lua_State` of a state points to from its extra space: one load from any C function.
@@ -95,7 +95,7 @@ pub struct State {
     main: *mut lua_State,
     core: *mut Core,
     drop_host: unsafe fn(*mut c_void),
-    _memory: Arc<MemoryLimit>,
+    memory: Arc<MemoryLimit>,
 }
 
 // SAFETY: PUC Lua keeps no thread-local data; the state, its core and its host (Send) move together, and `&mut self`
@@ -159,7 +159,7 @@ impl State {
             *(ffi::lua_getextraspace(main) as *mut *mut Core) = core;
             ffi::lua_atpanic(main, panic);
         }
-        Ok(State { main, core, drop_host: drop_as::<T>, _memory: memory })
+        Ok(State { main, core, drop_host: drop_as::<T>, memory })
     }
 
     /// The main `lua_State`.
@@ -178,6 +178,25 @@ impl State {
         assert_eq!(core.host_type, TypeId::of::<T>(), "the host's type is the one the state was made with");
         // SAFETY: the type was just checked and `&mut self` makes the reference unique.
         unsafe { &mut *(core.host as *mut T) }
+    }
+
+    /// As [`protect`](Self::protect), for what raises nothing unless memory runs out, and takes no more than `bytes` of it,
+    /// what Lua itself needs beside values included: where the limit leaves that room there is nothing to be protected
+    /// from, which a short script spares.
+    ///
+    /// # Safety
+    /// As `protect`.
+    pub(crate) unsafe fn protect_memory(&mut self, bytes: usize, f: impl FnOnce(*mut lua_State)) -> Result<(), Error> {
+        // SAFETY: this reads a field. An allocator that is not ours has limits of its own.
+        let is_ours = unsafe { ffi::lua_getallocf(self.main, ptr::null_mut()) } as usize == allocate_and_leave as usize;
+        if !is_ours || !self.memory.has_room(bytes) {
+            // SAFETY: as promised by the caller.
+            return unsafe { self.protect(f) };
+        }
+        f(self.main);
+        // SAFETY: between calls the main thread's stack is empty.
+        unsafe { ffi::lua_settop(self.main, 0) };
+        Ok(())
     }
 
     /// Calls `f` on the main thread of the state so that an error ends in an `Err` instead of the process.

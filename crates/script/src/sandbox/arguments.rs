@@ -21,6 +21,8 @@ pub(super) struct Arguments {
     tables: [Table; 2],
     /// Which globals have them.
     within: Option<Globals>,
+    /// The script that got them leaves them as they are.
+    pub(super) are_kept: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -40,8 +42,12 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
     unsafe {
         let arguments = &mut Core::of(lua).sandbox.arguments;
         let is_placed = arguments.within.take() == Some(globals);
+        let are_kept = std::mem::take(&mut arguments.are_kept);
         for (place, list) in lists.into_iter().enumerate() {
-            let mut is_same = fill_again(lua, &mut arguments.tables[place], list);
+            if list.is_empty() && are_kept && is_placed && arguments.tables[place].len == Some(0) {
+                continue;
+            }
+            let mut is_same = fill_again(lua, &mut arguments.tables[place], list, are_kept);
             if !is_same {
                 super::push_list(lua, list);
                 let table = &mut arguments.tables[place];
@@ -65,15 +71,16 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
     }
 }
 
-/// Fills a table with other strings and leaves it on the stack, if nothing but strings of ours' places is in it.
-unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]]) -> bool {
+/// Fills a table with other strings and leaves it on the stack, if nothing but strings of ours' places is in it, which is
+/// looked at if it was not kept as it was.
+unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_kept: bool) -> bool {
     // SAFETY: as `set`.
     unsafe {
         let Some(before) = table.len.take().filter(|len| *len <= KEPT_MAX && list.len() <= KEPT_MAX) else {
             return false;
         };
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, table.place.into());
-        if !has_only(lua, before) {
+        if !is_kept && !has_only(lua, before) {
             ffi::lua_settop(lua, 1);
             return false;
         }

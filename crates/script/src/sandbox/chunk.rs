@@ -5,6 +5,9 @@
 //! look-ups for every read. A chunk that neither writes a global nor takes hold of the table can read the real one and
 //! tell no difference; one that moreover uses libraries in no other way than `library.field` can read the real libraries.
 //!
+//! **Arguments.** A chunk that uses `KEYS` and `ARGV` in no other way than by reading what is in them leaves these tables as
+//! they are, so that the next script's are made of them without a look.
+//!
 //! **Discarded replies.** `redis.call(…)` as a statement of its own calls `acall` in its place, `pcall` calls `apcall`:
 //! they do the same and make no value of the reply.
 //!
@@ -26,19 +29,29 @@ const HEADER: &[u8] =
     b"\x1bLua\x54\x00\x19\x93\r\n\x1a\n\x04\x08\x08\x78\x56\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x28\x77\x40";
 
 const OP_MOVE: u32 = 0;
+const OP_LOADI: u32 = 1;
 const OP_LOADNIL: u32 = 8;
 const OP_GETUPVAL: u32 = 9;
 const OP_SETUPVAL: u32 = 10;
 const OP_GETTABUP: u32 = 11;
+const OP_GETTABLE: u32 = 12;
+const OP_GETI: u32 = 13;
 const OP_GETFIELD: u32 = 14;
 const OP_SETTABUP: u32 = 15;
 const OP_SELF: u32 = 20;
+const OP_ADDI: u32 = 21;
 const OP_POWK: u32 = 26;
 const OP_DIVK: u32 = 27;
+const OP_SHLI: u32 = 33;
+const OP_ADD: u32 = 34;
 const OP_POW: u32 = 38;
 const OP_DIV: u32 = 39;
+const OP_SHR: u32 = 45;
 const OP_MMBIN: u32 = 46;
+const OP_MMBINI: u32 = 47;
 const OP_MMBINK: u32 = 48;
+const OP_UNM: u32 = 49;
+const OP_LEN: u32 = 52;
 const OP_CONCAT: u32 = 53;
 const OP_CLOSE: u32 = 54;
 const OP_TBC: u32 = 55;
@@ -46,6 +59,7 @@ const OP_JMP: u32 = 56;
 const OP_CALL: u32 = 68;
 const OP_TAILCALL: u32 = 69;
 const OP_RETURN: u32 = 70;
+const OP_TFORPREP: u32 = 75;
 const OP_TFORLOOP: u32 = 77;
 const OP_VARARG: u32 = 80;
 const OP_EXTRAARG: u32 = 82;
@@ -92,6 +106,8 @@ pub(super) enum Discards {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) globals: Globals,
+    /// It changes neither `KEYS` nor `ARGV`.
+    pub(super) keeps_arguments: bool,
     /// The dump with what had to change, which is to be loaded.
     pub(super) changed: Option<Vec<u8>>,
     /// Whether one of its concatenations has very many operands.
@@ -104,11 +120,19 @@ pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
     if !dump.starts_with(HEADER) {
         return None;
     }
-    let mut reader =
-        Reader { dump, at: HEADER.len(), out: Vec::new(), copied: 0, globals: Globals::Open, discards, is_wide: false };
+    let mut reader = Reader {
+        dump,
+        at: HEADER.len(),
+        out: Vec::new(),
+        copied: 0,
+        globals: Globals::Open,
+        keeps_arguments: true,
+        discards,
+        is_wide: false,
+    };
     // The number of upvalues of the main function, whose first is the table of globals.
     reader.byte()?;
-    reader.function(Some(0), 0)?;
+    reader.function(Some(0), &[], 0)?;
     if reader.at != dump.len() {
         return None;
     }
@@ -116,7 +140,9 @@ pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
         reader.out.extend_from_slice(&dump[reader.copied..]);
         reader.out
     });
-    Some(Chunk { globals: reader.globals, changed, is_wide: reader.is_wide })
+    // Who gets hold of the globals gets at the arguments, too.
+    let keeps_arguments = reader.keeps_arguments && reader.globals == Globals::Open;
+    Some(Chunk { globals: reader.globals, keeps_arguments, changed, is_wide: reader.is_wide })
 }
 
 struct Reader<'a> {
@@ -126,6 +152,7 @@ struct Reader<'a> {
     out: Vec<u8>,
     copied: usize,
     globals: Globals,
+    keeps_arguments: bool,
     discards: Discards,
     is_wide: bool,
 }
@@ -167,7 +194,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a function. The table of globals is the upvalue `outer` of the function around it.
-    fn function(&mut self, outer: Option<u8>, depth: u32) -> Option<()> {
+    /// Registers `lent_around` of that function have the arguments at times.
+    fn function(&mut self, outer: Option<u8>, lent_around: &[u8], depth: u32) -> Option<()> {
         if depth > DEPTH_MAX {
             return None;
         }
@@ -196,14 +224,19 @@ impl<'a> Reader<'a> {
         let count = self.size()?.checked_mul(3)?;
         let upvalues = self.skip(count)?;
         let upvalues = &self.dump[upvalues];
+        // One that keeps a register as a variable of its own sees what comes into it later.
+        self.keeps_arguments &=
+            !upvalues.chunks_exact(3).any(|upvalue| upvalue[0] == 1 && lent_around.contains(&upvalue[1]));
         let globals = match outer {
             Some(outer) if depth > 0 => upvalues.chunks_exact(3).position(|upvalue| upvalue[..2] == [0, outer]),
             outer => outer.map(usize::from),
         };
         let globals = globals.and_then(|globals| u8::try_from(globals).ok());
+        let mut lent = Vec::new();
         let mut words: Vec<u32> = self.dump[code.clone()].chunks_exact(4).map(word).collect();
         if let Some(globals) = globals {
             self.globals = self.globals.min(use_of_globals(&words, u32::from(globals), &constants));
+            self.keeps_arguments &= keeps_arguments(&words, u32::from(globals), &constants, &mut lent);
         }
         self.is_wide |= words.iter().any(|word| operation(*word) == OP_CONCAT && operands(*word).1 >= WIDE);
         let mut changed = divide_by_call(&mut words);
@@ -224,7 +257,7 @@ impl<'a> Reader<'a> {
             self.copied = constants_at.end;
         }
         for _ in 0..self.size()? {
-            self.function(globals, depth + 1)?;
+            self.function(globals, &lent, depth + 1)?;
         }
         self.debug()
     }
@@ -329,6 +362,69 @@ fn use_of_globals(code: &[u32], upvalue: u32, constants: &Constants<'_>) -> Glob
         }
     }
     globals
+}
+
+/// Whether code reads elements or the length of `KEYS` and `ARGV`, goes through them by `ipairs`, or has them unpacked, and
+/// does nothing else with them. Registers that they are in meanwhile are added to `lent`.
+fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: &mut Vec<u8>) -> bool {
+    let global = |at: usize| {
+        let (a, b, c) = operands(*code.get(at)?);
+        (operation(code[at]) == OP_GETTABUP && b == upvalue).then(|| (a, constants.name(c)))
+    };
+    (0..code.len()).all(|at| {
+        let Some((register, b"KEYS" | b"ARGV")) = global(at) else { return true };
+        lent.push(register as u8);
+        is_read_in_place(&code[at + 1..], register)
+            || at > 0 && !is_jumped_to(code, at) && {
+                let called = register.wrapping_sub(1);
+                let is_called = code.get(at + 1).is_some_and(|call| {
+                    let (a, b, _) = operands(*call);
+                    matches!(operation(*call), OP_CALL | OP_TAILCALL) && a == called && b == 2
+                });
+                // The loop has the table in a register that no variable is in.
+                let goes_through = || {
+                    code.get(at + 2).is_some_and(|then| operation(*then) == OP_TFORPREP && operands(*then).0 == called)
+                };
+                match global(at - 1) {
+                    Some((function, b"unpack")) => is_called && function == called,
+                    Some((function, b"ipairs")) => is_called && function == called && goes_through(),
+                    _ => false,
+                }
+            }
+    })
+}
+
+/// Whether an element or the length of the table that was just put into a register takes its place there, and what comes
+/// between, which finds out the index, uses other registers.
+fn is_read_in_place(code: &[u32], register: u32) -> bool {
+    for &word in code {
+        let (a, b, c) = operands(word);
+        // The register that it sets, and those that it reads, as far as they are not above that one.
+        let (sets, reads) = match operation(word) {
+            OP_GETTABLE | OP_SELF | OP_ADD..=OP_SHR => (Some(a), [b, c]),
+            OP_MOVE | OP_GETI | OP_GETFIELD | OP_ADDI..=OP_SHLI | OP_UNM..=OP_LEN => (Some(a), [b, b]),
+            OP_LOADI..=OP_LOADNIL | OP_GETUPVAL | OP_GETTABUP | OP_CONCAT | OP_CALL => (Some(a), [a, a]),
+            // They set what the instruction before names.
+            OP_MMBIN => (None, [a, b]),
+            OP_MMBINI | OP_MMBINK => (None, [a, a]),
+            _ => return false,
+        };
+        match operation(word) {
+            OP_GETTABLE if a == register => return b == register && c != register,
+            OP_GETI | OP_GETFIELD | OP_LEN if a == register => return b == register,
+            _ if sets.is_none_or(|set| set > register) && !reads.contains(&register) => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Whether a jump leads to an instruction, as the second half of an `and` or `or` does.
+fn is_jumped_to(code: &[u32], to: usize) -> bool {
+    /// What stands for a jump to the next instruction.
+    const NEAR: i64 = (1 << 24) - 1;
+    let mut jumps = code.iter().enumerate().filter(|(_, word)| operation(**word) == OP_JMP);
+    jumps.any(|(at, word)| at as i64 + 1 + i64::from(*word >> 7) - NEAR == to as i64)
 }
 
 /// Lets each call of `redis.call` or `redis.pcall` whose result nobody wants call `acall` or `apcall`. Gives whether
@@ -489,6 +585,53 @@ mod tests {
         ] {
             let chunk = adapt(&dumped(code), Discards::Nowhere).expect(code);
             assert_eq!((chunk.globals == Globals::Open, chunk.changed), (opens, None), "{code}");
+        }
+    }
+
+    #[test]
+    fn chunks_that_leave_their_arguments_alone_are_seen() {
+        for (code, keeps) in [
+            ("return 1", true),
+            ("return redis.call('get', KEYS[1])", true),
+            ("local n = #KEYS + #ARGV local last = ARGV[#ARGV] return KEYS[n] or last", true),
+            ("return function() return function() return KEYS.x end end", true),
+            ("local i = 1 return ARGV[2 * i - 1] .. ARGV[tonumber(ARGV[#ARGV]) + i]", true),
+            ("local k k = KEYS k = k[1] return k", true),
+            ("local k local function f() k[2] = 1 end k = KEYS k = k[1] return k", false),
+            ("local k = KEYS table.sort(k) k = k[1]", false),
+            ("local k = KEYS local l = k k = k[l]", false),
+            ("local k = KEYS k = k[k]", false),
+            ("for i = 1, #KEYS do redis.call('del', KEYS[i], ARGV[i + 1], unpack(ARGV)) end", true),
+            ("return redis.call('del', unpack(KEYS))", true),
+            ("return unpack(KEYS)", true),
+            ("for i, key in ipairs(KEYS) do for _, value in ipairs(ARGV) do print(i, key, value) end end", true),
+            ("local f = function(k) return k end return f(KEYS[1])", true),
+            ("local k = KEYS return k[1]", false),
+            ("KEYS[1] = 2", false),
+            ("KEYS.x = 2", false),
+            ("ARGV[#ARGV + 1] = 2", false),
+            ("return ARGV", false),
+            ("table.insert(ARGV, 1)", false),
+            ("table.sort(KEYS)", false),
+            ("return cjson.encode(KEYS)", false),
+            ("for k, v in pairs(KEYS) do end", false),
+            ("local f, t = ipairs(KEYS) t[1] = 2", false),
+            ("for i, k in next, KEYS do end", false),
+            ("for i, k in (table.sort or ipairs)(KEYS) do end", false),
+            ("(table.sort or unpack)(KEYS)", false),
+            ("return unpack(ARGV, 2)", false),
+            ("local ipairs = table.sort for i, k in ipairs(KEYS) do end", false),
+            ("local t = {KEYS} t[1][1] = 2", false),
+            ("local t = ARGV[1] and KEYS", false),
+            ("local function f(t) t[1] = 2 end f(KEYS)", false),
+            ("return function() return ARGV end", false),
+            ("setmetatable(KEYS, {})", false),
+            ("return _G.KEYS[1]", false),
+            ("return loadstring('KEYS[1] = 2')()", false),
+            ("x = 1", false),
+        ] {
+            let chunk = adapt(&dumped(code), Discards::Nowhere).expect(code);
+            assert_eq!(chunk.keeps_arguments, keeps, "{code}");
         }
     }
 

@@ -55,10 +55,21 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
     }
 }
 
+/// What is known of a function that was compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    /// What it is given for its globals.
+    globals: Globals,
+    /// It leaves `KEYS` and `ARGV` as they are.
+    keeps_arguments: bool,
+    /// It has a concatenation of very many values.
+    is_wide: bool,
+}
+
 /// How a compilation ended.
 enum Compiled {
-    /// The function is on the stack; whether it has a wide concatenation.
-    Function(Globals, bool),
+    /// The function is on the stack.
+    Function(Known),
     /// The message is on the stack.
     Failed(c_int),
     /// A poll said so.
@@ -102,7 +113,10 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
         ffi::lua_dump(lua, write, (&raw mut dump).cast(), 0);
         let chunk = chunk::adapt(dump.bytes(), Core::of(lua).sandbox.discards);
         dump.free();
-        let Some(chunk) = chunk else { return Compiled::Function(Globals::Sealed, false) };
+        let Some(chunk) = chunk else {
+            return Compiled::Function(Known { globals: Globals::Sealed, keeps_arguments: false, is_wide: false });
+        };
+        let (globals, keeps_arguments, is_wide) = (chunk.globals, chunk.keeps_arguments, chunk.is_wide);
         if let Some(code) = chunk.changed {
             let status = ffi::luaL_loadbufferx(lua, code.as_ptr().cast(), code.len(), c"=?".as_ptr(), c"b".as_ptr());
             ffi::lua_remove(lua, -2);
@@ -110,7 +124,7 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
                 return Compiled::Failed(status);
             }
         }
-        Compiled::Function(chunk.globals, chunk.is_wide)
+        Compiled::Function(Known { globals, keeps_arguments, is_wide })
     }
 }
 
@@ -121,7 +135,7 @@ unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi
         let may_leave = run::can_wait(lua);
         match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
             // Compiled again where it may run.
-            Compiled::Function(_, true) if may_leave && !budget::is_patient() => {
+            Compiled::Function(Known { is_wide: true, .. }) if may_leave && !budget::is_patient() => {
                 ffi::lua_pop(lua, 1);
                 crate::leave(lua, again)
             }
@@ -230,16 +244,14 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 #[derive(Debug, PartialEq, Eq)]
 pub struct FunctionRef {
     reference: c_int,
-    /// What it is given for its globals.
-    globals: Globals,
-    is_wide: bool,
+    known: Known,
 }
 
 impl FunctionRef {
     /// Whether this thread may run it: one with a concatenation of very many values is run only on a thread that is
     /// [`patient`](crate::patient).
     pub fn may_run_here(&self) -> bool {
-        !self.is_wide || crate::is_patient()
+        !self.known.is_wide || crate::is_patient()
     }
 
     /// Pushes the function.
@@ -254,7 +266,7 @@ impl FunctionRef {
     /// Whether it uses globals and libraries in no other way than by reading their fields, so that it may be given a
     /// table of globals that [`open_libraries`](super::open_libraries) made.
     pub fn may_be_open(&self) -> bool {
-        self.globals == Globals::Open
+        self.known.globals == Globals::Open
     }
 }
 
@@ -277,8 +289,8 @@ impl State {
         // SAFETY: the closure holds references only; `status` outlives it.
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
-                Compiled::Function(globals, is_wide) => {
-                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), globals, is_wide })
+                Compiled::Function(known) => {
+                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), known })
                 }
                 Compiled::Failed(status) => {
                     *out = status;
@@ -317,14 +329,16 @@ impl State {
     /// globals: push arguments on it, then resume it with their number. What a script did to the environment of the
     /// function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
     pub fn begin(&mut self, function: &FunctionRef, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Coroutine, Error> {
-        self.set_arguments(function.globals, keys, arguments)?;
+        let Known { globals, keeps_arguments, .. } = function.known;
+        self.set_arguments(globals, keys, arguments)?;
+        self.core().sandbox.arguments.are_kept = keeps_arguments;
         let coroutine = self.begin_empty()?;
         let thread = coroutine.thread();
         // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
         // nothing.
         unsafe {
             ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.reference));
-            super::push(thread, function.globals);
+            super::push(thread, globals);
             if ffi::lua_setupvalue(thread, 1, 1).is_null() {
                 ffi::lua_settop(thread, 1);
             }

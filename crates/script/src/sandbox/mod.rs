@@ -179,9 +179,13 @@ impl State {
             self.core().sandbox.open = Some(open);
         }
         let globals = if globals == Globals::Sealed { Globals::Real } else { globals };
-        // SAFETY: the closure holds references only.
+        // Lua's own record of a string or a place in a table, and the growth of tables that double.
+        const EACH: usize = 128;
+        const MORE: usize = 16 << 10;
+        let bytes = keys.iter().chain(arguments).fold(MORE, |sum, word| sum + word.len() + EACH);
+        // SAFETY: the closure holds references only, and makes the strings and a place in a table for each.
         unsafe {
-            self.protect(|lua| {
+            self.protect_memory(bytes, |lua| {
                 push(lua, globals);
                 arguments::set(lua, globals, [keys, arguments]);
             })
