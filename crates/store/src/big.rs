@@ -17,7 +17,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, Handler};
-use crate::hold::{Gathered, Ticket};
+use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
 use crate::section::{Ending, Section, SectionError, SectionWait};
@@ -52,7 +52,7 @@ pub(crate) fn takes_long(
     spec: &'static CommandSpec,
     words: &[&[u8]],
     db: u32,
-    held: Option<(&Ticket, u64)>,
+    held: Option<(&HeldKeys, u64)>,
 ) -> bool {
     match spec.cost_of(words.len()) {
         Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db, held),

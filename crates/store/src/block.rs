@@ -38,7 +38,7 @@ use crate::context::{Ctx, Place};
 use crate::execute::Blocks;
 use crate::float::Extended;
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, Mode, NOBODY, Ticket};
+use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, Ticket};
 use crate::object::Object;
 use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
 use crate::stripe::{Now, Stripe};
@@ -350,7 +350,7 @@ impl Inner {
         let keys = keys.into_iter().map(|(_, key)| key).collect();
         let ticket = (id == NOBODY).then(|| {
             held.sort_unstable_by_key(|held: &HeldKey| (held.db, held.stripe));
-            let ticket = Ticket::new(own, held, None);
+            let ticket = Ticket::new(own, held.into(), None);
             ticket.grant();
             self.gate.add_ticket(ctx.pass);
             Arc::new(ticket)
@@ -392,7 +392,7 @@ impl Inner {
         if woken.is_empty() {
             return;
         }
-        let ticket = Ticket::new(self.ticket_id(), Vec::new(), None);
+        let ticket = Ticket::new(self.ticket_id(), KeyList::new(), None);
         ticket.grant();
         self.gate.add_ticket(&self.gate.enter());
         let extra = self.serve(ticket.id, None, woken.into());

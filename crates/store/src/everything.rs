@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::Inner;
-use crate::hold::{HeldKey, NOBODY, Ticket};
+use crate::hold::{HeldKey, Holding, NOBODY, Ticket};
 use crate::stripe::assert_none_locked;
 
 /// Who holds everything, or wants to.
@@ -159,11 +159,11 @@ impl Inner {
         }
     }
 
-    /// Ends the ticket of a section that holds everything.
-    pub(crate) fn end_everything(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) {
+    /// Ends a section that holds everything.
+    pub(crate) fn end_everything(&self, holding: &Holding, extra: &[HeldKey]) {
         let queued = self.keyspace.set_held_by(&self.gate.close_beside_tickets(), NOBODY);
-        let denied = self.everything.want_no_more(ticket.id);
-        let may_go_alone = self.pass_on(ticket, extra) | self.pass_on_keys(queued) | self.pass_on_keys(denied);
+        let denied = self.everything.want_no_more(holding.id);
+        let may_go_alone = self.pass_on_section(holding, extra) | self.pass_on_keys(queued) | self.pass_on_keys(denied);
         if may_go_alone {
             self.run_waiting();
         }

@@ -53,6 +53,8 @@ pub(crate) struct Origin<'r> {
     pub(crate) client: u64,
     /// What the words stand in, of a long request that came from a client.
     pub(crate) received: Option<&'r Received>,
+    /// When the command began, if that is known.
+    pub(crate) began: Option<Instant>,
 }
 
 /// What became of a command.
@@ -81,7 +83,7 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
     if let Handler::Connection(command) = spec.handler {
         return Executed::Connection(command);
     }
-    let origin = Origin { db: caller.db, client: caller.client_id, received: None };
+    let origin = Origin { db: caller.db, client: caller.client_id, ..Origin::default() };
     match store.0.start(&store.0, spec, words, origin, ReplyForm::Wire(caller.protocol), out) {
         None => Executed::Done,
         Some(parked) => Executed::Parked(parked),
@@ -141,8 +143,8 @@ fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
 pub(crate) struct Who<'w> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
-    /// The time a section has frozen.
-    pub(crate) now_ms: Option<i64>,
+    /// Where a section keeps its time.
+    pub(crate) now_ms: Option<&'w Cell<Option<i64>>>,
     /// Where a section's effects are collected.
     pub(crate) collected: Option<&'w Collected>,
     /// Its ticket holds all keys of the command.
@@ -208,7 +210,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client, received } = origin;
+        let Origin { db, client, received, began } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -221,7 +223,7 @@ impl Inner {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
-                return handle(&Start { inner: this, words, received, db, client, form, section: None }, out);
+                return handle(&Start { inner: this, words, received, db, client, began, form, section: None }, out);
             }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");
@@ -371,7 +373,7 @@ impl Inner {
     #[inline]
     fn context<'p>(&'p self, pass: &'p Pass<'p>, words: &'p [&'p [u8]], db: u32, who: Who<'p>) -> Ctx<'p> {
         let now = match who.now_ms {
-            Some(ms) => Now::frozen(&self.clock, ms),
+            Some(kept) => Now::kept(&self.clock, kept),
             None => Now::new(&self.clock),
         };
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::hold::{OVERTAKE_TIMES, Ticket};
+use crate::hold::{HeldKeys, OVERTAKE_TIMES, Ticket};
 use crate::stripe::assert_none_locked;
 use crate::turnstile::Turnstile;
 
@@ -159,9 +159,9 @@ impl Gate {
         Pass { gate: self, counter: Some(counter) }
     }
 
-    /// A pass for who has a ticket that was counted in: while it exists nobody closes the gate.
+    /// A pass for who has its keys and was counted in: until it is counted out nobody closes the gate.
     #[inline]
-    pub(crate) fn enter_with(&self, _ticket: &Ticket) -> Pass<'_> {
+    pub(crate) fn enter_with(&self, _held: &HeldKeys) -> Pass<'_> {
         assert_none_locked();
         Pass { gate: self, counter: None }
     }
@@ -231,12 +231,18 @@ impl Gate {
 
     /// Counts a ticket out. Returns whether a global section may now have its turn.
     pub(crate) fn remove_ticket(&self) -> bool {
-        self.turnstile.remove_ticket() && self.crowded.load(Ordering::SeqCst)
+        self.turnstile.remove_ticket() && self.is_crowded()
+    }
+
+    /// Whether somebody waits for a global section, or behind one.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::SeqCst)
     }
 
     /// Whether a new ticket must wait behind a global section.
     pub(crate) fn must_wait(&self) -> bool {
-        if !self.crowded.load(Ordering::SeqCst) {
+        if !self.is_crowded() {
             return false;
         }
         let mut waiting = self.waiting.lock();
@@ -270,7 +276,7 @@ impl Gate {
     /// The first that is queued. A command is taken out; somebody who wants a turn alone stays, and [leaves](Self::leave)
     /// by itself.
     pub(crate) fn pop(&self) -> Option<Arc<Ticket>> {
-        if !self.crowded.load(Ordering::SeqCst) {
+        if !self.is_crowded() {
             return None;
         }
         let mut waiting = self.waiting.lock();

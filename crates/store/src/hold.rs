@@ -19,9 +19,11 @@
 //! a stripe is given one as it is, and all stripes are locked for no longer than for a few keys each (`large`).
 
 mod large;
+mod table;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -39,6 +41,7 @@ use crate::progress::Progress;
 use crate::stripe::assert_none_locked;
 use large::Waiter;
 pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
+use table::Holds;
 
 /// How often a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
@@ -68,15 +71,43 @@ pub enum Mode {
 pub(crate) struct HeldKey {
     pub(crate) db: u32,
     pub(crate) stripe: u32,
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: KeyName,
     pub(crate) mode: Mode,
+}
+
+/// Keys of a ticket; most have one.
+pub(crate) type KeyList = SmallVec<[HeldKey; 1]>;
+
+/// Keys that are held together, under the number that stripes know their holder by.
+pub(crate) struct HeldKeys {
+    pub(crate) id: u64,
+    /// Ordered by database and stripe; no key twice.
+    pub(crate) keys: KeyList,
+}
+
+/// What a section holds its keys by.
+pub(crate) enum Holding {
+    /// They were free when it came, so it has never stood in a queue.
+    AtOnce(HeldKeys),
+    /// It has waited.
+    Waited(Arc<Ticket>),
+}
+
+impl Deref for Holding {
+    type Target = HeldKeys;
+
+    #[inline]
+    fn deref(&self) -> &HeldKeys {
+        match self {
+            Holding::AtOnce(held) => held,
+            Holding::Waited(ticket) => &ticket.held,
+        }
+    }
 }
 
 /// A place in the queues of its keys.
 pub(crate) struct Ticket {
-    pub(crate) id: u64,
-    /// Ordered by database and stripe; no key twice.
-    pub(crate) keys: Vec<HeldKey>,
+    held: HeldKeys,
     /// Whether it is that of a section, which has no command inside.
     is_section: bool,
     /// The parked command until it runs.
@@ -116,11 +147,19 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
+impl Deref for Ticket {
+    type Target = HeldKeys;
+
+    #[inline]
+    fn deref(&self) -> &HeldKeys {
+        &self.held
+    }
+}
+
 impl Ticket {
-    pub(crate) fn new(id: u64, keys: Vec<HeldKey>, command: Option<OwnedCommand>) -> Ticket {
+    pub(crate) fn new(id: u64, keys: KeyList, command: Option<OwnedCommand>) -> Ticket {
         Ticket {
-            id,
-            keys,
+            held: HeldKeys { id, keys },
             is_section: command.is_none(),
             command: Mutex::new(command),
             since: OnceLock::new(),
@@ -146,12 +185,12 @@ impl Ticket {
     }
 
     /// The ticket of a section of this number that wants one more key.
-    pub(crate) fn taking(id: u64, keys: Vec<HeldKey>) -> Ticket {
+    pub(crate) fn taking(id: u64, keys: KeyList) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
 
     /// The same of one that has no key yet: nobody waits for it, so it waits like everybody else.
-    pub(crate) fn taking_first(id: u64, keys: Vec<HeldKey>) -> Ticket {
+    pub(crate) fn taking_first(id: u64, keys: KeyList) -> Ticket {
         Ticket { is_first: true, ..Ticket::taking(id, keys) }
     }
 
@@ -303,7 +342,7 @@ impl Ticket {
 }
 
 /// Keys in the order in which their stripes are locked, each once, in the stronger of its modes.
-pub(crate) fn in_order(mut held: Vec<HeldKey>) -> Vec<HeldKey> {
+pub(crate) fn in_order(mut held: KeyList) -> KeyList {
     if held.len() < 2 {
         return held;
     }
@@ -357,7 +396,7 @@ impl Gathered {
     fn add_to_table(&mut self, db: u32, stripe: u32, key: &[u8], mode: Mode) {
         let table = self.stripes.entry((db, stripe)).or_default();
         let before = table.keys.len();
-        let hold = table.keys.entry(key.into()).or_default();
+        let hold = table.keys.get_or_default(key);
         match mode {
             Mode::Exclusive => {
                 hold.exclusive = Some(self.id);
@@ -397,7 +436,7 @@ impl Gathered {
 
     /// The ticket, once all are in order.
     pub(crate) fn ticket(self) -> Ticket {
-        let keys = if self.few.is_empty() { self.keys } else { in_order(self.few) };
+        let keys = if self.few.is_empty() { self.keys.into() } else { in_order(self.few.into()) };
         let ticket = Ticket::new(self.id, keys, None).overtaken_for(self.overtaken_for);
         match ticket.keys.len() < PREPARED_MIN {
             true => ticket,
@@ -409,15 +448,15 @@ impl Gathered {
 /// The held keys of one stripe.
 #[derive(Default)]
 pub(crate) struct HoldTable {
-    keys: HashMap<KeyName, Hold, foldhash::fast::RandomState>,
+    keys: Holds,
     /// The section that holds all keys there are and may be.
     everything: Option<u64>,
     /// A ticket of very many keys that waits here, with what others did since.
     waiter: Option<Box<Waiter>>,
 }
 
-/// A key's name as the table has it: short ones without a block of their own.
-type KeyName = SmallVec<[u8; 24]>;
+/// A key's name as tables have it: short ones without a block of their own.
+pub(crate) type KeyName = SmallVec<[u8; 24]>;
 
 /// Tables that a thread keeps for the next holds; a table comes and goes with each short script.
 const SPARE_MAX: usize = 8;
@@ -584,7 +623,7 @@ impl HoldTable {
 
     /// Whether a ticket holds this key or waits for it.
     pub(crate) fn concerns(&self, key: &[u8]) -> bool {
-        self.everything.is_some() || self.keys.contains_key(key)
+        self.everything.is_some() || self.keys.get(key).is_some()
     }
 
     /// Whether `id`, a section or [`NOBODY`], may use the key now.
@@ -678,7 +717,7 @@ impl HoldTable {
         #[cfg(test)]
         QUEUED.set(QUEUED.get() + 1);
         self.touch(ticket.id, key);
-        self.keys.entry(key.into()).or_default().queue(ticket, mode);
+        self.keys.get_or_default(key).queue(ticket, mode);
     }
 
     /// Whether a queued ticket could have this key now.
@@ -716,7 +755,7 @@ impl HoldTable {
         #[cfg(test)]
         GRANTS.set(GRANTS.get() + 1);
         self.touch(id, key);
-        let hold = self.keys.entry(KeyName::from_slice(key)).or_default();
+        let hold = self.keys.get_or_default(key);
         hold.note_overtaking(id, mode);
         hold.leave_queue(id);
         match mode {

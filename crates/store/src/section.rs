@@ -1,9 +1,10 @@
 //! A section: several commands that others see as one.
 //!
 //! It declares keys, waits until it has all of them at once, and then runs commands on them one by one, being suspended
-//! in between as often as it likes: only commands that need one of its keys wait. Time is frozen at its start. What it
-//! causes outside the keyspace is buffered and emitted in order at its end, before its holds go, so nobody acts on a
-//! half-done section. There is no roll-back, as in Redis. A blocking command in it doesn't wait.
+//! in between as often as it likes: only commands that need one of its keys wait. Time is frozen at its start, or, if its
+//! keys were free when it came, by its first command that asks for it. What it causes outside the keyspace is buffered and
+//! emitted in order at its end, before its holds go, so nobody acts on a half-done section. There is no roll-back, as in
+//! Redis. A blocking command in it doesn't wait.
 //!
 //! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
 //! because while it holds keys it must not wait for others.
@@ -29,7 +30,7 @@ use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::gate::{Closed, Pass};
-use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::park::give_way;
 use crate::stats::SectionCounts;
 use crate::stripe::{Now, assert_none_locked};
@@ -71,12 +72,14 @@ pub struct SectionWait {
 /// A section that holds its keys; its end is its drop.
 pub struct Section {
     inner: Arc<Inner>,
-    ticket: Arc<Ticket>,
+    /// The keys that it declared.
+    holding: Holding,
     /// Keys taken after the start.
     extra: Vec<HeldKey>,
     /// Keys that came to life while others wait for them.
     ready: VecDeque<ReadyKey>,
-    now_ms: i64,
+    /// Its time, once somebody asked for it.
+    now_ms: Cell<Option<i64>>,
     effects: Vec<Effect>,
     /// How keys are held that were not declared; [`None`]: they are refused. A command's own mode if nothing was said.
     more: More,
@@ -86,7 +89,7 @@ pub struct Section {
     missed: Option<(u32, Box<[u8]>)>,
     /// Somebody has named it.
     is_named: Cell<bool>,
-    /// The place among the ticket's keys of the one that was used last, which is mostly the next one's, too.
+    /// The place among the declared keys of the one that was used last, which is mostly the next one's, too.
     used_last: usize,
     /// Its hash, once it was used.
     hash_last: Option<u64>,
@@ -159,21 +162,9 @@ impl Future for SectionWait {
             Phase::Waiting | Phase::Finished => return Poll::Pending,
         }
         let ticket = this.ticket.take().expect("it was there above");
-        let now_ms = this.inner.clock.now_ms();
-        Poll::Ready(Ok(Section {
-            inner: this.inner.clone(),
-            ticket,
-            extra: Vec::new(),
-            ready: VecDeque::new(),
-            now_ms,
-            effects: Vec::new(),
-            more: More::AsCommand,
-            everything: false,
-            missed: None,
-            is_named: Cell::new(false),
-            used_last: 0,
-            hash_last: None,
-        }))
+        let section = Section::new(&this.inner, Holding::Waited(ticket));
+        section.now_ms.set(Some(this.inner.clock.now_ms()));
+        Poll::Ready(Ok(section))
     }
 }
 
@@ -197,6 +188,51 @@ impl Drop for SectionWait {
 }
 
 impl Section {
+    fn new(inner: &Arc<Inner>, holding: Holding) -> Section {
+        Section {
+            inner: inner.clone(),
+            holding,
+            extra: Vec::new(),
+            ready: VecDeque::new(),
+            now_ms: Cell::new(None),
+            effects: Vec::new(),
+            more: More::AsCommand,
+            everything: false,
+            missed: None,
+            is_named: Cell::new(false),
+            used_last: 0,
+            hash_last: None,
+        }
+    }
+
+    /// A section of this number on keys that are all free at this moment; none if they are not, or if somebody waits who
+    /// goes first: then it has to [wait](Store::section).
+    pub(crate) fn at_once<'k>(
+        inner: &Arc<Inner>,
+        id: u64,
+        mut keys: impl Iterator<Item = (u32, &'k [u8], Mode)> + Clone,
+    ) -> Option<Section> {
+        let all = keys.clone();
+        let mut hash_last = None;
+        let keys = match (keys.next(), keys.next()) {
+            // Its hash is known to the first command.
+            (Some((db, key, mode)), None) => {
+                let hash = inner.keyspace.hasher.hash(key);
+                hash_last = Some(hash);
+                let stripe = inner.keyspace.stripe_of(hash) as u32;
+                KeyList::from_buf([HeldKey { db, stripe, key: key.into(), mode }])
+            }
+            _ => inner.held_keys(all),
+        };
+        let held = HeldKeys { id, keys };
+        if !inner.hold_at_once(&held) {
+            return None;
+        }
+        let mut section = Section::new(inner, Holding::AtOnce(held));
+        section.hash_last = hash_last;
+        Some(section)
+    }
+
     /// A section that begins while the gate is closed, so that all its keys are free, with effects of what was done
     /// before it.
     pub(crate) fn while_closed(
@@ -209,33 +245,26 @@ impl Section {
         let ticket = Arc::new(ticket);
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
-        let (extra, ready) = (Vec::new(), VecDeque::new());
-        let inner = inner.clone();
-        Section {
-            inner,
-            ticket,
-            extra,
-            ready,
-            now_ms,
-            effects,
-            more: More::AsCommand,
-            everything: false,
-            missed: None,
-            is_named: Cell::new(false),
-            used_last: 0,
-            hash_last: None,
-        }
+        let mut section = Section::new(inner, Holding::Waited(ticket));
+        section.now_ms.set(Some(now_ms));
+        section.effects = effects;
+        section
     }
 
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
     pub fn set_owner(&self, name: &str) {
         self.is_named.set(true);
-        self.inner.owners.lock().insert(self.ticket.id, name.to_owned());
+        self.inner.owners.lock().insert(self.holding.id, name.to_owned());
     }
 
-    /// The number of its ticket.
+    /// Its store.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// The number that its keys know it by.
     pub(crate) fn id(&self) -> u64 {
-        self.ticket.id
+        self.holding.id
     }
 
     /// Holds keys that are used without having been declared in this way from now on; [`None`]: refuses them.
@@ -269,7 +298,7 @@ impl Section {
 
     /// How many keys it holds.
     pub(crate) fn held(&self) -> usize {
-        self.ticket.keys.len() + self.extra.len()
+        self.holding.keys.len() + self.extra.len()
     }
 
     /// Whether it holds everything.
@@ -292,7 +321,7 @@ impl Section {
         let Some(database) = self.inner.keyspace.db(pass, db) else { return false };
         let stripe = self.inner.keyspace.stripe_of_key(key);
         let locked = database.lock(stripe);
-        let id = self.ticket.id;
+        let id = self.holding.id;
         locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
     }
 
@@ -312,24 +341,24 @@ impl Section {
 
     /// The keys that it was made to hold, each once.
     pub(crate) fn declared(&self) -> &[HeldKey] {
-        &self.ticket.keys
+        &self.holding.keys
     }
 
     /// Some of the keys that it holds.
     pub(crate) fn first_keys(&self) -> impl Iterator<Item = &HeldKey> {
         const LOOKED_AT: usize = 8;
-        self.ticket.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
+        self.holding.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
     }
 
     /// Forgets what it would publish. Returns the keys that it took.
     pub(crate) fn give_up(&mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         self.effects.clear();
-        self.extra.iter().map(|held| (held.db, held.key.clone(), held.mode)).collect()
+        self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect()
     }
 
     /// The section's time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
-        self.now_ms
+        Now::kept(&self.inner.clock, &self.now_ms).ms()
     }
 
     /// Runs one command of the keyspace and writes its reply, errors of the command included.
@@ -363,15 +392,15 @@ impl Section {
     pub(crate) fn knows(&self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Option<u64> {
         let hash = self.hash_last?;
         let key = words[spec.keys.only()?];
-        let held = self.ticket.keys.get(self.used_last)?;
+        let held = self.holding.keys.get(self.used_last)?;
         let is_it = held.db == db && *held.key == *key && !self.everything && spec.others.is_none();
         (is_it && (held.mode == Mode::Exclusive || spec.mode() == Mode::Shared)).then_some(hash)
     }
 
-    /// The ticket that holds its declared keys.
+    /// What it holds its declared keys by.
     #[inline]
-    pub(crate) fn ticket(&self) -> &Ticket {
-        &self.ticket
+    pub(crate) fn holding(&self) -> &Holding {
+        &self.holding
     }
 
     /// Whether there is room was asked before the section began; a command is not refused in the middle.
@@ -467,9 +496,9 @@ impl Section {
     ) -> Result<bool, SectionError> {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
-            let (id, now_ms) = (self.ticket.id, Some(self.now_ms));
+            let (id, now_ms) = (self.holding.id, Some(&self.now_ms));
             let who = Who { id, now_ms, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
-            let pass = self.inner.gate.enter_with(&self.ticket);
+            let pass = self.inner.gate.enter_with(&self.holding);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
         self.effects = collected.into_inner();
@@ -503,7 +532,7 @@ impl Section {
             let inner = &*self.inner;
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
-            ctx.now = Now::frozen(&inner.clock, self.now_ms);
+            ctx.now = Now::kept(&inner.clock, &self.now_ms);
             ctx.collected = Some(&collected);
             let result = work(&mut ctx);
             (result, ctx.take_ready_pins())
@@ -539,7 +568,7 @@ impl Section {
             let is_refused = self.more == More::All(Mode::Shared) && mode == Mode::Exclusive;
             return if is_refused { Err(SectionError::ReadOnly) } else { Ok(()) };
         }
-        let keys = &self.ticket.keys;
+        let keys = &self.holding.keys;
         let same = |held: &HeldKey| held.db == db && *held.key == *key;
         let place = match keys.get(self.used_last) {
             Some(held) if same(held) => Some(self.used_last),
@@ -580,7 +609,7 @@ impl Section {
             More::All(_) => Taker::Script,
             More::AsCommand | More::Denied => Taker::Section,
         };
-        match self.inner.take_key(&self.ticket, db, key, mode, taker) {
+        match self.inner.take_key(&self.holding, db, key, mode, taker) {
             Taken::Now => {
                 let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
                 self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
@@ -612,26 +641,30 @@ impl Drop for Section {
         impl Drop for End<'_> {
             fn drop(&mut self) {
                 if self.0.is_named.get() {
-                    self.0.inner.owners.lock().remove(&self.0.ticket.id);
+                    self.0.inner.owners.lock().remove(&self.0.holding.id);
                 }
-                let Section { inner, ticket, extra, ready, now_ms, everything, .. } = &mut *self.0;
-                extra.extend(inner.serve(ticket.id, Some(*now_ms), std::mem::take(ready)));
+                let now_ms = (!self.0.ready.is_empty()).then(|| self.0.now_ms());
+                let Section { inner, holding, extra, ready, everything, .. } = &mut *self.0;
+                if now_ms.is_some() {
+                    extra.extend(inner.serve(holding.id, now_ms, std::mem::take(ready)));
+                }
                 match everything {
-                    true => inner.end_everything(ticket.clone(), extra),
-                    false => inner.end(ticket.clone(), extra),
+                    true => inner.end_everything(holding, extra),
+                    false => inner.end_section(holding, extra),
                 }
             }
         }
         assert_none_locked();
         let effects = std::mem::take(&mut self.effects);
-        let inner = self.inner.clone();
-        let _end = End(self);
-        inner.emit(effects);
+        let end = End(self);
+        if !effects.is_empty() {
+            end.0.inner.emit(effects);
+        }
     }
 }
 
 impl std::fmt::Debug for Section {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Section").field("ticket", &self.ticket.id).finish()
+        f.debug_struct("Section").field("id", &self.holding.id).finish()
     }
 }

@@ -10,6 +10,7 @@
 
 mod edit;
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -92,24 +93,32 @@ pub(crate) struct Figures {
 pub(crate) struct Now<'s> {
     clock: &'s Clock,
     ms: Option<i64>,
+    /// Where it is kept, too, for the commands that follow.
+    kept: Option<&'s Cell<Option<i64>>>,
     /// Whether a key was just found expired and removed.
     removed: bool,
 }
 
 impl<'s> Now<'s> {
     pub(crate) fn new(clock: &'s Clock) -> Now<'s> {
-        Now { clock, ms: None, removed: false }
+        Now { clock, ms: None, kept: None, removed: false }
     }
 
-    /// A time that a section has frozen.
+    /// A time that was frozen before.
     pub(crate) fn frozen(clock: &'s Clock, ms: i64) -> Now<'s> {
-        Now { clock, ms: Some(ms), removed: false }
+        Now { ms: Some(ms), ..Now::new(clock) }
+    }
+
+    /// The time of several commands, frozen by the first that asks.
+    pub(crate) fn kept(clock: &'s Clock, kept: &'s Cell<Option<i64>>) -> Now<'s> {
+        Now { ms: kept.get(), kept: Some(kept), ..Now::new(clock) }
     }
 
     /// Unix time in microseconds; of whole milliseconds once [`ms`](Self::ms) was asked, or in a section.
     pub(crate) fn us(&mut self) -> i64 {
         match self.ms {
             Some(ms) => ms * 1000,
+            None if self.kept.is_some() => self.ms() * 1000,
             None => {
                 let us = self.clock.now_us();
                 self.ms = Some(us / 1000);
@@ -120,7 +129,13 @@ impl<'s> Now<'s> {
 
     /// Unix time in milliseconds.
     pub(crate) fn ms(&mut self) -> i64 {
-        *self.ms.get_or_insert_with(|| self.clock.now_ms())
+        *self.ms.get_or_insert_with(|| {
+            let ms = self.clock.now_ms();
+            if let Some(kept) = self.kept {
+                kept.set(Some(ms));
+            }
+            ms
+        })
     }
 
     /// Whether the last look-up removed a key that had expired; asked once.

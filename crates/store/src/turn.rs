@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, HoldTable, Mode, Phase, Ticket};
+use crate::hold::{self, HeldKey, HeldKeys, HoldTable, Holding, KeyList, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
@@ -81,7 +81,7 @@ impl Inner {
     }
 
     /// A ticket, which may have to wait for its keys.
-    pub(crate) fn ticket_of(&self, keys: Vec<HeldKey>, command: Option<OwnedCommand>) -> Ticket {
+    pub(crate) fn ticket_of(&self, keys: KeyList, command: Option<OwnedCommand>) -> Ticket {
         Ticket::new(self.ticket_id(), keys, command).overtaken_for(self.gate.overtaken_for)
     }
 
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.
-    pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Vec<HeldKey> {
+    pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> KeyList {
         let held = |(db, key, mode): (u32, &[u8], Mode)| {
             let stripe = self.keyspace.stripe_of_key(key) as u32;
             HeldKey { db, stripe, key: key.into(), mode }
@@ -166,6 +166,45 @@ impl Inner {
             }
         }
         entered
+    }
+
+    /// Holds keys if all of them are free at this moment and nobody waits who goes first; whether it did. The section that
+    /// has them is counted in then.
+    pub(crate) fn hold_at_once(&self, held: &HeldKeys) -> bool {
+        if self.gate.tickets() >= self.tickets_max || self.gate.is_crowded() {
+            return false;
+        }
+        let pass = self.gate.enter();
+        self.gate.add_ticket(&pass);
+        // Counted before it is asked whether somebody wants everything; see `everything`.
+        if !self.everything.is_wanted() && self.grant_at_once(&pass, held) {
+            SectionCounts::count(&self.sections.granted);
+            return true;
+        }
+        drop(pass);
+        let may_go_alone = self.gate.remove_ticket();
+        self.everything.note_change();
+        if may_go_alone {
+            self.run_waiting();
+        }
+        false
+    }
+
+    fn grant_at_once(&self, pass: &Pass<'_>, held: &HeldKeys) -> bool {
+        if let [only] = &held.keys[..] {
+            let mut stripe = self.keyspace.db_to_write(pass, only.db).lock(only.stripe as usize);
+            let is_free = stripe.holds.as_deref().is_none_or(|holds| holds.may_grant(held.id, &only.key, only.mode));
+            if is_free {
+                hold::table_of(&mut stripe.holds).grant(held.id, &only.key, only.mode);
+            }
+            return is_free;
+        }
+        let (mut locks, of_key) = self.lock_held(pass, &held.keys);
+        let is_free = are_free(&locks, &of_key, held, HoldTable::may_grant);
+        if is_free {
+            grant_all(&mut locks, &of_key, held);
+        }
+        is_free
     }
 
     /// For which key a waiting ticket waits, and who has it or reserves it.
@@ -280,25 +319,25 @@ impl Inner {
     }
 
     /// Lets a section take one more key, without waiting for it.
-    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode, taker: Taker) -> Taken {
+    pub(crate) fn take_key(&self, by: &HeldKeys, db: u32, key: &[u8], mode: Mode, taker: Taker) -> Taken {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
         let mut locked = self.keyspace.db_to_write(&pass, db).lock(stripe);
         let holds = hold::table_of(&mut locked.holds);
-        if holds.has(ticket.id, key) {
+        if holds.has(by.id, key) {
             return Taken::Before;
         }
-        if holds.shares(ticket.id, key) {
+        if holds.shares(by.id, key) {
             return if mode == Mode::Shared { Taken::Before } else { Taken::ForReading };
         }
         let free = match taker {
-            Taker::First => holds.may_grant(ticket.id, key, mode),
-            Taker::Section => holds.may_take(ticket.id, key, mode),
-            Taker::Script => holds.may_take(ticket.id, key, mode) && !holds.starves(ticket.id, key, mode),
+            Taker::First => holds.may_grant(by.id, key, mode),
+            Taker::Section => holds.may_take(by.id, key, mode),
+            Taker::Script => holds.may_take(by.id, key, mode) && !holds.starves(by.id, key, mode),
         };
         if free {
-            holds.grant(ticket.id, key, mode);
+            holds.grant(by.id, key, mode);
         }
         hold::drop_if_empty(&mut locked.holds);
         if free { Taken::Now } else { Taken::Not }
@@ -398,22 +437,12 @@ impl Inner {
 
     /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
     fn grant_if_free(&self, locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Arc<Ticket>) -> bool {
-        let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
-            locks[lock].holds.as_deref().is_none_or(|holds| match ticket.goes_first() {
-                true => holds.may_take(ticket.id, &held.key, held.mode),
-                false => holds.may_grant(ticket.id, &held.key, held.mode),
-            })
-        });
-        if !free {
-            return false;
+        let asks = if ticket.goes_first() { HoldTable::may_take } else { HoldTable::may_grant };
+        let begins = are_free(locks, of_key, ticket, asks) && self.may_begin(ticket);
+        if begins {
+            grant_all(locks, of_key, ticket);
         }
-        if !self.may_begin(ticket) {
-            return false;
-        }
-        for (held, &lock) in ticket.keys.iter().zip(of_key) {
-            hold::table_of(&mut locks[lock].holds).grant(ticket.id, &held.key, held.mode);
-        }
-        true
+        begins
     }
 
     /// Marks a ticket whose keys are free as granted, unless somebody wants everything or it gave up.
@@ -437,9 +466,9 @@ impl Inner {
         }
     }
 
-    /// Counts a ticket out. Returns whether a global section may now have its turn.
-    fn remove_ticket(&self, ticket: &Ticket) -> bool {
-        if ticket.is_counted_out() {
+    /// Counts a ticket out, or a section that never had one. Returns whether a global section may now have its turn.
+    fn remove_ticket(&self, ticket: Option<&Ticket>) -> bool {
+        if ticket.is_some_and(Ticket::is_counted_out) {
             self.gate.count_waiting(false);
         }
         let may_go_alone = self.gate.remove_ticket();
@@ -466,7 +495,7 @@ impl Inner {
 
     /// Gives a key back that a section has got and does not want any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
-        let first = self.release(ticket, &[]);
+        let first = self.release(&self.gate.enter(), ticket, &[]);
         let mut ended = Ended::new();
         self.give_turns_behind(first, ticket, &[], &mut ended);
         self.pass_on_ended(ended);
@@ -508,6 +537,26 @@ impl Inner {
         }
     }
 
+    /// Ends a section that has its keys, and `extra` that it took later.
+    pub(crate) fn end_section(&self, holding: &Holding, extra: &[HeldKey]) {
+        if self.pass_on_section(holding, extra) {
+            self.run_waiting();
+        }
+    }
+
+    /// As [`pass_on`](Self::pass_on), of such a section.
+    pub(crate) fn pass_on_section(&self, holding: &Holding, extra: &[HeldKey]) -> bool {
+        let mut ended = Ended::new();
+        let ticket = match holding {
+            Holding::AtOnce(_) => None,
+            Holding::Waited(ticket) => Some(&**ticket),
+        };
+        let first = self.release(&self.gate.enter_with(holding), holding, extra);
+        let may_go_alone = self.remove_ticket(ticket);
+        self.give_turns_behind(first, holding, extra, &mut ended);
+        may_go_alone | self.pass_on_ended(ended)
+    }
+
     /// Ends a ticket that waits no longer, on another thread if its keys are very many.
     pub(crate) fn end_waiting(self: &Arc<Inner>, ticket: Arc<Ticket>) {
         match ticket.stripes.is_empty() {
@@ -545,16 +594,16 @@ impl Inner {
 
     /// Ends one ticket. Those parked commands that thereby run are put to `ended`.
     fn pass_on_one(&self, ticket: &Arc<Ticket>, extra: &[HeldKey], ended: &mut Ended) -> bool {
-        let first = self.release(ticket, extra);
-        let may_go_alone = self.remove_ticket(ticket);
+        let first = self.release(&self.gate.enter(), ticket, extra);
+        let may_go_alone = self.remove_ticket(Some(&**ticket));
         self.give_turns_behind(first, ticket, extra, ended);
         may_go_alone
     }
 
     /// Gives the first in the queues of a ticket's keys their turn, and others if one of them waits for another key, too.
-    fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, ticket: &Ticket, extra: &[HeldKey], ended: &mut Ended) {
+    fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, held: &HeldKeys, extra: &[HeldKey], ended: &mut Ended) {
         if !self.give_turns(first, ended) {
-            let behind = self.waiting_for(ticket.keys.iter().chain(extra));
+            let behind = self.waiting_for(held.keys.iter().chain(extra));
             self.give_turns(behind, ended);
         }
     }
@@ -621,13 +670,12 @@ impl Inner {
     }
 
     /// Takes a ticket off its keys, and off those that it took later. Returns those who may profit.
-    fn release(&self, ticket: &Ticket, extra: &[HeldKey]) -> Vec<Arc<Ticket>> {
+    fn release(&self, pass: &Pass<'_>, of: &HeldKeys, extra: &[HeldKey]) -> Vec<Arc<Ticket>> {
         let mut candidates = Vec::new();
-        let pass = self.gate.enter();
-        for held in ticket.keys.iter().chain(extra) {
-            let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+        for held in of.keys.iter().chain(extra) {
+            let mut stripe = self.keyspace.db_to_write(pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = &mut stripe.holds {
-                holds.release(ticket.id, &held.key, &mut candidates);
+                holds.release(of.id, &held.key, &mut candidates);
                 hold::drop_if_empty(&mut stripe.holds);
             }
         }
@@ -765,6 +813,27 @@ impl Inner {
                 Handler::Container | Handler::Connection(_) | Handler::Script(_) => unreachable!("never parked"),
             }
         }
+    }
+}
+
+/// Whether keys, whose stripes are locked, are free by what a table of holds `asks` of each.
+fn are_free(
+    locks: &[Locked<'_>],
+    of_key: &[usize],
+    held: &HeldKeys,
+    asks: fn(&HoldTable, u64, &[u8], Mode) -> bool,
+) -> bool {
+    let is_free = |key: &HeldKey, holds: &HoldTable| asks(holds, held.id, &key.key, key.mode);
+    held.keys
+        .iter()
+        .zip(of_key)
+        .all(|(key, &lock)| locks[lock].holds.as_deref().is_none_or(|holds| is_free(key, holds)))
+}
+
+/// Gives keys, whose stripes are locked, to whom they are held by.
+fn grant_all(locks: &mut [Locked<'_>], of_key: &[usize], held: &HeldKeys) {
+    for (key, &lock) in held.keys.iter().zip(of_key) {
+        hold::table_of(&mut locks[lock].holds).grant(held.id, &key.key, key.mode);
     }
 }
 

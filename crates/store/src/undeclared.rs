@@ -10,6 +10,7 @@
 //! which declares in advance what the value leads to before the transaction begins; in one that is [`Alone`] it takes
 //! nothing, because nobody else is there.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -85,7 +86,7 @@ impl Keys for Section {
 pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
-    pub(crate) now_ms: i64,
+    pub(crate) now_ms: Cell<Option<i64>>,
     /// Where its effects wait for its end.
     pub(crate) collected: &'a Collected,
 }
@@ -95,7 +96,7 @@ impl Alone<'_> {
         Who {
             hash: None,
             id: NOBODY,
-            now_ms: Some(self.now_ms),
+            now_ms: Some(&self.now_ms),
             collected: Some(self.collected),
             covers: false,
             blocks: Blocks::Never,

@@ -36,7 +36,7 @@ use crate::command::stream::read::visits_of_stream;
 use crate::command::zset::range::ranks_of_query;
 use crate::command::{integer, is};
 use crate::gate::Pass;
-use crate::hold::{Mode, Ticket};
+use crate::hold::{HeldKeys, Mode, Ticket};
 use crate::object::{Kind, Object, Stream, Zset};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::value::Entry;
@@ -215,7 +215,7 @@ impl Inner {
         spec: &'static CommandSpec,
         words: &[&[u8]],
         db: u32,
-        held: Option<(&Ticket, u64)>,
+        held: Option<(&HeldKeys, u64)>,
     ) -> bool {
         // XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
         if spec.blocking.is_some() && spec.name != "xread" {

@@ -142,7 +142,7 @@ pub(crate) fn queue_on(
     let mut old = holds.take();
     if let Some(old) = &mut old {
         new.everything = old.everything;
-        for (key, mut hold) in old.keys.drain() {
+        for (key, mut hold) in old.keys.take() {
             if let Some(mode) = prepared.mode_of(&key) {
                 hold.queue(ticket, mode);
             }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
-use super::control::{Control, Write};
+use super::control::Write;
 use super::errors_only::ErrorsOnly;
 use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
-use super::run::WORDS_BYTES_MAX;
+use super::run::{Call, WORDS_BYTES_MAX};
 use super::source::Flags;
 use super::take::Take;
 use crate::Inner;
@@ -53,14 +53,15 @@ pub(crate) enum Ran {
 
 /// The script of an interpreter.
 pub(crate) struct Active {
-    pub(crate) inner: Arc<Inner>,
-    /// What holds its keys; a script that is not atomic has none.
+    pub(crate) call: Call,
+    /// What holds its keys; a script that is not atomic has none, but while it locks some.
     pub(crate) section: Option<Section>,
+    /// The store of a script that is not atomic; that of others is their section's. Another count of it for each script
+    /// would be one more line that all workers write to.
+    pub(crate) outside: Option<Arc<Inner>>,
     pub(crate) db: u32,
     /// In which form commands reply to the script.
     pub(crate) protocol: Protocol,
-    pub(crate) flags: Flags,
-    pub(crate) control: Arc<Control>,
     pub(crate) waits: Waits,
     /// It runs on a thread that may be kept for long.
     pub(crate) is_patient: bool,
@@ -71,6 +72,12 @@ pub(crate) struct Active {
 }
 
 impl Active {
+    /// The store.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        let of_section = self.section.as_ref().map(Section::inner);
+        of_section.or(self.outside.as_ref()).expect("a script has a section, or is not atomic")
+    }
+
     /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted. `may_leave` says
     /// that others wait for this thread, and that the script can go to another one here.
     pub(crate) fn execute(
@@ -109,7 +116,7 @@ impl Active {
         if spec.flags.has(CommandFlags::NOSCRIPT) {
             return error(out, "ERR This Redis command is not allowed from script");
         }
-        if self.flags.has(Flags::NO_WRITES) && spec.counts_as_write() {
+        if self.call.flags.has(Flags::NO_WRITES) && spec.counts_as_write() {
             return error(out, "ERR Write commands are not allowed from read-only scripts.");
         }
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {
@@ -140,8 +147,8 @@ impl Active {
     /// Whether a command that needs memory may run. One that has written goes on to its end, whatever that takes: half
     /// of a script is worse than a little more memory.
     fn has_room(&self) -> bool {
-        let is_bound = !self.ignores_memory && !self.control.has_written();
-        !is_bound || !self.inner.memory.is_over() || self.inner.make_room()
+        let is_bound = !self.ignores_memory && !self.call.control.has_written();
+        !is_bound || !self.inner().memory.is_over() || self.inner().make_room()
     }
 
     fn in_section(
@@ -158,7 +165,7 @@ impl Active {
                 ReplyWriter::new(out, Protocol::Resp2).error(&SectionError::Undeclared.to_string());
                 return Ran::Replied;
             }
-            let take = Take::everything(&self.inner, section, Some(&self.control));
+            let take = Take::everything(section, Some(&self.call.control));
             if !take.has_everything() {
                 self.waits = Waits::Key(take);
                 return Ran::Waits;
@@ -166,14 +173,14 @@ impl Active {
             section.adopt_everything();
         }
         let known = section.knows(spec, self.db, words);
-        let held = known.map(|hash| (section.ticket(), hash));
-        let takes_long = takes_long(&self.inner, spec, words, self.db, held);
+        let held = known.map(|hash| (&**section.holding(), hash));
+        let takes_long = takes_long(section.inner(), spec, words, self.db, held);
         if takes_long && !self.is_patient {
             self.waits = Waits::Thread;
             return Ran::Waits;
         }
         let write = match spec.flags.has(CommandFlags::WRITE) {
-            true => self.control.begin_write(),
+            true => self.call.control.begin_write(),
             false => Write::Another,
         };
         if write == Write::Never {
@@ -205,7 +212,7 @@ impl Active {
             // Its value turned out to be long.
             Ok(false) if !self.is_patient => {
                 if write == Write::First {
-                    self.control.take_back_write();
+                    self.call.control.take_back_write();
                 }
                 self.waits = Waits::Thread;
                 return Ran::Waits;
@@ -214,7 +221,7 @@ impl Active {
             ran => ran.map(drop),
         };
         if write == Write::First && (result.is_err() || out.first() == Some(&b'-')) {
-            self.control.take_back_write();
+            self.call.control.take_back_write();
         }
         match result {
             Ok(()) if wants_reply && may_leave => return self.replied(&size, out),
@@ -223,7 +230,7 @@ impl Active {
                 out.clear();
                 return match section.missed() {
                     Some((db, key)) => {
-                        self.waits = Waits::Key(Take::new(&self.inner, section, &self.control, db, key));
+                        self.waits = Waits::Key(Take::new(section, &self.call.control, db, key));
                         Ran::Waits
                     }
                     None => {
@@ -241,21 +248,21 @@ impl Active {
 
     /// Carries out a command of a script that is not atomic, as if a client had sent it.
     fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], may_leave: bool, out: &mut Vec<u8>) -> Ran {
-        if spec.flags.has(CommandFlags::WRITE) && self.control.begin_write() == Write::Never {
+        let control = &self.call.control;
+        if spec.flags.has(CommandFlags::WRITE) && control.begin_write() == Write::Never {
             // It ends instead.
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
-        let origin = Origin { db: self.db, client: self.control.client, received: None };
+        let origin = Origin { db: self.db, client: control.client, ..Origin::default() };
+        let inner = self.inner();
         let mut size = Size::new(spec);
         let started = match may_leave {
             true => {
                 let mut limited = Limited::new(out, self.protocol, &mut size);
-                self.inner.start(&self.inner, spec, words, origin, form, &mut limited)
+                inner.start(inner, spec, words, origin, form, &mut limited)
             }
-            false => {
-                self.inner.start(&self.inner, spec, words, origin, form, &mut ReplyWriter::new(out, self.protocol))
-            }
+            false => inner.start(inner, spec, words, origin, form, &mut ReplyWriter::new(out, self.protocol)),
         };
         match started {
             None if may_leave => self.replied(&size, out),
@@ -290,7 +297,7 @@ impl Active {
             },
             ConnectionCommand::Echo => out.bulk(words[1]),
             ConnectionCommand::Select => match parse_i64(words[1]).map(u32::try_from) {
-                Some(Ok(db)) if db < self.inner.keyspace.databases() => {
+                Some(Ok(db)) if db < self.inner().keyspace.databases() => {
                     self.db = db;
                     out.ok();
                 }
@@ -298,7 +305,7 @@ impl Active {
                 None => out.error("ERR value is not an integer or out of range"),
             },
             _ => {
-                if !self.inner.scripts.tell(self.row, words, &mut out) {
+                if !self.inner().scripts.tell(self.row, words, &mut out) {
                     out.error("ERR This Redis command is not allowed from script");
                     return Ran::Rejected;
                 }

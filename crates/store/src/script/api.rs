@@ -549,7 +549,7 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
             host.reply.extend_from_slice(std::slice::from_raw_parts(text.cast(), len));
         }
         if let Some(active) = &host.active {
-            active.inner.scripts.log(level as u8, &host.reply);
+            active.inner().scripts.log(level as u8, &host.reply);
         }
         0
     }

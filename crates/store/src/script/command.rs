@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -32,6 +33,8 @@ pub struct Start<'s> {
     pub(crate) db: u32,
     /// The connection's number; 0: there is none.
     pub(crate) client: u64,
+    /// When the command began, if that is known.
+    pub(crate) began: Option<Instant>,
     pub(crate) form: ReplyForm,
     /// What a script is part of, in a transaction.
     pub(crate) section: Option<&'s RefCell<Option<Section>>>,

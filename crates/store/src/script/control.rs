@@ -65,12 +65,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(id: u64, code: Code, client: u64) -> Control {
+    pub(crate) fn new(id: u64, code: Code, client: u64, began: Option<Instant>) -> Control {
         Control {
             id,
             code,
             client,
-            made: Instant::now(),
+            made: began.unwrap_or_else(Instant::now),
             began_us: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
             held: AtomicI64::new(0),
@@ -169,19 +169,19 @@ impl Control {
         if self.called.get().is_some() {
             self.began_us.store(self.made.elapsed().as_micros() as u64, Ordering::Relaxed);
         }
-        self.has_begun.store(true, Ordering::SeqCst);
+        self.has_begun.store(true, Ordering::Release);
     }
 
     /// Notes that it waits for its keys again.
     pub(crate) fn begin_anew(&self) {
         self.restarts.fetch_add(1, Ordering::SeqCst);
         self.note_section(None);
-        self.has_begun.store(false, Ordering::SeqCst);
+        self.has_begun.store(false, Ordering::Release);
     }
 
     /// Notes its section, and how many keys that has.
     pub(crate) fn note_section(&self, section: Option<&Section>) {
-        self.section.store(section.map_or(0, Section::id), Ordering::SeqCst);
+        self.section.store(section.map_or(0, Section::id), Ordering::Release);
         let held = section.map_or(0, |section| match section.has_everything() {
             true => EVERYTHING,
             false => section.held() as i64,
@@ -191,7 +191,7 @@ impl Control {
 
     /// The number of its section; 0 if it has none.
     pub(crate) fn section(&self) -> u64 {
-        self.section.load(Ordering::SeqCst)
+        self.section.load(Ordering::Acquire)
     }
 
     /// How many keys it has; [`EVERYTHING`] for all.
@@ -201,7 +201,7 @@ impl Control {
 
     /// Whether it runs, and does not wait for its first keys.
     pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::SeqCst)
+        self.has_begun.load(Ordering::Acquire)
     }
 
     /// Whether it was ended.

@@ -56,7 +56,7 @@ impl Active {
     /// Begins to lock the keys in the host's words.
     fn begin_lock(&mut self, keys: &[&[u8]]) -> Locked {
         let keys = keys.iter().map(|key| (self.db, *key, Mode::Exclusive));
-        let mut wait = Store(self.inner.clone()).section(keys);
+        let mut wait = Store(self.inner().clone()).section(keys);
         match Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(section)) => {
                 self.lock(section);
@@ -72,11 +72,11 @@ impl Active {
 
     /// Goes on with keys that it has locked.
     pub(crate) fn lock(&mut self, mut section: Section) {
-        section.set_owner(&self.control.code.owner());
+        section.set_owner(&self.call.code().owner());
         section.extend_as(Some(Mode::Exclusive));
         // It may have done anything before, so it never begins anew.
-        self.control.never_restarts();
-        self.control.note_section(Some(&section));
+        self.call.control.never_restarts();
+        self.call.control.note_section(Some(&section));
         self.section = Some(section);
     }
 }
@@ -97,7 +97,7 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
         let Host { active: Some(active), words, .. } = host else {
             return fail(lua, c"dragonfly.lock can only be called inside a script invocation");
         };
-        if !active.flags.has(Flags::NON_ATOMIC) {
+        if !active.call.flags.has(Flags::NON_ATOMIC) {
             return 0;
         }
         if active.section.is_some() {
@@ -146,14 +146,14 @@ unsafe fn unlock(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing with a destructor is alive where Lua may raise.
     unsafe {
         let Some(active) = &mut host_of(lua).active else { return 0 };
-        if !active.flags.has(Flags::NON_ATOMIC) {
+        if !active.call.flags.has(Flags::NON_ATOMIC) {
             return fail(
                 lua,
                 c"dragonfly.unlock: an atomic script keeps its keys to its end; the flag disable-atomicity changes that",
             );
         }
         let section = active.section.take();
-        active.control.note_section(None);
+        active.call.control.note_section(None);
         drop(section);
         0
     }

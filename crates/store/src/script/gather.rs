@@ -11,18 +11,26 @@ use super::run::Call;
 use crate::big::{KEYS_PER_LOOK, SLICE};
 use crate::hold::{Gathered, Mode, Ticket};
 use crate::park::Words;
-use crate::section::SectionWait;
+use crate::section::{Section, SectionWait};
 use crate::{Inner, Store};
 
 /// A key that a script has touched without declaring it.
 pub(super) type Touched = (u32, Box<[u8]>, Mode);
 
+/// The section of a call whose keys are all free at this moment.
+pub(super) fn begin_at_once(inner: &Arc<Inner>, call: &Call, words: &[&[u8]]) -> Option<Section> {
+    Section::at_once(inner, call.control.id, declared(call, words).chain(in_turn(call)))
+}
+
+fn declared<'w>(call: &Call, words: &'w [&[u8]]) -> impl Iterator<Item = (u32, &'w [u8], Mode)> + Clone {
+    let (db, mode) = (call.db, call.mode());
+    words[..call.keys].iter().map(move |key| (db, *key, mode))
+}
+
 /// The section of a call, with keys that it is known to touch.
 pub(super) fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &[Touched]) -> SectionWait {
-    let mode = call.mode();
-    let keys = words[..call.keys].iter().map(|key| (call.db, *key, mode));
     let touched = touched.iter().map(|(db, key, mode)| (*db, &**key, *mode));
-    Store(inner.clone()).section(keys.chain(touched).chain(in_turn(call)))
+    Store(inner.clone()).section(declared(call, words).chain(touched).chain(in_turn(call)))
 }
 
 /// What it holds so as to run alone among those like it, if it does.

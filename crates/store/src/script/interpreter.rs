@@ -25,10 +25,13 @@ use super::environment::{self, Environments, Loading};
 use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::Numbered;
+use crate::gate::thread_number;
 use crate::memory::{Memory, Outside};
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;
+/// Threads with a place of their own for one that rests.
+const OWN: usize = 16;
 /// Compiled functions that one keeps.
 const FUNCTIONS_MAX: usize = 128;
 /// Libraries that one keeps.
@@ -445,8 +448,17 @@ pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
     checked.map_err(|refused| refused.text)
 }
 
+/// A place for one interpreter, on a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Own(Mutex<Option<Box<Interpreter>>>);
+
 /// The interpreters of a store.
 pub(crate) struct Pool {
+    /// The one that a thread used last rests here, so that threads with short scripts write to no line that others do.
+    /// Threads beyond their number share them.
+    own: [Own; OWN],
+    /// All others.
     #[allow(clippy::vec_box, reason = "each is moved to its script and back, which is one pointer so")]
     idle: Mutex<Vec<Box<Interpreter>>>,
     memory: Arc<Memory>,
@@ -469,6 +481,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(memory: Arc<Memory>) -> Pool {
         Pool {
+            own: Default::default(),
             idle: Mutex::default(),
             memory,
             flushes: AtomicU64::new(0),
@@ -492,12 +505,16 @@ impl Pool {
         self.sums.each_ref().map(|sum| sum.load(Ordering::Relaxed) as u64)
     }
 
-    /// How many rest.
-    pub(crate) fn resting(&self) -> usize {
+    /// Takes those that rest from the places of threads to the others. Returns how many rest.
+    pub(crate) fn assemble(&self) -> usize {
+        for own in &self.own {
+            let interpreter = own.0.lock().take();
+            interpreter.into_iter().for_each(|interpreter| self.keep(interpreter));
+        }
         self.idle.lock().len()
     }
 
-    /// Lets the one that has rested for longest collect its garbage; false if none rests.
+    /// Lets the one of the others that has rested for longest collect its garbage; false if none rests there.
     pub(crate) fn collect_one(&self) -> bool {
         let mut idle = self.idle.lock();
         if idle.is_empty() {
@@ -506,13 +523,32 @@ impl Pool {
         let mut interpreter = idle.remove(0);
         drop(idle);
         interpreter.state.collect();
-        self.give_back(interpreter);
+        let used = interpreter.state.memory_used();
+        self.count(&mut interpreter, used);
+        self.keep(interpreter);
         true
+    }
+
+    /// This thread's place.
+    fn own(&self) -> &Own {
+        &self.own[thread_number() % OWN]
+    }
+
+    /// Keeps one for others, or closes it if there are many.
+    fn keep(&self, interpreter: Box<Interpreter>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(interpreter);
+        } else {
+            // Closed without the lock.
+            drop(idle);
+        }
     }
 
     /// An interpreter.
     pub(crate) fn take(&self) -> Result<Box<Interpreter>, Error> {
-        let idle = self.idle.lock().pop();
+        let own = self.own().0.lock().take();
+        let idle = own.or_else(|| self.idle.lock().pop());
         let memory_max = self.memory_max.load(Ordering::Relaxed);
         let mut interpreter = match idle {
             Some(interpreter) if interpreter.memory_max == memory_max => interpreter,
@@ -544,7 +580,7 @@ impl Pool {
     /// Takes an interpreter back whose script has come to its end.
     fn give_back(&self, mut interpreter: Box<Interpreter>) {
         let host = interpreter.host();
-        host.active = None;
+        debug_assert!(host.active.is_none(), "its script has ended");
         host.loading = None;
         host.words.clear();
         if host.reply.capacity() > BUFFER_KEPT {
@@ -558,28 +594,24 @@ impl Pool {
             interpreter.state.collect();
             used = interpreter.state.memory_used();
         }
-        // In steps, so that most scripts change nothing that others read.
-        let used = used.next_multiple_of(32 * 1024);
-        interpreter.outside.set(&self.memory, used);
-        interpreter.shown.set(&self.sums, used, usize::from(!interpreter.libraries.is_empty()));
-        let mut idle = self.idle.lock();
-        if idle.len() < IDLE_MAX {
-            idle.push(interpreter);
-        } else {
-            // Closed without the lock.
-            drop(idle);
+        self.count(&mut interpreter, used);
+        let others = self.own().0.lock().replace(interpreter);
+        if let Some(interpreter) = others {
+            self.keep(interpreter);
         }
     }
 
-    /// Interpreters that rest.
-    #[cfg(test)]
-    pub(crate) fn idle(&self) -> usize {
-        self.idle.lock().len()
+    /// Counts what one that rests takes, in steps, so that most scripts change nothing that others read.
+    fn count(&self, interpreter: &mut Interpreter, used: usize) {
+        let used = used.next_multiple_of(32 * 1024);
+        interpreter.outside.set(&self.memory, used);
+        interpreter.shown.set(&self.sums, used, usize::from(!interpreter.libraries.is_empty()));
     }
 
     /// Closes the interpreters that rest.
     #[cfg(test)]
     pub(crate) fn close_all(&self) {
+        self.own.iter().for_each(|own| drop(own.0.lock().take()));
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
     }

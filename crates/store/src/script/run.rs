@@ -18,7 +18,7 @@ use super::code::Code;
 use super::command::Start;
 use super::control::Control;
 use super::convert;
-use super::gather::{Gathering, Touched, begin};
+use super::gather::{Gathering, Touched, begin, begin_at_once};
 use super::interpreter::{Interpreter, Name};
 use super::library::{Library, Load, Policy};
 use super::limited::MUCH;
@@ -66,7 +66,7 @@ impl Call {
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        let control = Arc::new(Control::new(start.inner.ticket_id(), code, start.client));
+        let control = Arc::new(Control::new(start.inner.ticket_id(), code, start.client, start.began));
         Call { control, keys, db: start.db, flags: flags | more, by }
     }
 
@@ -148,7 +148,7 @@ enum NotBegun {
     /// It has an error, which is said.
     Failed(Vec<u8>, Option<Section>),
     /// To make it ready takes too long for this thread.
-    TooLong(Option<Section>),
+    TooLong(Call, Option<Section>),
 }
 
 /// Starts a script. Most are answered at once.
@@ -164,44 +164,47 @@ pub(crate) fn start(
     if are_many(words) || call.keys > MANY_KEYS {
         (stage, leaves) = (Some(Stage::New), true);
     } else if !call.flags.has(Flags::NON_ATOMIC) {
-        let mut wait = begin(inner, &call, words, &[]);
-        match std::pin::Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(begun)) => section = Some(begun),
-            Poll::Ready(Err(refused)) => {
-                out.error(&refused.to_string());
-                return None;
+        section = begin_at_once(inner, &call, words);
+        if section.is_none() {
+            let mut wait = begin(inner, &call, words, &[]);
+            match std::pin::Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(begun)) => section = Some(begun),
+                Poll::Ready(Err(refused)) => {
+                    out.error(&refused.to_string());
+                    return None;
+                }
+                Poll::Pending => stage = Some(Stage::Keys(wait)),
             }
-            Poll::Pending => stage = Some(Stage::Keys(wait)),
         }
     }
-    let stage = 'begins: {
+    let (call, stage) = 'begins: {
         if let Some(stage) = stage {
-            stage
+            (call, stage)
         } else {
-            let mut runs = match Runs::new(inner, &call, words, section) {
+            let mut runs = match Runs::new(inner, call, words, section) {
                 Ok(runs) => runs,
                 Err(NotBegun::Failed(text, section)) => {
                     out.error_bytes(&text);
                     drop(section);
                     return None;
                 }
-                Err(NotBegun::TooLong(section)) => {
+                Err(NotBegun::TooLong(call, section)) => {
                     leaves = true;
-                    break 'begins Stage::Ready(section);
+                    break 'begins (call, Stage::Ready(section));
                 }
             };
             match runs.burst() {
                 burst @ Burst::Done(_) if runs.says_much(burst) => {
                     leaves = true;
-                    Stage::Ended(Box::new(runs), burst)
+                    (runs.active().call.clone(), Stage::Ended(Box::new(runs), burst))
                 }
                 burst @ (Burst::Done(_) | Burst::Failed | Burst::Yielded) => {
-                    drop(runs.end(inner, &call, burst, out));
+                    drop(runs.end(inner, burst, out));
                     return None;
                 }
                 burst @ (Burst::Waiting | Burst::Forced) => {
                     leaves = burst == Burst::Forced;
-                    Stage::Runs(Box::new(runs))
+                    (runs.active().call.clone(), Stage::Runs(Box::new(runs)))
                 }
             }
         }
@@ -220,9 +223,9 @@ fn are_many(words: &[&[u8]]) -> bool {
 impl Runs {
     /// Takes an interpreter and makes a script ready in it.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
-    fn new(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
+    fn new(inner: &Arc<Inner>, call: Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
         if are_many(words) {
-            return Err(NotBegun::TooLong(section));
+            return Err(NotBegun::TooLong(call, section));
         }
         let pool = &inner.scripts.pool;
         let mut interpreter = match pool.take() {
@@ -234,7 +237,7 @@ impl Runs {
             Ok(Some(begun)) => begun,
             Ok(None) => {
                 pool.put_away(interpreter, true);
-                return Err(NotBegun::TooLong(section));
+                return Err(NotBegun::TooLong(call, section));
             }
             Err(refused) => {
                 pool.put_away(interpreter, refused.is_sound);
@@ -246,19 +249,18 @@ impl Runs {
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
         }
+        let total = matches!(call.code(), Code::Load(_)).then_some(LOAD_MAX);
         interpreter.host().active = Some(Active {
-            inner: inner.clone(),
+            outside: section.is_none().then(|| inner.clone()),
             section,
             db: call.db,
             protocol: Protocol::Resp2,
-            flags: call.flags,
-            control: call.control.clone(),
             waits: Waits::Nothing,
             is_patient: false,
             ignores_memory: call.flags.has(Flags::ALLOW_OOM),
             row: 0,
+            call,
         });
-        let total = matches!(call.code(), Code::Load(_)).then_some(LOAD_MAX);
         Ok(Runs { interpreter, coroutine, arguments, budget: Budget::new(total, None) })
     }
 
@@ -282,8 +284,10 @@ impl Runs {
     }
 
     /// Says what the script returned or raised, and gives the interpreter back. The section comes back.
-    fn end(mut self, inner: &Inner, call: &Call, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
+    fn end(mut self, inner: &Inner, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
         let lua = self.coroutine.thread();
+        let Active { call, section, protocol, .. } =
+            self.interpreter.host().active.take().expect("a script is in it until its end");
         let mut is_sound = match call.code() {
             Code::Script(script) => {
                 script.times.add(call.control.took());
@@ -292,7 +296,8 @@ impl Runs {
             Code::Function(library, _) => self.interpreter.adopt(std::slice::from_ref(library)),
             Code::Load(load) => {
                 let is_sound = self.end_load(inner, load, burst, out);
-                return self.put_away(inner, is_sound);
+                self.put_away(inner, is_sound);
+                return section;
             }
         };
         match burst {
@@ -300,38 +305,34 @@ impl Runs {
             Burst::Done(0) => out.null(),
             Burst::Done(results) => {
                 let host = self.interpreter.host();
-                let resp3 = host.active.as_ref().is_some_and(|active| active.protocol == Protocol::Resp3);
                 // SAFETY: the coroutine has ended and its results are on top of its stack.
-                unsafe { convert::say(lua, host, -results, resp3, out) };
+                unsafe { convert::say(lua, host, -results, protocol == Protocol::Resp3, out) };
             }
             Burst::Yielded => {
                 let place = self.place();
                 out.error_bytes(&at_place(
                     b"ERR attempt to yield across metamethod/C-call boundary".into(),
-                    call,
+                    &call,
                     place,
                 ));
             }
             _ => {
                 let error = self.interpreter.state.failure(&self.coroutine);
                 is_sound &= error.kind != ErrorKind::Memory;
-                let text = self.error_text(call, &error.message);
+                let text = self.error_text(&call, &error.message);
                 out.error_bytes(&text);
             }
         }
-        self.put_away(inner, is_sound)
+        self.put_away(inner, is_sound);
+        section
     }
 
-    /// Gives the interpreter back, or closes it if it is in doubt. The section comes back.
-    fn put_away(mut self, inner: &Inner, is_sound: bool) -> Option<Section> {
-        let section = self.active().section.take();
+    /// Gives the interpreter back, or closes it if it is in doubt.
+    fn put_away(self, inner: &Inner, is_sound: bool) {
         let Runs { mut interpreter, coroutine, .. } = self;
-        let host = interpreter.host();
-        host.active = None;
-        host.counts.give(&inner.scripts.counts, &inner.errors);
+        interpreter.host().counts.give(&inner.scripts.counts, &inner.errors);
         interpreter.state.recycle(coroutine);
         inner.scripts.pool.put_away(interpreter, is_sound);
-        section
     }
 
     /// Makes libraries of what was loaded, and says so. Whether the interpreter is sound.
@@ -463,12 +464,13 @@ impl Runs {
 
     /// Gives the script up where it stands, and closes its interpreter.
     fn discard(mut self) -> Option<Section> {
-        let active = self.active();
-        let (section, inner) = (active.section.take(), active.inner.clone());
         let host = self.interpreter.host();
+        let Active { section, waits, outside, .. } = host.active.take().expect("a script is in it until its end");
         // A wait for a key ends here, before the section does.
-        host.active = None;
-        host.counts.give(&inner.scripts.counts, &inner.errors);
+        drop(waits);
+        if let Some(inner) = section.as_ref().map(Section::inner).or(outside.as_ref()) {
+            host.counts.give(&inner.scripts.counts, &inner.errors);
+        }
         section
     }
 }
@@ -517,12 +519,12 @@ impl Job {
         // What came before it in the transaction is not done again.
         call.control.never_restarts();
         let leaves;
-        let stage = match Runs::new(inner, &call, words, Some(section)) {
+        let stage = match Runs::new(inner, call.clone(), words, Some(section)) {
             Ok(runs) => {
                 leaves = false;
                 Stage::Runs(Box::new(runs))
             }
-            Err(NotBegun::TooLong(section)) => {
+            Err(NotBegun::TooLong(_, section)) => {
                 leaves = true;
                 Stage::Ready(section)
             }
@@ -631,7 +633,7 @@ impl Job {
                     Poll::Pending => return Step::Waits,
                     Poll::Ready(Err(refused)) => return self.over(&refused.to_string()),
                     Poll::Ready(Ok(section)) if self.wants_everything => {
-                        self.stage = Stage::Everything(Take::everything(&self.inner, &section, None), section);
+                        self.stage = Stage::Everything(Take::everything(&section, None), section);
                     }
                     Poll::Ready(Ok(section)) => match self.runs(Some(section)) {
                         Ok(()) => {}
@@ -751,7 +753,7 @@ impl Job {
     /// Says what came of it.
     fn end(&mut self, runs: Box<Runs>, burst: Burst) -> Step {
         let mut section = None;
-        let reply = self.form.collect(|out| section = runs.end(&self.inner, &self.call, burst, out));
+        let reply = self.form.collect(|out| section = runs.end(&self.inner, burst, out));
         self.done(reply, section)
     }
 
@@ -767,7 +769,7 @@ impl Job {
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn runs(&mut self, section: Option<Section>) -> Result<(), Step> {
         let words = self.words.to_vec();
-        match Runs::new(&self.inner, &self.call, &words, section) {
+        match Runs::new(&self.inner, self.call.clone(), &words, section) {
             Ok(runs) => {
                 self.stage = Stage::Runs(Box::new(runs));
                 if self.is_listed {
@@ -775,7 +777,7 @@ impl Job {
                 }
                 Ok(())
             }
-            Err(NotBegun::TooLong(section)) => {
+            Err(NotBegun::TooLong(_, section)) => {
                 self.stage = Stage::Ready(section);
                 self.leaves = true;
                 self.list();

@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use super::control::Control;
 use crate::Inner;
-use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::hold::{HeldKey, KeyList, Mode, Phase, Ticket};
 use crate::section::Section;
 use crate::stats::SectionCounts;
 
@@ -66,7 +66,8 @@ pub(crate) struct Take {
 
 impl Take {
     /// Begins to wait for a key that is held.
-    pub(crate) fn new(inner: &Arc<Inner>, section: &Section, control: &Arc<Control>, db: u32, key: &[u8]) -> Take {
+    pub(crate) fn new(section: &Section, control: &Arc<Control>, db: u32, key: &[u8]) -> Take {
+        let inner = section.inner();
         let mode = section.mode_of_more();
         let keys = inner.held_keys(std::iter::once((db, key, mode)));
         let ticket = match section.held() {
@@ -89,8 +90,8 @@ impl Take {
     }
 
     /// Begins to wait for everything. `control` is that of a script that has keys, so that others may wait for it.
-    pub(crate) fn everything(inner: &Arc<Inner>, section: &Section, control: Option<&Arc<Control>>) -> Take {
-        let mut take = Take::of(inner, Ticket::taking(section.id(), Vec::new()));
+    pub(crate) fn everything(section: &Section, control: Option<&Arc<Control>>) -> Take {
+        let mut take = Take::of(section.inner(), Ticket::taking(section.id(), KeyList::new()));
         if !take.inner.hold_everything(&take.ticket)
             && let Some(control) = control
         {
@@ -284,7 +285,7 @@ mod tests {
         section
     }
 
-    fn hot(store: &Store) -> Vec<HeldKey> {
+    fn hot(store: &Store) -> KeyList {
         store.0.held_keys(std::iter::once((0, HOT, Mode::Exclusive)))
     }
 

@@ -93,7 +93,7 @@ pub(super) fn latency(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Park
 /// `SCRIPT GC`: one interpreter after the other, in slices.
 pub(super) fn collect(start: &Start<'_>, _: &mut dyn ReplySink) -> Option<Parked> {
     let inner = start.inner.clone();
-    let mut left = inner.scripts.pool.resting();
+    let mut left = inner.scripts.pool.assemble();
     let step = move || {
         left = left.saturating_sub(1);
         !inner.scripts.pool.collect_one() || left == 0

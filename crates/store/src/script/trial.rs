@@ -68,8 +68,16 @@ pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
 
 /// A call of this code without keys.
 fn call_of(store: &Store, code: Code) -> Call {
-    let start =
-        Start { inner: &store.0, words: &[], received: None, db: 0, client: 0, form: ReplyForm::Value, section: None };
+    let start = Start {
+        inner: &store.0,
+        words: &[],
+        received: None,
+        db: 0,
+        client: 0,
+        began: None,
+        form: ReplyForm::Value,
+        section: None,
+    };
     Call::new(&start, code, Flags::NONE, Flags::NONE, 0)
 }
 
@@ -349,7 +357,7 @@ fn check_memory(prepare: &[&[&str]], words: &[&str]) {
             break;
         }
         if reply.contains("not enough memory") {
-            assert_eq!(pool.idle(), 0, "{words:?} with {granted} allocations: the interpreter goes");
+            assert_eq!(pool.assemble(), 0, "{words:?} with {granted} allocations: the interpreter goes");
             failures += 1;
         }
     }

@@ -599,7 +599,8 @@ impl Context<'_> {
             // A fault ends its command, not the connection with the others in its pipeline. Nothing half-done is seen
             // after it: guards unlock the stripes, and the half reply is dropped.
             None => {
-                let run = AssertUnwindSafe(|| self.run_on_keyspace(command.spec, args, &mut out));
+                let began = is_timed_alone.then_some(self.session.now);
+                let run = AssertUnwindSafe(|| self.run_on_keyspace(command.spec, args, began, &mut out));
                 catch_unwind(run).unwrap_or_else(|_| {
                     output.truncate(before);
                     ReplyWriter::new(output, self.session.protocol).error(FAILED);
@@ -694,9 +695,15 @@ impl Context<'_> {
     }
 
     /// Hands a command over to the store.
-    fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    fn run_on_keyspace(
+        &mut self,
+        spec: &'static CommandSpec,
+        args: &[&[u8]],
+        began: Option<Instant>,
+        out: &mut ReplyWriter<'_>,
+    ) -> Outcome {
         let inner = &self.worker.server.store.0;
-        let origin = Origin { db: self.session.db, client: self.client.id, received: self.received };
+        let origin = Origin { db: self.session.db, client: self.client.id, received: self.received, began };
         let form = ReplyForm::Wire(self.session.protocol);
         match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, origin, form, out)) {
             None => Outcome::Done,

@@ -21,7 +21,7 @@ mod alone;
 mod away;
 mod gather;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Range;
@@ -365,7 +365,7 @@ impl Exec {
                 }
             };
             self.turn = match self.wants_everything {
-                true => Turn::Everything(Take::everything(&self.inner, &section, None), section),
+                true => Turn::Everything(Take::everything(&section, None), section),
                 false => Turn::Held(section),
             };
             if !self.wants_everything && !self.begin_held(context, output) {
@@ -484,6 +484,7 @@ impl Exec {
             received: self.commands[at].words.received(),
             db: self.db,
             client: context.client.id,
+            began: None,
             form: ReplyForm::Wire(protocol),
             section: Some(&place),
         };
@@ -685,7 +686,8 @@ impl Exec {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(_) => {
-                    Alone { inner, closed, now_ms: self.now_ms, collected }.execute(spec, db, &words, out);
+                    let now_ms = Cell::new(Some(self.now_ms));
+                    Alone { inner, closed, now_ms, collected }.execute(spec, db, &words, out);
                 }
                 // With a script, it would be a section.
                 Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),

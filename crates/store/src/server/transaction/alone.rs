@@ -22,7 +22,7 @@ use crate::catalogue::Handler;
 use crate::command::database::{is_listed, names};
 use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
-use crate::hold::Ticket;
+use crate::hold::{KeyList, Ticket};
 use crate::section::Section;
 use crate::server::dispatch::Context;
 
@@ -54,7 +54,7 @@ impl Exec {
         };
         let closed = closed.or_else(|| {
             let ticket = ticket.get_or_insert_with(|| {
-                let ticket = Arc::new(Ticket::new(inner.ticket_id(), Vec::new(), None));
+                let ticket = Arc::new(Ticket::new(inner.ticket_id(), KeyList::new(), None));
                 inner.gate.queue(ticket.clone());
                 ticket
             });

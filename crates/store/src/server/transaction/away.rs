@@ -48,6 +48,7 @@ impl Rest {
                     received: queued.words.received(),
                     db: self.db,
                     client,
+                    began: None,
                     form,
                     section: Some(&place),
                 };
