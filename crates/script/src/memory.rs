@@ -36,6 +36,11 @@ impl MemoryLimit {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Whether what is used is counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.limit != 0
+    }
+
     /// Whether so many bytes more are within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.limit == 0 || self.used().saturating_add(bytes) <= self.limit

@@ -188,7 +188,8 @@ impl State {
     /// As `protect`.
     pub(crate) unsafe fn protect_memory(&mut self, bytes: usize, f: impl FnOnce(*mut lua_State)) -> Result<(), Error> {
         // SAFETY: this reads a field. An allocator that is not ours has limits of its own.
-        let is_ours = unsafe { ffi::lua_getallocf(self.main, ptr::null_mut()) } as usize == allocate_and_leave as usize;
+        let is_ours = unsafe { ffi::lua_getallocf(self.main, ptr::null_mut()) } as usize
+            == allocate_and_leave as *const () as usize;
         if !is_ours || !self.memory.has_room(bytes) {
             // SAFETY: as promised by the caller.
             return unsafe { self.protect(f) };
@@ -287,6 +288,10 @@ impl State {
 
     /// Bytes that the state uses, by Lua's own account.
     pub fn memory_used(&mut self) -> usize {
+        // A sandbox has its limit alone, which knows as much and is read at once.
+        if self.core().sandbox.on && self.memory.is_counted() {
+            return self.memory.used();
+        }
         // SAFETY: these two requests only read.
         unsafe {
             let kilobytes = ffi::lua_gc(self.main, ffi::LUA_GCCOUNT) as usize;

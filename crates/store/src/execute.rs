@@ -21,7 +21,7 @@ use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, Received, ReplyForm, Waits, Words};
 use crate::script::command::Start;
 use crate::stats::SectionCounts;
-use crate::stripe::Now;
+use crate::stripe::{Frozen, Now};
 use crate::undeclared::Undeclared;
 use crate::value::{COPIED_MAX, SHARED_MIN};
 use crate::whole::ELEMENTS_MAX;
@@ -143,8 +143,8 @@ fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
 pub(crate) struct Who<'w> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
-    /// Where a section keeps its time.
-    pub(crate) now_ms: Option<&'w Cell<Option<i64>>>,
+    /// The time of a section.
+    pub(crate) time: Option<&'w Frozen>,
     /// Where a section's effects are collected.
     pub(crate) collected: Option<&'w Collected>,
     /// Its ticket holds all keys of the command.
@@ -157,7 +157,7 @@ pub(crate) struct Who<'w> {
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        Who { id: NOBODY, now_ms: None, collected: None, covers: false, hash: None, blocks: Blocks::As(form) }
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks: Blocks::As(form) }
     }
 }
 
@@ -372,7 +372,7 @@ impl Inner {
     /// The context of a command of `who`, whose keys are not locked yet.
     #[inline]
     fn context<'p>(&'p self, pass: &'p Pass<'p>, words: &'p [&'p [u8]], db: u32, who: Who<'p>) -> Ctx<'p> {
-        let now = match who.now_ms {
+        let now = match who.time {
             Some(kept) => Now::kept(&self.clock, kept),
             None => Now::new(&self.clock),
         };

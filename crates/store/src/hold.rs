@@ -766,6 +766,9 @@ impl HoldTable {
 
     /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit first to `candidates`.
     pub(crate) fn release(&mut self, id: u64, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
+        if self.waiter.is_none() && self.keys.end_only(id, key) {
+            return;
+        }
         self.forget_waiter(id);
         let Some(hold) = self.keys.get_mut(key) else { return };
         if hold.exclusive == Some(id) {

@@ -33,7 +33,7 @@ use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::park::give_way;
 use crate::stats::SectionCounts;
-use crate::stripe::{Now, assert_none_locked};
+use crate::stripe::{Frozen, Now, assert_none_locked};
 use crate::turn::{Entered, Taken, Taker};
 use crate::{Inner, Store};
 
@@ -78,8 +78,7 @@ pub struct Section {
     extra: Vec<HeldKey>,
     /// Keys that came to life while others wait for them.
     ready: VecDeque<ReadyKey>,
-    /// Its time, once somebody asked for it.
-    now_ms: Cell<Option<i64>>,
+    time: Frozen,
     effects: Vec<Effect>,
     /// How keys are held that were not declared; [`None`]: they are refused. A command's own mode if nothing was said.
     more: More,
@@ -162,8 +161,8 @@ impl Future for SectionWait {
             Phase::Waiting | Phase::Finished => return Poll::Pending,
         }
         let ticket = this.ticket.take().expect("it was there above");
-        let section = Section::new(&this.inner, Holding::Waited(ticket));
-        section.now_ms.set(Some(this.inner.clock.now_ms()));
+        let mut section = Section::new(&this.inner, Holding::Waited(ticket));
+        section.time = Frozen::at(this.inner.clock.now_ms());
         Poll::Ready(Ok(section))
     }
 }
@@ -194,7 +193,7 @@ impl Section {
             holding,
             extra: Vec::new(),
             ready: VecDeque::new(),
-            now_ms: Cell::new(None),
+            time: Frozen::default(),
             effects: Vec::new(),
             more: More::AsCommand,
             everything: false,
@@ -246,7 +245,7 @@ impl Section {
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let mut section = Section::new(inner, Holding::Waited(ticket));
-        section.now_ms.set(Some(now_ms));
+        section.time = Frozen::at(now_ms);
         section.effects = effects;
         section
     }
@@ -358,7 +357,7 @@ impl Section {
 
     /// The section's time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
-        Now::kept(&self.inner.clock, &self.now_ms).ms()
+        Now::kept(&self.inner.clock, &self.time).ms()
     }
 
     /// Runs one command of the keyspace and writes its reply, errors of the command included.
@@ -496,8 +495,8 @@ impl Section {
     ) -> Result<bool, SectionError> {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
-            let (id, now_ms) = (self.holding.id, Some(&self.now_ms));
-            let who = Who { id, now_ms, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
+            let (id, time) = (self.holding.id, Some(&self.time));
+            let who = Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
             let pass = self.inner.gate.enter_with(&self.holding);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
@@ -532,7 +531,7 @@ impl Section {
             let inner = &*self.inner;
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
-            ctx.now = Now::kept(&inner.clock, &self.now_ms);
+            ctx.now = Now::kept(&inner.clock, &self.time);
             ctx.collected = Some(&collected);
             let result = work(&mut ctx);
             (result, ctx.take_ready_pins())

@@ -89,12 +89,27 @@ pub(crate) struct Figures {
     pub(crate) settled: AtomicU32,
 }
 
+/// The time of several commands, frozen by the first of them that asks.
+#[derive(Default)]
+pub(crate) struct Frozen {
+    ms: Cell<Option<i64>>,
+    /// The tick, which is cheaper to read than the time.
+    ticks: Cell<Option<u32>>,
+}
+
+impl Frozen {
+    /// A time that is known.
+    pub(crate) fn at(ms: i64) -> Frozen {
+        Frozen { ms: Cell::new(Some(ms)), ticks: Cell::default() }
+    }
+}
+
 /// Time as one command sees it: read when first asked for, then frozen.
 pub(crate) struct Now<'s> {
     clock: &'s Clock,
     ms: Option<i64>,
     /// Where it is kept, too, for the commands that follow.
-    kept: Option<&'s Cell<Option<i64>>>,
+    kept: Option<&'s Frozen>,
     /// Whether a key was just found expired and removed.
     removed: bool,
 }
@@ -110,8 +125,8 @@ impl<'s> Now<'s> {
     }
 
     /// The time of several commands, frozen by the first that asks.
-    pub(crate) fn kept(clock: &'s Clock, kept: &'s Cell<Option<i64>>) -> Now<'s> {
-        Now { ms: kept.get(), kept: Some(kept), ..Now::new(clock) }
+    pub(crate) fn kept(clock: &'s Clock, kept: &'s Frozen) -> Now<'s> {
+        Now { ms: kept.ms.get(), kept: Some(kept), ..Now::new(clock) }
     }
 
     /// Unix time in microseconds; of whole milliseconds once [`ms`](Self::ms) was asked, or in a section.
@@ -132,7 +147,7 @@ impl<'s> Now<'s> {
         *self.ms.get_or_insert_with(|| {
             let ms = self.clock.now_ms();
             if let Some(kept) = self.kept {
-                kept.set(Some(ms));
+                kept.ms.set(Some(ms));
             }
             ms
         })
@@ -148,7 +163,14 @@ impl<'s> Now<'s> {
     pub(crate) fn ticks(&self) -> u32 {
         match self.ms {
             Some(ms) => ticks_of_ms(ms),
-            None => self.clock.coarse_ticks(),
+            None => match self.kept {
+                None => self.clock.coarse_ticks(),
+                Some(kept) => kept.ticks.get().unwrap_or_else(|| {
+                    let ticks = self.clock.coarse_ticks();
+                    kept.ticks.set(Some(ticks));
+                    ticks
+                }),
+            },
         }
     }
 }

@@ -10,7 +10,6 @@
 //! which declares in advance what the value leads to before the transaction begins; in one that is [`Alone`] it takes
 //! nothing, because nobody else is there.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -26,6 +25,7 @@ use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::section::{Section, SectionError, SectionWait};
+use crate::stripe::Frozen;
 use crate::turn::caught;
 use crate::{Inner, Store};
 
@@ -86,7 +86,7 @@ impl Keys for Section {
 pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
-    pub(crate) now_ms: Cell<Option<i64>>,
+    pub(crate) time: Frozen,
     /// Where its effects wait for its end.
     pub(crate) collected: &'a Collected,
 }
@@ -96,7 +96,7 @@ impl Alone<'_> {
         Who {
             hash: None,
             id: NOBODY,
-            now_ms: Some(&self.now_ms),
+            time: Some(&self.time),
             collected: Some(self.collected),
             covers: false,
             blocks: Blocks::Never,

@@ -33,10 +33,10 @@ struct Table {
     len: Option<usize>,
 }
 
-/// Gives the table of globals on an otherwise empty stack its `KEYS` and `ARGV`. May raise.
+/// Gives a table of globals its `KEYS` and `ARGV`. May raise.
 ///
 /// # Safety
-/// Called inside a protected call with a sandboxed state; the table is the one of `globals`.
+/// Called with a sandboxed state whose stack is empty, inside a protected call or where there is memory for it.
 pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]; 2]) {
     // SAFETY: as promised by the caller. What is kept is plain, and says at any time what stands in the tables.
     unsafe {
@@ -47,8 +47,9 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
             if list.is_empty() && are_kept && is_placed && arguments.tables[place].len == Some(0) {
                 continue;
             }
-            let mut is_same = fill_again(lua, &mut arguments.tables[place], list, are_kept);
+            let is_same = fill_again(lua, &mut arguments.tables[place], list, are_kept);
             if !is_same {
+                ffi::lua_settop(lua, 0);
                 super::push_list(lua, list);
                 let table = &mut arguments.tables[place];
                 ffi::lua_pushvalue(lua, -1);
@@ -58,21 +59,20 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
                 }
                 table.len = Some(list.len());
             }
-            is_same &= is_placed;
-            if !is_same {
+            if !(is_same && is_placed) {
+                super::push(lua, globals);
                 ffi::lua_pushstring(lua, NAMES[place].as_ptr());
-                ffi::lua_insert(lua, -2);
-                ffi::lua_rawset(lua, 1);
-            } else {
-                ffi::lua_settop(lua, 1);
+                ffi::lua_pushvalue(lua, 1);
+                ffi::lua_rawset(lua, 2);
             }
+            ffi::lua_settop(lua, 0);
         }
         arguments.within = Some(globals);
     }
 }
 
-/// Fills a table with other strings and leaves it on the stack, if nothing but strings of ours' places is in it, which is
-/// looked at if it was not kept as it was.
+/// Fills a table with other strings and leaves it on the stack, which is empty, if nothing but strings of ours' places is in
+/// it; that is looked at if it was not kept as it was.
 unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_kept: bool) -> bool {
     // SAFETY: as `set`.
     unsafe {
@@ -81,7 +81,6 @@ unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_
         };
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, table.place.into());
         if !is_kept && !has_only(lua, before) {
-            ffi::lua_settop(lua, 1);
             return false;
         }
         for (index, bytes) in (1..).zip(list) {

@@ -3,6 +3,7 @@
 //! Lua's parser asks for its source piece by piece, and there it can be ended: a compilation that takes too long for
 //! its thread is forgotten and done again where there is time. Text only: what Lua 5.4 calls a binary chunk is refused.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
 
@@ -245,6 +246,8 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 pub struct FunctionRef {
     reference: c_int,
     known: Known,
+    /// It has its globals, which it can't exchange.
+    is_placed: Cell<bool>,
 }
 
 impl FunctionRef {
@@ -290,7 +293,8 @@ impl State {
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
                 Compiled::Function(known) => {
-                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), known })
+                    let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+                    Some(FunctionRef { reference, known, is_placed: Cell::new(false) })
                 }
                 Compiled::Failed(status) => {
                     *out = status;
@@ -338,9 +342,12 @@ impl State {
         // nothing.
         unsafe {
             ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.reference));
-            super::push(thread, globals);
-            if ffi::lua_setupvalue(thread, 1, 1).is_null() {
-                ffi::lua_settop(thread, 1);
+            if !function.is_placed.get() {
+                super::push(thread, globals);
+                if ffi::lua_setupvalue(thread, 1, 1).is_null() {
+                    ffi::lua_settop(thread, 1);
+                }
+                function.is_placed.set(globals != Globals::Sealed);
             }
         }
         Ok(coroutine)

@@ -184,12 +184,7 @@ impl State {
         const MORE: usize = 16 << 10;
         let bytes = keys.iter().chain(arguments).fold(MORE, |sum, word| sum + word.len() + EACH);
         // SAFETY: the closure holds references only, and makes the strings and a place in a table for each.
-        unsafe {
-            self.protect_memory(bytes, |lua| {
-                push(lua, globals);
-                arguments::set(lua, globals, [keys, arguments]);
-            })
-        }
+        unsafe { self.protect_memory(bytes, |lua| arguments::set(lua, globals, [keys, arguments])) }
     }
 }
 

@@ -84,6 +84,16 @@ impl Holds {
         *self.get_or_default(&key) = hold;
     }
 
+    /// Takes the only hold away if `id` has its key for itself and nobody waits; false if it is not so simple.
+    pub(super) fn end_only(&mut self, id: u64, key: &[u8]) -> bool {
+        let is_it = matches!(&self.few[..], [(name, hold)]
+            if hold.exclusive == Some(id) && hold.queue.is_empty() && **name == *key);
+        if is_it {
+            self.few.clear();
+        }
+        is_it
+    }
+
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Hold> {
         if self.many.is_empty() {
             return self.place(key).map(|place| self.few.swap_remove(place).1);

@@ -8,9 +8,10 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::busy::Killed;
 use super::code::Code;
+use super::control::Control;
 use super::interpreter;
 use super::registry::{Script, Sha};
-use super::run::{self, Call, Job, Pending};
+use super::run::{self, Call, Job, Pending, control_of};
 use super::source::{self, Flags};
 use super::tell;
 use crate::Inner;
@@ -67,7 +68,7 @@ fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Pa
             return None;
         }
     };
-    call(start, script, keys, more, out)
+    call(start, Arc::new(control_of(start, Code::Script(script), 0)), more, keys, out)
 }
 
 fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
@@ -77,11 +78,17 @@ fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Par
         return None;
     }
     let keys = keys(start, out)?;
-    let Some(script) = start.inner.scripts.registry.by_sha(start.words[1]) else {
+    let (sha, registry) = (start.words[1], &start.inner.scripts.registry);
+    let control = Control::again(start, sha, registry).or_else(|| {
+        let epoch = registry.epoch();
+        let script = registry.by_sha(sha)?;
+        Some(Arc::new(control_of(start, Code::Script(script), epoch)))
+    });
+    let Some(control) = control else {
         out.error(NO_SCRIPT);
         return None;
     };
-    call(start, script, keys, more, out)
+    call(start, control, more, keys, out)
 }
 
 /// The number of keys; where it makes no sense the error has been said.
@@ -114,15 +121,16 @@ pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<A
     Ok(scripts.registry.add(body, flags, head.code, kept))
 }
 
-fn call(start: &Start<'_>, script: Arc<Script>, keys: usize, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
-    let flags = start.inner.scripts.flags_of(&script);
-    run(start, Code::Script(script), flags, more, keys, out)
+fn call(start: &Start<'_>, control: Arc<Control>, more: Flags, keys: usize, out: &mut dyn ReplySink) -> Option<Parked> {
+    let Code::Script(script) = &control.code else { return None };
+    let flags = start.inner.scripts.flags_of(script);
+    run(start, control, flags, more, keys, out)
 }
 
 /// Runs code with these flags, called by a command with `more`, if its flags allow that.
 pub(super) fn run(
     start: &Start<'_>,
-    code: Code,
+    control: Arc<Control>,
     flags: Flags,
     more: Flags,
     keys: usize,
@@ -138,7 +146,7 @@ pub(super) fn run(
         out.error("ERR Can not execute a script with write flag using *_ro command.");
         return None;
     }
-    let call = Call::new(start, code, flags, more, keys);
+    let call = Call::of(start, control, flags, more, keys);
     start_call(start, call, &start.words[3..], out)
 }
 

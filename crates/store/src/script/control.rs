@@ -4,6 +4,7 @@
 //! gone before anybody could ask. Ending one is a flag: the script sees it at its next yield, which comes within a slice
 //! whatever it does; one that waits is woken.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::code::Code;
+use super::command::Start;
+use super::registry::Registry;
 use crate::park::Words;
 use crate::section::Section;
 
@@ -36,6 +39,18 @@ pub(crate) enum Write {
     Never,
 }
 
+/// Scripts that a thread remembers its last call of.
+const SPARES: usize = 4;
+
+thread_local! {
+    static SPARE: [Cell<Option<Arc<Control>>>; SPARES] = const { [const { Cell::new(None) }; SPARES] };
+}
+
+/// Where the last call of a script is remembered, by its SHA-1.
+fn place_of(sha: &[u8]) -> usize {
+    usize::from(sha.last().copied().unwrap_or_default()) % SPARES
+}
+
 /// A script that runs, or waits for its keys.
 pub(crate) struct Control {
     /// Its own number.
@@ -43,6 +58,8 @@ pub(crate) struct Control {
     pub(crate) code: Code,
     /// The number of the connection that called it; 0: there is none.
     pub(crate) client: u64,
+    /// The scripts that there were when its own was found ([`Registry::epoch`](super::registry::Registry::epoch)).
+    epoch: u64,
     made: Instant,
     /// When it began to run, in microseconds after that.
     began_us: AtomicU64,
@@ -65,11 +82,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(id: u64, code: Code, client: u64, began: Option<Instant>) -> Control {
+    pub(crate) fn new(id: u64, code: Code, client: u64, began: Option<Instant>, epoch: u64) -> Control {
         Control {
             id,
             code,
             client,
+            epoch,
             made: began.unwrap_or_else(Instant::now),
             began_us: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
@@ -80,6 +98,35 @@ impl Control {
             waker: Mutex::new(None),
             section: AtomicU64::new(0),
             called: OnceLock::new(),
+        }
+    }
+
+    /// That of an earlier call of the script with this SHA-1, by this thread, as a new one: most scripts are called again
+    /// soon, and to find and count them anew would take more than that.
+    pub(crate) fn again(start: &Start<'_>, sha: &[u8], registry: &Registry) -> Option<Arc<Control>> {
+        let mut spare = SPARE.with(|spare| spare[place_of(sha)].take())?;
+        let control = Arc::get_mut(&mut spare)?;
+        let Code::Script(script) = &control.code else { return None };
+        if control.epoch != registry.epoch() || script.sha[..] != *sha {
+            return None;
+        }
+        registry.touch(script);
+        control.id = start.inner.ticket_id();
+        control.client = start.client;
+        control.made = start.began.unwrap_or_else(Instant::now);
+        *control.has_begun.get_mut() = false;
+        *control.state.get_mut() = 0;
+        Some(spare)
+    }
+
+    /// Keeps it for another call, if it ended before anybody could see it.
+    pub(crate) fn rest(mut self: Arc<Control>) {
+        let Some(control) = Arc::get_mut(&mut self) else { return };
+        let Code::Script(script) = &control.code else { return };
+        if control.called.get().is_none() && *control.restarts.get_mut() == 0 {
+            let place = place_of(&script.sha);
+            // A thread that ends keeps nothing.
+            let _ = SPARE.try_with(|spare| spare[place].set(Some(self)));
         }
     }
 
@@ -112,6 +159,11 @@ impl Control {
     }
 
     fn begin_first_write(&self) -> Write {
+        if self.called.get().is_none() && self.state.load(Ordering::Relaxed) == 0 {
+            // Nobody knows of it, so nobody ends it now; who lists it is this thread.
+            self.state.store(WROTE, Ordering::Relaxed);
+            return Write::First;
+        }
         let unless_ended = |state| (state & KILLED == 0).then_some(state | WROTE);
         match self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unless_ended) {
             Ok(state) if state & WROTE == 0 => Write::First,

@@ -9,7 +9,7 @@ use super::code::Code;
 use super::command::{ScriptHandle, Start, about, evaluates, keys_or, named_to_kill, run, say_killed, start_call};
 use super::control::Control;
 use super::library::{Function, Library, Load, Policy, Source};
-use super::run::Call;
+use super::run::{Call, control_of};
 use super::source::Flags;
 use crate::catalogue::{CommandSpec, Flags as CommandFlags};
 use crate::command::{help, is};
@@ -32,7 +32,8 @@ fn call(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parke
     };
     let keys = keys_or(start, "ERR Bad number of keys provided", out)?;
     let flags = library.functions[place].flags;
-    run(start, Code::Function(library, place), flags, more, keys, out)
+    let control = Arc::new(control_of(start, Code::Function(library, place), 0));
+    run(start, control, flags, more, keys, out)
 }
 
 /// `FUNCTION LOAD [REPLACE] code`.

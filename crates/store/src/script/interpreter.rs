@@ -107,6 +107,24 @@ struct Function {
     used: u64,
 }
 
+impl Function {
+    /// A coroutine that will run it; none if this thread may not.
+    fn begin(
+        &mut self,
+        state: &mut State,
+        uses: u64,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<Option<Begun>, Refused> {
+        self.used = uses;
+        if !self.reference.may_run_here() {
+            return Ok(None);
+        }
+        let coroutine = state.begin(&self.reference, keys, arguments).map_err(said)?;
+        Ok(Some((coroutine, 0)))
+    }
+}
+
 /// A library that has run.
 struct Loaded {
     chunk: FunctionRef,
@@ -245,19 +263,17 @@ impl Interpreter {
     }
 
     fn begin_script(&mut self, script: &Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, Refused> {
-        if !self.functions.contains_key(&script.id) {
-            match self.state.compile(script.code(), c"@user_script").map_err(not_compiled)? {
-                Some(reference) => self.keep(script.id, reference),
-                None => return Ok(None),
-            }
+        if let Some(function) = self.functions.get_mut(&script.id) {
+            return function.begin(&mut self.state, self.uses, keys, arguments);
         }
-        let Some(function) = self.functions.get_mut(&script.id) else { return Ok(None) };
-        function.used = self.uses;
-        if !function.reference.may_run_here() {
+        let Some(reference) = self.state.compile(script.code(), c"@user_script").map_err(not_compiled)? else {
             return Ok(None);
-        }
-        let coroutine = self.state.begin(&function.reference, keys, arguments).map_err(said)?;
-        Ok(Some((coroutine, 0)))
+        };
+        self.make_room();
+        let mut function = Function { reference, used: self.uses };
+        let begun = function.begin(&mut self.state, self.uses, keys, arguments);
+        self.functions.insert(script.id, function);
+        begun
     }
 
     /// A function gets keys and arguments as its own. Its library is loaded by the coroutine itself if need be.
@@ -390,15 +406,13 @@ impl Interpreter {
         }
     }
 
-    /// Keeps a compiled function; the one that was unused for longest goes if there are many.
-    fn keep(&mut self, id: u64, reference: FunctionRef) {
-        let mut oldest = None;
-        if self.functions.len() >= FUNCTIONS_MAX {
-            let id = self.functions.iter().min_by_key(|(_, function)| function.used).map(|(id, _)| *id);
-            oldest = id.and_then(|id| self.functions.remove(&id));
+    /// Makes room for a function; the one that was unused for longest goes if there are many.
+    fn make_room(&mut self) {
+        if self.functions.len() < FUNCTIONS_MAX {
+            return;
         }
-        self.functions.insert(id, Function { reference, used: self.uses });
-        if let Some(oldest) = oldest {
+        let oldest = self.functions.iter().min_by_key(|(_, function)| function.used).map(|(id, _)| *id);
+        if let Some(oldest) = oldest.and_then(|id| self.functions.remove(&id)) {
             self.state.release(oldest.reference);
         }
     }

@@ -83,6 +83,8 @@ pub(crate) struct Registry {
     scripts: RwLock<Scripts>,
     memory: Arc<Memory>,
     clock: AtomicU64,
+    /// What no registry of the process has had before, since scripts of this one were forgotten last.
+    epoch: AtomicU64,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -100,6 +102,11 @@ struct Scripts {
     outside: Outside,
 }
 
+fn next_epoch() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// What one script takes beside its body, in bytes: its record, and its places in both tables.
 const OVERHEAD: usize = size_of::<Script>() + 2 * size_of::<Sha>() + 32;
 
@@ -115,7 +122,14 @@ impl Scripts {
 
 impl Registry {
     pub(crate) fn new(memory: Arc<Memory>) -> Registry {
-        Registry { scripts: RwLock::default(), memory, clock: AtomicU64::new(0), hasher: Default::default() }
+        let (scripts, clock, hasher) = Default::default();
+        Registry { scripts, memory, clock, epoch: AtomicU64::new(next_epoch()), hasher }
+    }
+
+    /// As long as this is the same, a script that was found is still here.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     fn hash(&self, body: &[u8]) -> u64 {
@@ -123,7 +137,7 @@ impl Registry {
     }
 
     /// Notes a use. Scripts used within one tick of each other are as old as each other.
-    fn touch(&self, script: &Script) {
+    pub(crate) fn touch(&self, script: &Script) {
         let now = self.clock.load(Ordering::Relaxed);
         if script.used.load(Ordering::Relaxed) != now {
             script.used.store(now, Ordering::Relaxed);
@@ -214,6 +228,7 @@ impl Registry {
     fn forget_one(&self, scripts: &mut Scripts) {
         let evals = scripts.by_sha.values().filter(|script| !script.kept.load(Ordering::Relaxed));
         let Some(oldest) = evals.min_by_key(|script| script.used.load(Ordering::Relaxed)).cloned() else { return };
+        self.epoch.store(next_epoch(), Ordering::Release);
         scripts.by_sha.remove(&oldest.sha);
         if let Ok(entry) = scripts.by_body.find_entry(self.hash(&oldest.body), |script| script.id == oldest.id) {
             entry.remove();
@@ -225,7 +240,10 @@ impl Registry {
 
     /// Forgets all scripts.
     pub(crate) fn flush(&self) {
-        let before = std::mem::take(&mut *self.scripts.write());
+        let mut scripts = self.scripts.write();
+        let before = std::mem::take(&mut *scripts);
+        self.epoch.store(next_epoch(), Ordering::Release);
+        drop(scripts);
         drop(before);
     }
 

@@ -59,14 +59,18 @@ pub(crate) struct Call {
 impl Call {
     /// A call of code with these flags, through a command with `more` flags.
     pub(crate) fn new(start: &Start<'_>, code: Code, flags: Flags, more: Flags, keys: usize) -> Call {
-        let by = match (&code, more.has(Flags::NO_WRITES)) {
+        Call::of(start, Arc::new(control_of(start, code, 0)), flags, more, keys)
+    }
+
+    /// The same of one that is known by this.
+    pub(crate) fn of(start: &Start<'_>, control: Arc<Control>, flags: Flags, more: Flags, keys: usize) -> Call {
+        let by = match (&control.code, more.has(Flags::NO_WRITES)) {
             (Code::Script(_), false) => "evalsha",
             (Code::Script(_), true) => "evalsha_ro",
             (Code::Function(..), false) => "fcall",
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        let control = Arc::new(Control::new(start.inner.ticket_id(), code, start.client, start.began));
         Call { control, keys, db: start.db, flags: flags | more, by }
     }
 
@@ -78,6 +82,11 @@ impl Call {
     pub(super) fn mode(&self) -> Mode {
         if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
     }
+}
+
+/// What is called, as others see it.
+pub(super) fn control_of(start: &Start<'_>, code: Code, epoch: u64) -> Control {
+    Control::new(start.inner.ticket_id(), code, start.client, start.began, epoch)
 }
 
 /// How far a script has come.
@@ -99,6 +108,7 @@ enum Stage {
 }
 
 /// What a step brought.
+#[allow(clippy::large_enum_variant, reason = "it is looked at where it was made")]
 pub(crate) enum Step {
     /// It waits; it will be woken.
     Waits,
@@ -323,6 +333,7 @@ impl Runs {
                 out.error_bytes(&text);
             }
         }
+        call.control.rest();
         self.put_away(inner, is_sound);
         section
     }

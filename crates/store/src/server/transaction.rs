@@ -21,7 +21,7 @@ mod alone;
 mod away;
 mod gather;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Range;
@@ -50,7 +50,7 @@ use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take};
 use crate::section::{Ending, Section, SectionWait};
-use crate::stripe::Now;
+use crate::stripe::{Frozen, Now};
 use crate::turn::caught;
 use crate::undeclared::Alone;
 use crate::watch::Watching;
@@ -686,8 +686,8 @@ impl Exec {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(_) => {
-                    let now_ms = Cell::new(Some(self.now_ms));
-                    Alone { inner, closed, now_ms, collected }.execute(spec, db, &words, out);
+                    let time = Frozen::at(self.now_ms);
+                    Alone { inner, closed, time, collected }.execute(spec, db, &words, out);
                 }
                 // With a script, it would be a section.
                 Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),

@@ -84,6 +84,7 @@ impl Rest {
 pub(super) struct Away(Mutex<Errand>);
 
 #[derive(Default)]
+#[allow(clippy::large_enum_variant, reason = "there is one for a transaction that has gone away")]
 enum Errand {
     /// The command is being carried out; who is to be woken afterwards.
     #[default]
