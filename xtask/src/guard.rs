@@ -23,7 +23,15 @@ const GROWTH: f64 = 0.03;
 /// Commands of one pipeline of SET.
 const PIPELINE: u64 = 16;
 
-const PATHS: [&str; 5] = ["parse a request", "redirect", "five rules", "Lua action with INCRBY", "SET from RESP"];
+const PATHS: [&str; 7] = [
+    "parse a request",
+    "redirect",
+    "five rules",
+    "Lua action with INCRBY",
+    "SET from RESP",
+    "EVALSHA of INCR",
+    "EVALSHA of fifty commands",
+];
 
 const RULES: &str = "http-request set-header X-Client %[src]
     http-request set-var(txn.path) path
@@ -35,6 +43,14 @@ const RULES: &str = "http-request set-header X-Client %[src]
 const SCRIPT: &str = "local store = core.redis('main')
 core.register_action('count', {'http-req'}, function(txn) store:incrby(txn.sf:src(), 1) end)
 ";
+
+/// What EVALSHA runs, with its keys and its argument.
+const ONE_COMMAND: (&str, &[&str]) = ("return redis.call('INCR', KEYS[1])", &["1", "counter"]);
+const FIFTY_COMMANDS: (&str, &[&str]) = (
+    "for _, key in ipairs(KEYS) do for _, message in ipairs(cjson.decode(ARGV[1])) do \
+     redis.call('LPUSH', key, message) redis.call('LTRIM', key, 0, 50) end end return 1",
+    &["5", "l1", "l2", "l3", "l4", "l5", "[1,2,3,4,5]"],
+);
 
 /// `bench guard [--write]`.
 ///
@@ -102,7 +118,8 @@ impl Measurement {
         let rules = self.requests("", RULES)?;
         let load = format!("lua-load {}", self.0.join("count.lua").display());
         let lua = self.requests(&load, "http-request lua.count\n    ")?;
-        Ok(vec![parse, plain, rules.saturating_sub(plain), lua.saturating_sub(plain), self.sets()?])
+        let (rules, lua) = (rules.saturating_sub(plain), lua.saturating_sub(plain));
+        Ok(vec![parse, plain, rules, lua, self.sets()?, self.scripts(ONE_COMMAND)?, self.scripts(FIFTY_COMMANDS)?])
     }
 
     fn parse(&self) -> Result<u64, String> {
@@ -140,8 +157,7 @@ impl Measurement {
 
     /// Instructions of the worker per SET of a pipeline.
     fn sets(&self) -> Result<u64, String> {
-        let configuration = |port| format!("global\n    nbthread 1\nstore main\n    bind 127.0.0.1:{port}\n");
-        self.serve(configuration, |stream, count| {
+        self.serve(store_alone, |stream, count| {
             let value = "v".repeat(32);
             let mut answer = vec![0; 5 * PIPELINE as usize];
             for first in (0..count).step_by(PIPELINE as usize) {
@@ -152,6 +168,30 @@ impl Measurement {
                 stream.read_exact(&mut answer)?;
                 if !answer.starts_with(b"+OK\r\n") {
                     return Err(std::io::Error::other("not OK"));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Instructions of the worker per EVALSHA of a pipeline.
+    fn scripts(&self, (script, words): (&str, &[&str])) -> Result<u64, String> {
+        self.serve(store_alone, |stream, count| {
+            let mut sha = [0; 47];
+            stream.write_all(&request(&["SCRIPT", "LOAD", script]))?;
+            stream.read_exact(&mut sha)?;
+            let sha = String::from_utf8_lossy(&sha[5..45]).into_owned();
+            let pipeline = request(&[&["EVALSHA", &sha], words].concat()).repeat(PIPELINE as usize);
+            let mut answer = [0; 4096];
+            for _ in 0..count / PIPELINE {
+                stream.write_all(&pipeline)?;
+                let mut replies = 0;
+                while replies < PIPELINE as usize {
+                    let got = stream.read(&mut answer)?;
+                    if got == 0 || answer[..got].contains(&b'-') {
+                        return Err(std::io::Error::other("an error, or none"));
+                    }
+                    replies += answer[..got].iter().filter(|byte| **byte == b'\n').count();
                 }
             }
             Ok(())
@@ -208,6 +248,17 @@ impl Measurement {
         let _ = std::fs::remove_file(self.0.join("out"));
         if counts.is_empty() { Err("callgrind wrote nothing".to_owned()) } else { Ok(counts) }
     }
+}
+
+/// A configuration with a store and nothing else.
+fn store_alone(port: u16) -> String {
+    format!("global\n    nbthread 1\nstore main\n    bind 127.0.0.1:{port}\n")
+}
+
+/// A command as clients send it.
+fn request(words: &[&str]) -> Vec<u8> {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
 }
 
 /// Instructions of one repetition, in the thread that repeated.

@@ -235,6 +235,14 @@ fn keys_and_arguments_are_new_whatever_the_last_script_did_to_them() {
         "table.insert(KEYS, 'k') table.remove(ARGV, 1)",
         "for i = 1, 100 do KEYS[i] = i end for i = 1, 99 do KEYS[i] = nil end",
         "local k = KEYS return _G ~= k",
+        "local k k = KEYS k[9] = 1 k = k[1]",
+        "local k local function change() k[9] = 1 end k = KEYS change() k = k[1]",
+        "local t = setmetatable({}, {__add = function() KEYS[9] = 1 return 1 end}) return ARGV[t + 1]",
+        "local f, list = ipairs(ARGV) list[9] = 1 for i, a in f, list, 0 do end",
+        "return (table.remove or unpack)(KEYS)",
+        // These only read, which is seen when they are compiled.
+        "return KEYS[1] .. #KEYS .. ARGV[#ARGV]",
+        "for i, key in ipairs(KEYS) do redis.call('GET', key, unpack(ARGV, 9)) end return unpack(KEYS)",
         "",
     ] {
         for (words, expected) in [
