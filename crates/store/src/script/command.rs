@@ -61,6 +61,7 @@ fn evalsha_ro(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
 
 fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
     let keys = keys(start, out)?;
+    let epoch = start.inner.scripts.registry.epoch();
     let script = match script_of(start.inner, start.words[1], false) {
         Ok(script) => script,
         Err(text) => {
@@ -68,7 +69,7 @@ fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Pa
             return None;
         }
     };
-    call(start, Arc::new(control_of(start, Code::Script(script), 0)), more, keys, out)
+    call(start, Arc::new(control_of(start, Code::Script(script), epoch)), more, keys, out)
 }
 
 fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
