@@ -516,10 +516,6 @@ fn arguments_differ(
             *differences += &format!("{name} arguments: redis {expected:?}, ours {found:?}\n");
         }
     }
-    let of_container = |docs: &BTreeMap<String, Value>| -> BTreeMap<String, BTreeMap<String, Value>> {
-        let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
-        pairs.map(|pair| (pair[0].text().to_owned(), fields(&pair[1]))).collect()
-    };
     let theirs = of_container(expected);
     for (name, found) in of_container(found) {
         if let Some(expected) = theirs.get(&name) {
@@ -548,14 +544,33 @@ fn documentation_has_the_facts_of_redis() {
     let mut differences = String::new();
     for name in names {
         let (expected, found) = (docs(&mut theirs, &name), docs(&mut own, &name));
-        for field in ["since", "group"] {
-            if let Some(expected) = expected.get(field)
-                && found.get(field) != Some(expected)
-            {
-                differences += &format!("{name} {field}: redis {expected:?}, ours {:?}\n", found.get(field));
-            }
-        }
+        facts_differ(&name, &expected, &found, &mut differences);
         arguments_differ(&name, &expected, &found, &mut differences);
     }
     assert!(differences.is_empty(), "{differences}");
 }
+/// The documentation of a container's commands by name.
+fn of_container(docs: &BTreeMap<String, Value>) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
+    pairs.map(|pair| (pair[0].text().to_owned(), fields(&pair[1]))).collect()
+}
+
+/// Since when a command exists, and what has replaced it.
+fn facts_differ(
+    name: &str,
+    expected: &BTreeMap<String, Value>,
+    found: &BTreeMap<String, Value>,
+    differences: &mut String,
+) {
+    for field in ["since", "group", "doc_flags", "deprecated_since", "replaced_by"] {
+        // What only this store has is in no documentation of Redis.
+        if !expected.is_empty() && found.get(field) != expected.get(field) {
+            *differences += &format!("{name} {field}: redis {:?}, ours {:?}\n", expected.get(field), found.get(field));
+        }
+    }
+    let theirs = of_container(expected);
+    for (name, found) in of_container(found) {
+        facts_differ(&name, theirs.get(&name).unwrap_or(&BTreeMap::new()), &found, differences);
+    }
+}
+
