@@ -253,18 +253,6 @@ fn latency_events_and_histograms() {
 
 /// Fields that redis-server shows and this store has no truth for.
 const NOT_SHOWN: &[&str] = &[
-    "active_defrag_hits",
-    "active_defrag_key_hits",
-    "active_defrag_key_misses",
-    "active_defrag_misses",
-    "active_defrag_running",
-    "allocator_active",
-    "allocator_allocated",
-    "allocator_frag_bytes",
-    "allocator_frag_ratio",
-    "allocator_resident",
-    "allocator_rss_bytes",
-    "allocator_rss_ratio",
     "atomicvar_api",
     "gcc_version",
     "dump_payload_sanitizations",
@@ -276,10 +264,6 @@ const NOT_SHOWN: &[&str] = &[
     "rdb_changes_since_last_save",
     "reply_buffer_expands",
     "reply_buffer_shrinks",
-    "rss_overhead_bytes",
-    "rss_overhead_ratio",
-    "total_active_defrag_time",
-    "current_active_defrag_time",
     "used_cpu_sys_main_thread",
     "used_cpu_user_main_thread",
 ];
