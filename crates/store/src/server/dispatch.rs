@@ -712,6 +712,7 @@ impl Context<'_> {
         before: usize,
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) -> Outcome {
+        self.session.command = row.map_or("NULL", |row| &INDEX.rows[usize::from(row)].full_name);
         write(&mut ReplyWriter::new(output, self.session.protocol));
         if let Some(multi) = &mut self.session.rare.multi {
             multi.aborted = true;

@@ -376,6 +376,38 @@ fn value(lines: &mut std::str::Split<'_, &str>) -> Value {
         _ => Value::Text(head.to_owned()),
     }
 }
+#[test]
+fn clients_are_listed_as_they_are_asked_for() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for address in [redis.address(), ours.address()] {
+        let [mut first, mut second] = [Client::connect(&address), Client::connect(&address)];
+        let ids = [&mut first, &mut second]
+            .map(|client| client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned());
+        first.ask(&["CLIENT", "SETNAME", "first"]);
+        second.ask(&["CLIENT", "SETNAME", "second"]);
+        let shown = |client: &mut Client, ids: &[&str]| -> Vec<String> {
+            let words: Vec<&str> = ["CLIENT", "LIST", "ID"].into_iter().chain(ids.iter().copied()).collect();
+            let reply = client.ask(&words);
+            let lines = reply.lines().filter(|line| line.contains("addr="));
+            let field = |line: &str, name: &str| {
+                line.split(' ').find(|field| field.starts_with(name)).unwrap_or_default().to_owned()
+            };
+            lines.map(|line| format!("{} {}", field(line, "name="), field(line, "cmd="))).collect()
+        };
+        all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
+        // The last command is also one that was refused.
+        for words in [&["NOSUCH"][..], &["CLIENT", "NOSUCH"], &["GET"], &["CONFIG", "GET"]] {
+            second.ask(words);
+            all.push(shown(&mut first, &[&ids[1]]));
+        }
+    }
+    let (theirs, own) = all.split_at(all.len() / 2);
+    assert_eq!(own, theirs);
+    assert_eq!(own[0].len(), 3);
+}
+
 
 fn list(value: &Value) -> &[Value] {
     match value {
