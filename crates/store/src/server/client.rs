@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,23 @@ pub(super) struct Client {
     pub listening: Listening,
     /// The command that waits for an element, if one does.
     pub blocked: Mutex<Option<Arc<Waiter>>>,
+    /// How its wait for replicas stands: one of [`ReplicaWait`]'s numbers.
+    replica_wait: AtomicU8,
     killed: AtomicBool,
     is_monitor: AtomicBool,
     waker: Mutex<Option<Waker>>,
+}
+
+/// WAIT and WAITAOF as the one who ends them sees them. There are no replicas, so nothing else comes before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ReplicaWait {
+    None,
+    Waits,
+    /// It is to answer as if its time were over.
+    Ended,
+    /// It is to answer with an error.
+    Failed,
 }
 
 /// What a client says of itself.
@@ -117,6 +131,7 @@ impl Client {
             outbox: Outbox::default(),
             listening: Listening::default(),
             blocked: Mutex::new(None),
+            replica_wait: AtomicU8::new(ReplicaWait::None as u8),
             killed: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             waker: Mutex::new(None),
@@ -133,7 +148,29 @@ impl Client {
     pub fn unblock(&self, with_error: bool) -> bool {
         // Cloned under the lock and called outside, as it wakes.
         let waiter = self.blocked.lock().clone();
-        waiter.is_some_and(|waiter| waiter.unblock(with_error))
+        match waiter {
+            Some(waiter) => waiter.unblock(with_error),
+            None => {
+                let end = if with_error { ReplicaWait::Failed } else { ReplicaWait::Ended };
+                let (waits, end) = (ReplicaWait::Waits as u8, end as u8);
+                let ends = self.replica_wait.compare_exchange(waits, end, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if ends {
+                    self.wake();
+                }
+                ends
+            }
+        }
+    }
+
+    /// Begins a wait for replicas, or ends it.
+    pub fn set_replica_wait(&self, waits: bool) {
+        let state = if waits { ReplicaWait::Waits } else { ReplicaWait::None };
+        self.replica_wait.store(state as u8, Ordering::Release);
+    }
+
+    pub fn replica_wait(&self) -> ReplicaWait {
+        [ReplicaWait::None, ReplicaWait::Waits, ReplicaWait::Ended, ReplicaWait::Failed]
+            [usize::from(self.replica_wait.load(Ordering::Acquire))]
     }
 
     /// Makes the owner look around.
@@ -317,6 +354,12 @@ impl Clients {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
     }
 
+    /// The clients of these numbers, in their order; numbers that nobody has are left out.
+    pub fn with_ids(&self, ids: &[u64]) -> Vec<Arc<Client>> {
+        let all = self.0.lock();
+        ids.iter().filter_map(|id| all.get(id).cloned()).collect()
+    }
+
     /// Kills clients that have left more messages unread than the soft limit for too long.
     pub fn kill_overdue(&self, limit: &OutputLimit) {
         for client in self.matching(&Filter { client_type: Some(ClientType::PubSub), ..Filter::default() }) {
@@ -354,12 +397,6 @@ fn visible(key: &[u8]) -> String {
         }
     }
     if key.len() > SHOWN_MAX {
-    /// The clients of these numbers, in their order; numbers that nobody has are left out.
-    pub fn with_ids(&self, ids: &[u64]) -> Vec<Arc<Client>> {
-        let all = self.0.lock();
-        ids.iter().filter_map(|id| all.get(id).cloned()).collect()
-    }
-
         text.push_str("...");
     }
     text
