@@ -264,14 +264,14 @@ pub(super) fn touching_or_not<R>(no_touch: bool, spec: &CommandSpec, run: impl F
 }
 
 /// Whether a command must be timed by itself, for the slow log or as an event.
-fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
+pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
     let slower_than_us = options.slowlog_slower_than_us;
     options.latency_threshold_ms > 0
         || (slower_than_us >= 0 && (spec.cost_of(words) != Cost::Constant || slower_than_us < ALONE_BELOW_US))
 }
 
 /// Keeps a command that took long.
-fn judge(
+pub(super) fn judge(
     worker: &Worker,
     options: &ServerOptions,
     row: u16,

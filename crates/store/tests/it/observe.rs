@@ -160,6 +160,87 @@ fn the_slow_log_keeps_what_redis_keeps() {
     assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
 }
 
+/// Words of the entries of the slow log, the latest first.
+fn logged(client: &mut Client) -> Vec<String> {
+    let reply = client.ask(&["SLOWLOG", "GET", "-1"]);
+    let entries = value(&mut reply.split("\r\n"));
+    let words = |entry: &Value| list(&list(entry)[3]).iter().map(Value::text).collect::<Vec<_>>().join(" ");
+    list(&entries).iter().map(words).collect()
+}
+
+#[test]
+fn the_slow_log_names_the_commands_of_a_transaction() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for client in [&mut Client::connect(&redis.address()), &mut ours.connect()] {
+        client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        let mut seen = Vec::new();
+        // Under one locking, as a section, alone, and after a watched key was touched.
+        for transaction in [
+            &[&["SET", "k", "1"][..], &["GET", "k"], &["SELECT", "0"], &["AUTH", "a", "b"]][..],
+            &[&["SET", "k", "1"], &["SCRIPT", "EXISTS", "x"], &["CLIENT", "SETNAME", "me"], &["EVAL", "return 1", "0"]],
+            &[&["SET", "k", "1"], &["FLUSHALL"], &["KEYS", "*"], &["INCR", "k"]],
+        ] {
+            client.ask(&["SLOWLOG", "RESET"]);
+            client.ask(&["MULTI"]);
+            transaction.iter().for_each(|words| drop(client.ask(words)));
+            client.ask(&["EXEC"]);
+            seen.push(logged(client));
+        }
+        client.ask(&["WATCH", "k"]);
+        client.ask(&["SET", "k", "2"]);
+        client.ask(&["MULTI"]);
+        client.ask(&["SLOWLOG", "RESET"]);
+        client.ask(&["SET", "k", "3"]);
+        assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
+        seen.push(logged(client));
+        all.push(seen);
+    }
+    assert_eq!(all[1], all[0]);
+    assert!(all[1][0].contains(&"AUTH (redacted) (redacted)".to_owned()), "{all:?}");
+}
+
+#[test]
+fn a_long_command_of_a_transaction_is_kept_with_its_own_time() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    for chunk in 0..40 {
+        let members: Vec<String> = (0..2_000).map(|n| format!("member:{chunk}:{n}")).collect();
+        let words: Vec<&str> = ["SADD", "large"].into_iter().chain(members.iter().map(String::as_str)).collect();
+        assert_eq!(client.ask(&words), ":2000\r\n");
+    }
+    assert_eq!(client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "100"]), "+OK\r\n");
+    assert_eq!(client.ask(&["SLOWLOG", "RESET"]), "+OK\r\n");
+    let script = "local n = 0 for i = 1, 200000 do n = n + i end return n";
+    client.ask(&["MULTI"]);
+    // Read aside, on a thread of scripts, and asleep.
+    for words in [&["SMEMBERS", "large"][..], &["EVAL", script, "0"], &["ECHO", "short"]] {
+        assert_eq!(client.ask(words), "+QUEUED\r\n");
+    }
+    assert!(client.ask(&["EXEC"]).starts_with("*3\r\n*80000\r\n"));
+    let slow = logged(&mut client);
+    for long in ["SMEMBERS large".to_owned(), format!("EVAL {script} 0")] {
+        assert!(slow.contains(&long), "{slow:?}");
+    }
+    assert!(!slow.contains(&"ECHO short".to_owned()) || slow.len() > 2, "{slow:?}");
+}
+
+#[test]
+fn sleep_of_debug_is_execution() {
+    let ours = Running::with(ServerOptions { enable_debug_command: "yes", ..Default::default() }, 1);
+    let mut client = ours.connect();
+    for prelude in [&[][..], &["MULTI"]] {
+        client.ask(&["SLOWLOG", "RESET"]);
+        prelude.iter().for_each(|word| drop(client.ask(&[word])));
+        client.ask(&["DEBUG", "SLEEP", "0.05"]);
+        prelude.iter().for_each(|_| drop(client.ask(&["EXEC"])));
+        assert_eq!(logged(&mut client), ["DEBUG SLEEP 0.05"], "{prelude:?}");
+    }
+    let stats = client.ask(&["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_debug:calls=2,"), "{stats}");
+}
+
 #[test]
 fn waiting_is_not_execution() {
     let store = Store::new(StoreOptions::default());
@@ -296,6 +377,38 @@ fn info_has_the_sections_and_fields_of_redis() {
 }
 
 #[test]
+fn clients_are_listed_as_they_are_asked_for() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for address in [redis.address(), ours.address()] {
+        let [mut first, mut second] = [Client::connect(&address), Client::connect(&address)];
+        let ids = [&mut first, &mut second]
+            .map(|client| client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned());
+        first.ask(&["CLIENT", "SETNAME", "first"]);
+        second.ask(&["CLIENT", "SETNAME", "second"]);
+        let shown = |client: &mut Client, ids: &[&str]| -> Vec<String> {
+            let words: Vec<&str> = ["CLIENT", "LIST", "ID"].into_iter().chain(ids.iter().copied()).collect();
+            let reply = client.ask(&words);
+            let lines = reply.lines().filter(|line| line.contains("addr="));
+            let field = |line: &str, name: &str| {
+                line.split(' ').find(|field| field.starts_with(name)).unwrap_or_default().to_owned()
+            };
+            lines.map(|line| format!("{} {}", field(line, "name="), field(line, "cmd="))).collect()
+        };
+        all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
+        // The last command is also one that was refused.
+        for words in [&["NOSUCH"][..], &["CLIENT", "NOSUCH"], &["GET"], &["CONFIG", "GET"]] {
+            second.ask(words);
+            all.push(shown(&mut first, &[&ids[1]]));
+        }
+    }
+    let (theirs, own) = all.split_at(all.len() / 2);
+    assert_eq!(own, theirs);
+    assert_eq!(own[0].len(), 3);
+}
+
+#[test]
 fn a_client_may_leave_accesses_unnoted() {
     let clock = sluicegate_store::ManualClock::new(1_000_000);
     let store =
@@ -376,38 +489,6 @@ fn value(lines: &mut std::str::Split<'_, &str>) -> Value {
         _ => Value::Text(head.to_owned()),
     }
 }
-#[test]
-fn clients_are_listed_as_they_are_asked_for() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    let mut all = Vec::new();
-    for address in [redis.address(), ours.address()] {
-        let [mut first, mut second] = [Client::connect(&address), Client::connect(&address)];
-        let ids = [&mut first, &mut second]
-            .map(|client| client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned());
-        first.ask(&["CLIENT", "SETNAME", "first"]);
-        second.ask(&["CLIENT", "SETNAME", "second"]);
-        let shown = |client: &mut Client, ids: &[&str]| -> Vec<String> {
-            let words: Vec<&str> = ["CLIENT", "LIST", "ID"].into_iter().chain(ids.iter().copied()).collect();
-            let reply = client.ask(&words);
-            let lines = reply.lines().filter(|line| line.contains("addr="));
-            let field = |line: &str, name: &str| {
-                line.split(' ').find(|field| field.starts_with(name)).unwrap_or_default().to_owned()
-            };
-            lines.map(|line| format!("{} {}", field(line, "name="), field(line, "cmd="))).collect()
-        };
-        all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
-        // The last command is also one that was refused.
-        for words in [&["NOSUCH"][..], &["CLIENT", "NOSUCH"], &["GET"], &["CONFIG", "GET"]] {
-            second.ask(words);
-            all.push(shown(&mut first, &[&ids[1]]));
-        }
-    }
-    let (theirs, own) = all.split_at(all.len() / 2);
-    assert_eq!(own, theirs);
-    assert_eq!(own[0].len(), 3);
-}
-
 
 fn list(value: &Value) -> &[Value] {
     match value {
@@ -540,31 +621,6 @@ fn arguments_differ(
     }
 }
 
-/// A map's fields by name.
-fn fields(map: &Value) -> BTreeMap<String, Value> {
-    list(map).chunks(2).map(|pair| (pair[0].text().to_owned(), pair[1].clone())).collect()
-}
-
-#[test]
-fn documentation_has_the_facts_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    let docs = |client: &mut Client, name: &str| -> BTreeMap<String, Value> {
-        let reply = client.ask(&["COMMAND", "DOCS", name]);
-        let all = value(&mut reply.split("\r\n"));
-        let [_, documented] = list(&all) else { return BTreeMap::new() };
-        fields(documented)
-    };
-    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
-    let names: Vec<String> = rows(&mut own).into_keys().filter(|name| !name.contains('|')).collect();
-    let mut differences = String::new();
-    for name in names {
-        let (expected, found) = (docs(&mut theirs, &name), docs(&mut own, &name));
-        facts_differ(&name, &expected, &found, &mut differences);
-        arguments_differ(&name, &expected, &found, &mut differences);
-    }
-    assert!(differences.is_empty(), "{differences}");
-}
 /// The documentation of a container's commands by name.
 fn of_container(docs: &BTreeMap<String, Value>) -> BTreeMap<String, BTreeMap<String, Value>> {
     let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
@@ -590,3 +646,28 @@ fn facts_differ(
     }
 }
 
+/// A map's fields by name.
+fn fields(map: &Value) -> BTreeMap<String, Value> {
+    list(map).chunks(2).map(|pair| (pair[0].text().to_owned(), pair[1].clone())).collect()
+}
+
+#[test]
+fn documentation_has_the_facts_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let docs = |client: &mut Client, name: &str| -> BTreeMap<String, Value> {
+        let reply = client.ask(&["COMMAND", "DOCS", name]);
+        let all = value(&mut reply.split("\r\n"));
+        let [_, documented] = list(&all) else { return BTreeMap::new() };
+        fields(documented)
+    };
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    let names: Vec<String> = rows(&mut own).into_keys().filter(|name| !name.contains('|')).collect();
+    let mut differences = String::new();
+    for name in names {
+        let (expected, found) = (docs(&mut theirs, &name), docs(&mut own, &name));
+        facts_differ(&name, &expected, &found, &mut differences);
+        arguments_differ(&name, &expected, &found, &mut differences);
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
