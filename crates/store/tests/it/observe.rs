@@ -377,6 +377,50 @@ fn info_has_the_sections_and_fields_of_redis() {
 }
 
 #[test]
+fn hits_and_misses_are_counted_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    let counted = |client: &mut Client| -> Vec<u64> {
+        let text = client.ask(&["INFO", "stats"]);
+        let lines = text.lines().filter_map(|line| line.strip_prefix("keyspace_")?.split_once(':'));
+        lines.filter_map(|(_, count)| count.parse().ok()).collect()
+    };
+    // On keys that exist, and then on none.
+    let fill = "SET str 1;RPUSH lst a b c d;SADD set a b c d;HSET hsh a 1 b 2;ZADD zst 1 a 2 b;GEOADD geo 1 1 a;\
+                PFADD hll a;XADD stm 1-1 a b";
+    let commands = "GET str;MGET str lst;GETRANGE str 0 1;SUBSTR str 0 1;STRLEN str;GETBIT str 1;BITCOUNT str;\
+                    BITPOS str 1;BITFIELD str GET u8 0;BITFIELD_RO str GET u8 0;BITOP AND dst str;LCS str str;\
+                    GETEX str;SET str 2 GET;SET str 2 XX;GETSET str 3;INCR str;APPEND str 1;EXISTS str lst;TYPE str;\
+                    TTL str;EXPIRE str 100;PERSIST str;TOUCH str;DUMP str;COPY str cpy;OBJECT ENCODING str;\
+                    MEMORY USAGE str;LLEN lst;LINDEX lst 0;LRANGE lst 0 1;LPOS lst a;LSET lst 0 a;LREM lst 1 z;\
+                    LMOVE lst ls2 LEFT LEFT;RPOPLPUSH lst ls2;LPOP lst;LMPOP 1 lst LEFT;SORT set ALPHA;SCARD set;\
+                    SISMEMBER set a;SMISMEMBER set a b;SMEMBERS set;SRANDMEMBER set;SMOVE set st2 a;SMOVE set st2 a;\
+                    SMOVE set st2 b;SINTER set st2;SUNIONSTORE st3 set st2;SINTERCARD 1 set;SPOP set;SPOP set 0;\
+                    HGET hsh a;HMGET hsh a z;HGETALL hsh;HLEN hsh;HINCRBY hsh a 1;HSETNX hsh a 1;HDEL hsh a;\
+                    HRANDFIELD hsh;HSCAN hsh 0;ZSCORE zst a;ZRANK zst a;ZRANGE zst 0 1;ZCOUNT zst 0 1;ZUNION 1 zst;\
+                    ZRANGESTORE zs2 zst 0 1;ZINCRBY zst 1 a;ZPOPMIN zst;ZMPOP 1 zst MIN;ZMSCORE zst a;GEOPOS geo a;\
+                    GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 1 m;GEODIST geo a a;PFCOUNT hll;PFMERGE hl2 hll;XLEN stm;\
+                    XRANGE stm - +;XREAD STREAMS stm 0;XDEL stm 1-1;MOVE hll 3;RENAME str str2;GETDEL str2;UNLINK lst;DEL set";
+    for client in [&mut theirs, &mut own] {
+        fill.split(';').for_each(|command| drop(client.ask(&command.split(' ').collect::<Vec<_>>())));
+    }
+    for _ in 0..2 {
+        for command in commands.split(';').map(str::trim) {
+            let words: Vec<&str> = command.split(' ').collect();
+            for client in [&mut theirs, &mut own] {
+                client.ask(&["CONFIG", "RESETSTAT"]);
+                client.ask(&words);
+            }
+            assert_eq!(counted(&mut own), counted(&mut theirs), "{command}");
+        }
+        for client in [&mut theirs, &mut own] {
+            client.ask(&["FLUSHALL"]);
+        }
+    }
+}
+
+#[test]
 fn clients_are_listed_as_they_are_asked_for() {
     let redis = RedisServer::start(&[]);
     let ours = Running::start();
