@@ -399,8 +399,10 @@ fn errorstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn keyspace(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    for db in about.server.store.stats().databases {
-        writeln!(out, "db{}:keys={},expires={},avg_ttl=0", db.index, db.keys, db.expires)?;
+    let store = &about.server.store;
+    for db in store.stats().databases {
+        let ttl_ms = if db.expires > 0 { store.average_ttl_ms(db.index) } else { 0 };
+        writeln!(out, "db{}:keys={},expires={},avg_ttl={ttl_ms}", db.index, db.keys, db.expires)?;
     }
     Ok(())
 }

@@ -453,6 +453,28 @@ fn clients_are_listed_as_they_are_asked_for() {
 }
 
 #[test]
+fn info_tells_the_average_time_to_live() {
+    let clock = sluicegate_store::ManualClock::new(1_000_000);
+    let store =
+        Store::new(StoreOptions { clock: sluicegate_store::Clock::Manual(clock.clone()), ..Default::default() });
+    let ours = Running::serving(store, ServerOptions::default(), 1);
+    let mut client = ours.connect();
+    let shown = |client: &mut Client, index: u32| -> String {
+        let text = client.ask(&["INFO", "keyspace"]);
+        text.lines().find(|line| line.starts_with(&format!("db{index}:"))).unwrap_or_default().to_owned()
+    };
+    client.ask(&["SET", "lasting", "1"]);
+    assert_eq!(shown(&mut client, 0), "db0:keys=1,expires=0,avg_ttl=0");
+    client.ask(&["SELECT", "3"]);
+    for (key, time_ms) in [("a", "1000"), ("b", "2000"), ("c", "9000")] {
+        client.ask(&["SET", key, "1", "PX", time_ms]);
+    }
+    assert_eq!(shown(&mut client, 3), "db3:keys=3,expires=3,avg_ttl=4000");
+    clock.advance(500);
+    assert_eq!(shown(&mut client, 3), "db3:keys=3,expires=3,avg_ttl=3500");
+}
+
+#[test]
 fn a_client_may_leave_accesses_unnoted() {
     let clock = sluicegate_store::ManualClock::new(1_000_000);
     let store =
