@@ -20,6 +20,7 @@ use crate::block::Waiter;
 use crate::config::OutputLimit;
 use crate::hold::Ticket;
 use crate::pubsub::{Outbox, Put};
+use crate::watch::Mark;
 
 /// What a client is to others.
 #[derive(Debug)]
@@ -85,8 +86,8 @@ pub(super) struct Activity {
     pub no_touch: bool,
     /// Commands that wait for EXEC, and the bytes they take.
     pub queued: Option<(usize, usize)>,
-    /// Whether a watched key was touched.
-    pub is_dirty: bool,
+    /// What says whether a watched key was touched, which others do while this client rests.
+    pub watch: Option<Arc<Mark>>,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
     pub query_free: usize,
@@ -113,7 +114,7 @@ impl Client {
             no_evict: false,
             no_touch: false,
             queued: None,
-            is_dirty: false,
+            watch: None,
             query: 0,
             query_free: 0,
             output: 0,
@@ -227,7 +228,7 @@ impl Client {
             (activity.queued.is_some(), 'x'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
-            (activity.is_dirty, 'd'),
+            (activity.watch.as_ref().is_some_and(|mark| mark.is_dirty()), 'd'),
             (activity.closes, 'c'),
             (self.is_killed(), 'A'),
             (self.is_unix, 'U'),

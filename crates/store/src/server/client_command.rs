@@ -100,7 +100,7 @@ fn show_own_state(context: &Context<'_>) {
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
     activity.no_touch = context.session.no_touch;
-    (activity.queued, activity.is_dirty) = context.session.transaction();
+    (activity.queued, activity.watch) = context.session.transaction();
 }
 
 /// `CLIENT LIST [TYPE type | ID id…]`.

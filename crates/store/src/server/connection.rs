@@ -295,7 +295,7 @@ impl<S: Socket> Connection<S> {
         activity.no_evict = self.session.no_evict;
         activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
-        (activity.queued, activity.is_dirty) = self.session.transaction();
+        (activity.queued, activity.watch) = self.session.transaction();
         activity.waits = None;
         activity.query = query;
         activity.query_free = query_free;

@@ -25,7 +25,7 @@ use crate::memory::OOM;
 use crate::names::Names;
 use crate::park::{Parked, Received, ReplyForm};
 use crate::value::without_touching;
-use crate::watch::Watching;
+use crate::watch::{Mark, Watching};
 
 /// Thresholds of the slow log below which every command is timed by itself: those whose work is the same for every value
 /// never take so long, unless the machine stops them.
@@ -131,10 +131,10 @@ impl Session {
         self.rare.subscriptions.is_some()
     }
 
-    /// The commands queued for EXEC with their bytes, and whether a watched key was touched, for CLIENT LIST.
-    pub fn transaction(&self) -> (Option<(usize, usize)>, bool) {
-        let is_dirty = self.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty());
-        (self.rare.multi.as_ref().map(|multi| multi.size()), is_dirty)
+    /// The commands queued for EXEC with their bytes, and what says whether a watched key was touched, for CLIENT LIST.
+    pub fn transaction(&self) -> (Option<(usize, usize)>, Option<Arc<Mark>>) {
+        let mark = self.rare.watching.as_ref().map(|watching| watching.mark.clone());
+        (self.rare.multi.as_ref().map(|multi| multi.size()), mark)
     }
 
     /// Bytes of commands that wait for EXEC.

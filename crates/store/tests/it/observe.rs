@@ -438,7 +438,8 @@ fn clients_are_listed_as_they_are_asked_for() {
             let field = |line: &str, name: &str| {
                 line.split(' ').find(|field| field.starts_with(name)).unwrap_or_default().to_owned()
             };
-            lines.map(|line| format!("{} {}", field(line, "name="), field(line, "cmd="))).collect()
+            let fields = ["name=", "cmd=", "flags=", "multi="];
+            lines.map(|line| fields.map(|name| field(line, name)).join(" ")).collect()
         };
         all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
         // The last command is also one that was refused.
@@ -446,6 +447,14 @@ fn clients_are_listed_as_they_are_asked_for() {
             second.ask(words);
             all.push(shown(&mut first, &[&ids[1]]));
         }
+        // What others do to a client's watched keys shows while it rests.
+        second.ask(&["WATCH", "k"]);
+        second.ask(&["MULTI"]);
+        all.push(shown(&mut first, &[&ids[1]]));
+        first.ask(&["SET", "k", "v"]);
+        all.push(shown(&mut first, &[&ids[1]]));
+        second.ask(&["EXEC"]);
+        all.push(shown(&mut first, &[&ids[1]]));
     }
     let (theirs, own) = all.split_at(all.len() / 2);
     assert_eq!(own, theirs);
