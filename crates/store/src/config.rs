@@ -106,6 +106,21 @@ pub struct OutputLimit {
     pub soft_s: u64,
 }
 
+impl OutputLimit {
+    /// Redis keeps so many bytes of replies in a buffer that no limit counts.
+    const UNCOUNTED: u64 = 16 << 10;
+
+    /// Whether replies of so many bytes end their client at once.
+    pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
+        self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
+    }
+
+    /// Whether replies of so many bytes may not stay for long.
+    pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
+        self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
+    }
+}
+
 const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 impl Default for ServerOptions {
@@ -643,7 +658,10 @@ fn parse_output_limits(rows: &mut [OutputLimit; 3], value: &[u8]) -> Result<(), 
 /// A number of bytes: `1k` is 1,000, `1kb` is 1,024, as in Redis.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number: u64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    // As C reads numbers: none are 0, and what is too large is the largest, which is out of every range.
+    let number = text[..digits]
+        .iter()
+        .fold(0u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
     let unit: u64 = match text[digits..].to_ascii_lowercase().as_slice() {
         b"" | b"b" => 1,
         b"k" => 1000,
@@ -654,7 +672,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    number.checked_mul(unit)
+    Some(number.saturating_mul(unit))
 }
 
 /// A keyword of a `store` section that can't be taken.
@@ -785,7 +803,11 @@ mod tests {
         check("1k", Some(1000));
         check("1Kb", Some(1024));
         check("2GB", Some(2 << 30));
-        for bad in ["", "-1", "1xb", "k", "99999999999999999999", "99999999999gb"] {
+        check("", Some(0));
+        check("k", Some(0));
+        check("99999999999999999999", Some(u64::MAX));
+        check("99999999999gb", Some(u64::MAX));
+        for bad in ["-1", "1xb", "1 "] {
             check(bad, None);
         }
     }

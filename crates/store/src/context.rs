@@ -410,8 +410,16 @@ impl<'p> Ctx<'p> {
     /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access nor,
     /// as for MEMORY USAGE, that it is missing.
     pub(crate) fn bytes_of(&mut self, index: usize) -> Option<usize> {
-        let (lock, slot) = self.find(index)?;
-        let stripe = &self.locks[lock];
+        let place = self.places[index];
+        let stripe: &mut Stripe = self.locks.get_mut(usize::from(place.lock))?;
+        // Neither a hit nor a miss.
+        let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
+            if self.now.take_removed() {
+                self.say(Class::Expired, "expired", place);
+            }
+            return None;
+        };
+        let stripe = &self.locks[usize::from(place.lock)];
         let entry = stripe.table.entry(slot);
         let block = crate::slab::rounded(entry.block_bytes());
         Some(block + entry.outside_bytes() + stripe.table.bytes() / stripe.table.len().max(1))
@@ -716,6 +724,13 @@ impl KeyMut<'_, '_> {
                 self.stripe.table.entry_mut(slot).touch(self.now.ticks());
             }
             None => self.stripe.misses += 1,
+        }
+    }
+
+    /// Notes an access, for commands whose look at a key Redis counts neither as a hit nor as a miss.
+    pub(crate) fn note_access(&mut self) {
+        if let Some(slot) = self.slot {
+            self.stripe.table.entry_mut(slot).touch(self.now.ticks());
         }
     }
 

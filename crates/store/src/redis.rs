@@ -118,7 +118,7 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("asking", "answers OK without a cluster, too"),
     ("client|no-touch", "a command that waits for a held key notes its accesses"),
     ("cluster", "answers as the one node of a cluster, though `INFO` says that there is none"),
-    ("command|docs", "without history"),
+    ("command|docs", "without history; summaries are in words of its own"),
     ("config|rewrite", "writes only what `CONFIG SET` has changed; refused where the store lives in a proxy"),
     ("dump", "sets with members that expire are written in a form of this store's own"),
     ("hrandfield", "at most 16,777,216 fields that may repeat"),

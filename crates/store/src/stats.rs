@@ -6,6 +6,12 @@ use crate::Store;
 use crate::keyspace::{Db, STRIPE_BYTES};
 use crate::memory::Policy;
 
+/// How many stripes are looked into for the average time to live, how many keys that expire are taken of each, and among
+/// how many keys of any kind they are looked for.
+const TTL_STRIPES: usize = 64;
+const TTL_KEYS: usize = 16;
+const TTL_LOOKS: usize = 256;
+
 /// Figures of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseStats {
@@ -119,6 +125,32 @@ impl Store {
             }
         });
         stats
+    }
+
+    /// The average time, in milliseconds, that keys with an expiry in a database have left, from a sample; 0 of none. It
+    /// locks a few stripes, each for as long as a few keys are looked at.
+    pub fn average_ttl_ms(&self, index: u32) -> u64 {
+        let (mut stripes, mut keys, mut left_ms) = (0, 0, 0);
+        let pass = self.0.gate.enter();
+        let Some(db) = self.0.keyspace.db(&pass, index) else { return 0 };
+        let now_ms = self.0.clock.now_ms();
+        // Keys are spread over stripes by their hashes, so the first ones are as good as any.
+        for (stripe, figures) in db.figures.iter().enumerate() {
+            if figures.expires.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for at_ms in
+                db.lock(stripe).table.entries().take(TTL_LOOKS).filter_map(|entry| entry.expiry()).take(TTL_KEYS)
+            {
+                keys += 1;
+                left_ms += u128::try_from(at_ms - now_ms).unwrap_or(0);
+            }
+            stripes += 1;
+            if stripes == TTL_STRIPES {
+                break;
+            }
+        }
+        left_ms.checked_div(keys).map_or(0, |average| average as u64)
     }
 
     /// Bytes of keys, values, tables and clients' buffers, read without a lock.

@@ -167,7 +167,7 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             _ => return Err(SYNTAX.into()),
         };
         let mut key = ctx.key(0);
-        key.note_read();
+        key.note_access();
         let now_ms = key.element_time();
         let popped = key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms))?.unwrap_or_default();
         if !popped.is_empty() {
@@ -237,14 +237,14 @@ fn smove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let member = words[3];
     let result = (|| {
         let mut source = ctx.key(0);
-        source.note_read();
+        source.note_access();
         let from_ms = source.element_time();
         let Some(is_there) = source.object::<Set>().map(|set| set.map(|set| set.contains(member, from_ms)))? else {
             // As in Redis, the destination is not looked at.
             out.integer(0);
             return Ok(());
         };
-        ctx.key(1).note_read();
+        ctx.key(1).note_access();
         ctx.key(1).object::<Set>()?;
         if words[1] == words[2] || !is_there {
             out.integer(i64::from(is_there));

@@ -2,14 +2,19 @@
 //!
 //! The store is a master without replicas. What asks for more is refused by name.
 
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::REDIS_VERSION;
+use super::client::{Client, ReplicaWait};
 use super::dispatch::{About, Context, Outcome};
 
 const SYNTAX: &str = "ERR syntax error";
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
 fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
@@ -68,7 +73,6 @@ pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
 /// `WAIT replicas timeout`: there are none, so it waits for as long as it may, and longer for a timeout of 0.
 pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
-    let protocol = context.session.protocol;
     match timeout(args[2]) {
         Err(text) => fail(text, out),
         // A transaction doesn't wait.
@@ -76,7 +80,7 @@ pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
             out.integer(0);
             Outcome::Done
         }
-        Ok(until) => later(until, protocol, |out| out.integer(0)),
+        Ok(until) => later(context, until, |out| out.integer(0)),
     }
 }
 
@@ -105,7 +109,7 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
         reply(out);
         return Outcome::Done;
     }
-    later(until, context.session.protocol, reply)
+    later(context, until, reply)
 }
 
 /// When a wait of so many milliseconds ends; never for 0.
@@ -119,15 +123,33 @@ fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     }
 }
 
-/// A reply that comes at a time, or never.
-fn later(until: Option<Instant>, protocol: Protocol, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
-    Outcome::Later(Box::pin(async move {
-        match until {
-            Some(until) => tokio::time::sleep_until(until.into()).await,
-            None => std::future::pending().await,
+/// A reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
+fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
+    /// Nobody can end the wait any more once its future is gone.
+    struct Waits(Arc<Client>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.set_replica_wait(false);
         }
+    }
+    context.client.set_replica_wait(true);
+    let (waits, protocol) = (Waits(context.client.clone()), context.session.protocol);
+    Outcome::Later(Box::pin(async move {
+        let mut timer = until.map(|until| Box::pin(tokio::time::sleep_until(until.into())));
+        let end = poll_fn(|cx| match waits.0.replica_wait() {
+            // Who ends the wait wakes the connection, whose waker this is.
+            ReplicaWait::Waits => match &mut timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| ReplicaWait::Ended),
+                None => Poll::Pending,
+            },
+            end => Poll::Ready(end),
+        });
         let mut bytes = Vec::new();
-        write(&mut ReplyWriter::new(&mut bytes, protocol));
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match end.await {
+            ReplicaWait::Failed => out.error(UNBLOCKED),
+            _ => write(&mut out),
+        }
         bytes
     }))
 }

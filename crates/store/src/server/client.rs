@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use crate::block::Waiter;
 use crate::config::OutputLimit;
 use crate::hold::Ticket;
 use crate::pubsub::{Outbox, Put};
+use crate::watch::Mark;
 
 /// What a client is to others.
 #[derive(Debug)]
@@ -42,9 +43,23 @@ pub(super) struct Client {
     pub listening: Listening,
     /// The command that waits for an element, if one does.
     pub blocked: Mutex<Option<Arc<Waiter>>>,
+    /// How its wait for replicas stands: one of [`ReplicaWait`]'s numbers.
+    replica_wait: AtomicU8,
     killed: AtomicBool,
     is_monitor: AtomicBool,
     waker: Mutex<Option<Waker>>,
+}
+
+/// WAIT and WAITAOF as the one who ends them sees them. There are no replicas, so nothing else comes before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ReplicaWait {
+    None,
+    Waits,
+    /// It is to answer as if its time were over.
+    Ended,
+    /// It is to answer with an error.
+    Failed,
 }
 
 /// What a client says of itself.
@@ -71,8 +86,8 @@ pub(super) struct Activity {
     pub no_touch: bool,
     /// Commands that wait for EXEC, and the bytes they take.
     pub queued: Option<(usize, usize)>,
-    /// Whether a watched key was touched.
-    pub is_dirty: bool,
+    /// What says whether a watched key was touched, which others do while this client rests.
+    pub watch: Option<Arc<Mark>>,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
     pub query_free: usize,
@@ -99,7 +114,7 @@ impl Client {
             no_evict: false,
             no_touch: false,
             queued: None,
-            is_dirty: false,
+            watch: None,
             query: 0,
             query_free: 0,
             output: 0,
@@ -117,6 +132,7 @@ impl Client {
             outbox: Outbox::default(),
             listening: Listening::default(),
             blocked: Mutex::new(None),
+            replica_wait: AtomicU8::new(ReplicaWait::None as u8),
             killed: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             waker: Mutex::new(None),
@@ -133,7 +149,29 @@ impl Client {
     pub fn unblock(&self, with_error: bool) -> bool {
         // Cloned under the lock and called outside, as it wakes.
         let waiter = self.blocked.lock().clone();
-        waiter.is_some_and(|waiter| waiter.unblock(with_error))
+        match waiter {
+            Some(waiter) => waiter.unblock(with_error),
+            None => {
+                let end = if with_error { ReplicaWait::Failed } else { ReplicaWait::Ended };
+                let (waits, end) = (ReplicaWait::Waits as u8, end as u8);
+                let ends = self.replica_wait.compare_exchange(waits, end, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if ends {
+                    self.wake();
+                }
+                ends
+            }
+        }
+    }
+
+    /// Begins a wait for replicas, or ends it.
+    pub fn set_replica_wait(&self, waits: bool) {
+        let state = if waits { ReplicaWait::Waits } else { ReplicaWait::None };
+        self.replica_wait.store(state as u8, Ordering::Release);
+    }
+
+    pub fn replica_wait(&self) -> ReplicaWait {
+        [ReplicaWait::None, ReplicaWait::Waits, ReplicaWait::Ended, ReplicaWait::Failed]
+            [usize::from(self.replica_wait.load(Ordering::Acquire))]
     }
 
     /// Makes the owner look around.
@@ -190,7 +228,7 @@ impl Client {
             (activity.queued.is_some(), 'x'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
-            (activity.is_dirty, 'd'),
+            (activity.watch.as_ref().is_some_and(|mark| mark.is_dirty()), 'd'),
             (activity.closes, 'c'),
             (self.is_killed(), 'A'),
             (self.is_unix, 'U'),
@@ -315,6 +353,12 @@ impl Clients {
 
     pub fn matching(&self, filter: &Filter) -> Vec<Arc<Client>> {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
+    }
+
+    /// The clients of these numbers, in their order; numbers that nobody has are left out.
+    pub fn with_ids(&self, ids: &[u64]) -> Vec<Arc<Client>> {
+        let all = self.0.lock();
+        ids.iter().filter_map(|id| all.get(id).cloned()).collect()
     }
 
     /// Kills clients that have left more messages unread than the soft limit for too long.

@@ -100,7 +100,7 @@ fn show_own_state(context: &Context<'_>) {
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
     activity.no_touch = context.session.no_touch;
-    (activity.queued, activity.is_dirty) = context.session.transaction();
+    (activity.queued, activity.watch) = context.session.transaction();
 }
 
 /// `CLIENT LIST [TYPE type | ID id…]`.
@@ -124,7 +124,13 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     }
     show_own_state(context);
     let mut text = String::new();
-    for client in context.worker.server.clients.matching(&filter) {
+    let clients = &context.worker.server.clients;
+    let found = match &filter.ids {
+        // In the order in which they were asked for, and as often.
+        Some(ids) => clients.with_ids(ids),
+        None => clients.matching(&filter),
+    };
+    for client in found {
         text.push_str(&client.line(&context.worker.server.store));
         text.push('\n');
     }

@@ -159,13 +159,25 @@ fn document(row: &Row, out: &mut ReplyWriter<'_>) {
     let subcommands = INDEX.subcommands(row);
     out.bulk(row.full_name.as_bytes());
     let all = syntax::of(&row.full_name);
-    out.map(4 + usize::from(!all.is_empty()) + usize::from(!subcommands.is_empty()));
+    let (flag, replaced) = (facts::doc_flag(&row.full_name), facts::replaced(&row.full_name));
+    let optional = [flag.is_some(), !all.is_empty(), !subcommands.is_empty()];
+    out.map(4 + optional.iter().filter(|is_there| **is_there).count() + if replaced.is_some() { 2 } else { 0 });
     let spec = row.spec;
     for (field, value) in
         [("summary", spec.summary), ("since", spec.since), ("group", spec.group), ("complexity", spec.complexity)]
     {
         out.bulk(field.as_bytes());
         out.bulk(value.as_bytes());
+    }
+    if let Some(flag) = flag {
+        out.bulk(b"doc_flags");
+        statuses(&[flag], out);
+    }
+    if let Some((since, by)) = replaced {
+        for (field, value) in [("deprecated_since", since), ("replaced_by", by)] {
+            out.bulk(field.as_bytes());
+            out.bulk(value.as_bytes());
+        }
     }
     if !all.is_empty() {
         out.bulk(b"arguments");
@@ -257,7 +269,7 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
 
 /// The row of a command with its words, and where its keys stand; an error as Redis words it.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
-    let mut row = INDEX.find_full(words[0]);
+    let mut row = INDEX.find(words[0]).map(|at| &INDEX.rows()[usize::from(at)]);
     if let (Some(container), Some(name)) = (row, words.get(1))
         && !container.subcommands.is_empty()
     {

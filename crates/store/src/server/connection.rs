@@ -295,7 +295,7 @@ impl<S: Socket> Connection<S> {
         activity.no_evict = self.session.no_evict;
         activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
-        (activity.queued, activity.is_dirty) = self.session.transaction();
+        (activity.queued, activity.watch) = self.session.transaction();
         activity.waits = None;
         activity.query = query;
         activity.query_free = query_free;
@@ -468,7 +468,7 @@ impl<S: Socket> Connection<S> {
             Outcome::Exec(exec) => Step::Exec(exec),
             Outcome::Close => Step::Close,
             Outcome::Abort => Step::Abort,
-            _ if limit.hard > 0 && output.len() as u64 > limit.hard => Step::Abort,
+            _ if limit.is_passed_by(output.len()) => Step::Abort,
             _ if output.len() > TURN_OUTPUT => Step::Share,
             // CONFIG SET acts on the very next command.
             _ if self.worker.options_changed() => Step::Share,
@@ -520,10 +520,10 @@ impl<S: Socket> Connection<S> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let limit = options.client_output_buffer_limit[self.output_class()];
-                    let waiting = (output.len() - sent + self.client.behind.load(Ordering::Relaxed)) as u64;
-                    self.client.outbox.left(waiting as usize);
-                    self.client.activity.lock().output = waiting as usize;
-                    let soft = (limit.soft > 0 && waiting > limit.soft).then(|| Duration::from_secs(limit.soft_s));
+                    let waiting = output.len() - sent + self.client.behind.load(Ordering::Relaxed);
+                    self.client.outbox.left(waiting);
+                    self.client.activity.lock().output = waiting;
+                    let soft = limit.is_nearly_passed_by(waiting).then(|| Duration::from_secs(limit.soft_s));
                     // Boxed: few replies have to wait, all connections would carry its size.
                     if !Box::pin(self.wait_writable(soft)).await {
                         return false;
@@ -572,8 +572,7 @@ impl<S: Socket> Connection<S> {
         self.goes_on();
         let before = exec.reply_start().unwrap_or(workspace.output.len());
         self.session.finish_exec(&self.worker, &mut workspace.output, before);
-        let limit = options.client_output_buffer_limit[self.output_class()].hard;
-        if limit > 0 && workspace.output.len() as u64 > limit {
+        if options.client_output_buffer_limit[self.output_class()].is_passed_by(workspace.output.len()) {
             return false;
         }
         let closes = exec.closes;

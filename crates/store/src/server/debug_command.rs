@@ -135,12 +135,12 @@ fn help(out: &mut ReplyWriter<'_>) {
     crate::command::help("DEBUG", &lines, out);
 }
 
-/// Delays this client; Redis's delays all.
+/// Delays this client; Redis's delays all. The time counts as execution, for the slow log and events.
 fn sleep(context: &Context<'_>, seconds: &[u8]) -> Outcome {
     let seconds = std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     let time = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX);
     let form = ReplyForm::Wire(context.session.protocol);
-    Outcome::Parked(Parked(Waits::Sleep(Box::pin(tokio::time::sleep(time)), form)))
+    Outcome::Parked(Parked(Waits::Sleep(Box::pin(tokio::time::sleep(time)), time, form)))
 }
 
 fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {

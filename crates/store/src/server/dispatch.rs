@@ -25,7 +25,7 @@ use crate::memory::OOM;
 use crate::names::Names;
 use crate::park::{Parked, Received, ReplyForm};
 use crate::value::without_touching;
-use crate::watch::Watching;
+use crate::watch::{Mark, Watching};
 
 /// Thresholds of the slow log below which every command is timed by itself: those whose work is the same for every value
 /// never take so long, unless the machine stops them.
@@ -131,10 +131,10 @@ impl Session {
         self.rare.subscriptions.is_some()
     }
 
-    /// The commands queued for EXEC with their bytes, and whether a watched key was touched, for CLIENT LIST.
-    pub fn transaction(&self) -> (Option<(usize, usize)>, bool) {
-        let is_dirty = self.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty());
-        (self.rare.multi.as_ref().map(|multi| multi.size()), is_dirty)
+    /// The commands queued for EXEC with their bytes, and what says whether a watched key was touched, for CLIENT LIST.
+    pub fn transaction(&self) -> (Option<(usize, usize)>, Option<Arc<Mark>>) {
+        let mark = self.rare.watching.as_ref().map(|watching| watching.mark.clone());
+        (self.rare.multi.as_ref().map(|multi| multi.size()), mark)
     }
 
     /// Bytes of commands that wait for EXEC.
@@ -264,14 +264,14 @@ pub(super) fn touching_or_not<R>(no_touch: bool, spec: &CommandSpec, run: impl F
 }
 
 /// Whether a command must be timed by itself, for the slow log or as an event.
-fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
+pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
     let slower_than_us = options.slowlog_slower_than_us;
     options.latency_threshold_ms > 0
         || (slower_than_us >= 0 && (spec.cost_of(words) != Cost::Constant || slower_than_us < ALONE_BELOW_US))
 }
 
 /// Keeps a command that took long.
-fn judge(
+pub(super) fn judge(
     worker: &Worker,
     options: &ServerOptions,
     row: u16,
@@ -719,6 +719,7 @@ impl Context<'_> {
         before: usize,
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) -> Outcome {
+        self.session.command = row.map_or("NULL", |row| &INDEX.rows[usize::from(row)].full_name);
         write(&mut ReplyWriter::new(output, self.session.protocol));
         if let Some(multi) = &mut self.session.rare.multi {
             multi.aborted = true;

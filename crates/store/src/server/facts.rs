@@ -1,5 +1,6 @@
 //! What COMMAND says beyond the catalogue: tips for routers in front of a cluster, and where keys stand with what is done
-//! to them. Facts of redis-server's own COMMAND; a test compares them. What Redis has not follows from the row.
+//! to them; of COMMAND DOCS, what has been replaced. Facts of redis-server's own COMMAND; a test compares them. What Redis
+//! has not follows from the row.
 //!
 //! A line is `name;tips;specs`, specs parted by `/`, each `begin find flags`: `i1` begins at word 1, `kSTORE,3` behind that
 //! word, looked for from word 3 on; `r-1,1,0` ends with the last word, in steps of 1, `n0,1,1` behind a number; `u` can't be
@@ -240,6 +241,43 @@ zscore;;i1 r0,1,0 RO access
 zunion;;i1 n0,1,1 RO access
 zunionstore;;i1 r0,1,0 OW update/i2 n0,1,1 RO access
 ";
+
+/// What another command has taken the place of: its full name, since when, and what to write instead.
+const REPLACED: &[(&str, &str, &str)] = &[
+    ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
+    ("cluster|slots", "7.0.0", "`CLUSTER SHARDS`"),
+    ("georadius", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
+    ("georadius_ro", "6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
+    ("georadiusbymember", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),
+    ("georadiusbymember_ro", "6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
+    ("getset", "6.2.0", "`SET` with the `!GET` argument"),
+    ("hmset", "4.0.0", "`HSET` with multiple field-value pairs"),
+    ("rpoplpush", "6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("slaveof", "5.0.0", "`REPLICAOF`"),
+    ("substr", "2.0.0", "`GETRANGE`"),
+    ("zrangebylex", "6.2.0", "`ZRANGE` with the `BYLEX` argument"),
+    ("zrangebyscore", "6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
+    ("zrevrange", "6.2.0", "`ZRANGE` with the `REV` argument"),
+    ("zrevrangebylex", "6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"),
+    ("zrevrangebyscore", "6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
+];
+
+/// Commands of tests and of the inside, which COMMAND DOCS marks.
+const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
+
+/// Since when there is something better than a command, and what, by its full name.
+pub(super) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
+    REPLACED.iter().find(|(replaced, ..)| *replaced == name).map(|&(_, since, by)| (since, by))
+}
+
+/// How COMMAND DOCS marks a command, by its full name.
+pub(super) fn doc_flag(name: &str) -> Option<&'static str> {
+    match replaced(name) {
+        Some(_) => Some("deprecated"),
+        None => OF_THE_SYSTEM.contains(&name).then_some("syscmd"),
+    }
+}
 
 /// Tips and key specifications of a command.
 #[derive(Debug, Default)]

@@ -189,6 +189,16 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:0")?;
     }
+    // The allocator is not asked what it has split: these are the figures of a redis-server with the system's allocator.
+    let whole = rss.max(1) as f64;
+    writeln!(out, "allocator_allocated:{used}\nallocator_active:{rss}\nallocator_resident:{rss}")?;
+    writeln!(out, "allocator_frag_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
+    writeln!(out, "allocator_frag_bytes:{}", rss as i64 - used as i64)?;
+    for name in ["allocator_rss", "rss_overhead"] {
+        writeln!(out, "{name}_ratio:{:.2}\n{name}_bytes:0", rss as f64 / whole)?;
+    }
+    // Nothing has to be moved to be given back.
+    writeln!(out, "active_defrag_running:0")?;
     writeln!(out, "mem_allocator:mimalloc")
 }
 
@@ -306,6 +316,12 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "tracking_total_items",
         "tracking_total_prefixes",
         "unexpected_error_replies",
+        "active_defrag_hits",
+        "active_defrag_misses",
+        "active_defrag_key_hits",
+        "active_defrag_key_misses",
+        "total_active_defrag_time",
+        "current_active_defrag_time",
         "io_threaded_reads_processed",
         "io_threaded_writes_processed",
     ] {
@@ -383,8 +399,10 @@ fn errorstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn keyspace(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    for db in about.server.store.stats().databases {
-        writeln!(out, "db{}:keys={},expires={},avg_ttl=0", db.index, db.keys, db.expires)?;
+    let store = &about.server.store;
+    for db in store.stats().databases {
+        let ttl_ms = if db.expires > 0 { store.average_ttl_ms(db.index) } else { 0 };
+        writeln!(out, "db{}:keys={},expires={},avg_ttl={ttl_ms}", db.index, db.keys, db.expires)?;
     }
     Ok(())
 }

@@ -35,8 +35,8 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
 use tokio::time::Sleep;
 
-use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
-use super::pause;
+use super::dispatch::{Context, INDEX, Outcome, Row, Session, is_timed_alone, judge, touching_or_not};
+use super::{pause, slowlog};
 use crate::Inner;
 use crate::big::{KEYS_MAX, MANY_KEYS, carry_out};
 use crate::block::Ready;
@@ -56,7 +56,7 @@ use crate::undeclared::Alone;
 use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
 use alone::{Listed, alone_until};
-use away::{Away, Rest};
+use away::{Away, Back, Rest};
 use gather::{Gathering, Ready as Gathered};
 
 /// How long a transaction works before it yields.
@@ -86,6 +86,13 @@ impl Queued {
 
     fn cost(&self) -> Cost {
         self.spec().cost_of(self.words.len())
+    }
+
+    /// Keeps it for the slow log and as an event if it took long.
+    fn judge(&self, spent: Duration, context: &Context<'_>) {
+        judge(context.worker, context.options, self.row, spent, context.client, || {
+            slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec())
+        });
     }
 
     /// Whether it may have to be carried out by another thread.
@@ -245,6 +252,8 @@ pub(super) struct Exec {
     gathered: Option<Gathered>,
     /// What its `DEBUG SLEEP` ask for: the reply comes later, while its keys are free.
     nap: Option<Pin<Box<Sleep>>>,
+    /// How long the script that runs has worked.
+    worked: Duration,
 }
 
 /// How it comes to its turn.
@@ -307,6 +316,7 @@ impl Exec {
             listed,
             gathered,
             nap: None,
+            worked: Duration::ZERO,
         }
     }
 
@@ -386,16 +396,19 @@ impl Exec {
             }
         }
         if let Turn::Aside(away) = &self.turn {
-            let Poll::Ready((section, reply)) = away.poll(waker) else { return Poll::Pending };
+            let Poll::Ready(Back { section, reply, spent }) = away.poll(waker) else { return Poll::Pending };
             self.turn = Turn::Held(section);
             let before = output.len();
             output.extend_from_slice(&reply);
-            self.note(self.next - 1, before, context, output);
+            self.note(self.next - 1, before, Some(spent), context, output);
         }
         if let Turn::Script(script) = &mut self.turn {
-            let Poll::Ready(ended) = script.poll_begun(&mut std::task::Context::from_waker(waker)) else {
-                return Poll::Pending;
-            };
+            let start = Instant::now();
+            let polled = script.poll_begun(&mut std::task::Context::from_waker(waker));
+            self.worked += start.elapsed();
+            let elsewhere = script.ticket().map_or(Duration::ZERO, |ticket| ticket.worked());
+            let Poll::Ready(ended) = polled else { return Poll::Pending };
+            let spent = std::mem::take(&mut self.worked) + elsewhere;
             self.turn = match ended.section {
                 Some(mut section) => {
                     section.extend_by_command();
@@ -407,7 +420,7 @@ impl Exec {
             if let Finished::Wire(reply) = ended.reply {
                 output.extend_from_slice(&reply);
             }
-            self.note(self.next - 1, before, context, output);
+            self.note(self.next - 1, before, Some(spent), context, output);
         }
         let start = Instant::now();
         while self.next < self.commands.len() {
@@ -488,13 +501,18 @@ impl Exec {
             form: ReplyForm::Wire(protocol),
             section: Some(&place),
         };
-        match handle(&start, &mut ReplyWriter::new(output, protocol)) {
-            Some(Parked(Waits::Script(script))) => self.turn = Turn::Script(script),
+        let begun = Instant::now();
+        let pending = handle(&start, &mut ReplyWriter::new(output, protocol));
+        match pending {
+            Some(Parked(Waits::Script(script))) => {
+                self.worked = begun.elapsed();
+                self.turn = Turn::Script(script);
+            }
             _ => {
                 if let Some(section) = place.take() {
                     self.turn = Turn::Held(section);
                 }
-                self.note(at, before, context, output);
+                self.note(at, before, Some(begun.elapsed()), context, output);
             }
         }
     }
@@ -504,7 +522,7 @@ impl Exec {
         let (at, before) = (self.next, output.len());
         self.next += 1;
         ReplyWriter::new(output, context.session.protocol).error(FAILED);
-        self.note(at, before, context, output);
+        self.note(at, before, None, context, output);
     }
 
     /// Lets another thread carry out the next command.
@@ -518,13 +536,14 @@ impl Exec {
         let (spec, words, db) = (queued.spec(), queued.words.clone(), self.db);
         let form = ReplyForm::Wire(context.session.protocol);
         self.inner.aside.run(move || {
+            let start = Instant::now();
             let (reply, _) = caught(form, |out| {
                 if let Err(refused) = carry_out(&mut section, spec, &words, db, out) {
                     out.error(&refused.to_string());
                 }
             });
             let Finished::Wire(reply) = reply else { unreachable!("bytes were asked for") };
-            away.come_back(section, reply);
+            away.come_back(Back { section, reply, spent: start.elapsed() });
         });
     }
 
@@ -544,6 +563,9 @@ impl Exec {
         for (queued, end) in self.commands.iter().zip(&ran.ends) {
             context.session.count_inner(context.worker, queued.row, &output[from..*end]);
             from = *end;
+        }
+        for (at, spent) in ran.timed {
+            self.commands[at].judge(spent, context);
         }
         self.start = Some(start);
         self.drop_if_mute(context, output);
@@ -602,6 +624,8 @@ impl Exec {
         let command = &INDEX.rows()[usize::from(row)];
         let before = output.len();
         let protocol = context.session.protocol;
+        let timed = self.is_timed(at, context).then(Instant::now);
+        let mut slept = None;
         context.session.in_exec = true;
         // A fault ends its command; the others are run all the same.
         let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
@@ -611,7 +635,8 @@ impl Exec {
                 match outcome {
                     Outcome::Done => {}
                     Outcome::Close => self.closes = true,
-                    Outcome::Parked(Parked(Waits::Sleep(nap, _))) => {
+                    Outcome::Parked(Parked(Waits::Sleep(nap, time, _))) => {
+                        slept = Some(time);
                         self.nap = Some(match self.nap.take() {
                             Some(before) => {
                                 let time = nap.deadline().saturating_duration_since(tokio::time::Instant::now());
@@ -649,13 +674,23 @@ impl Exec {
                 ReplyWriter::new(output, protocol).error(FAILED);
             }
         }
-        self.note(at, before, context, output);
+        let spent = timed.map(|start| start.elapsed() + slept.unwrap_or_default()).or(slept);
+        self.note(at, before, spent, context, output);
         true
     }
 
-    /// Counts and shows a command that has run, and drops its reply if its client wants none.
-    fn note(&self, at: usize, before: usize, context: &mut Context<'_>, output: &mut Vec<u8>) {
+    /// Whether a command's own time may be wanted.
+    fn is_timed(&self, at: usize, context: &Context<'_>) -> bool {
+        let queued = &self.commands[at];
+        is_timed_alone(queued.spec(), queued.words.len(), context.options)
+    }
+
+    /// Counts and shows a command, which was timed or not, and drops its reply if its client wants none.
+    fn note(&self, at: usize, before: usize, spent: Option<Duration>, context: &mut Context<'_>, output: &mut Vec<u8>) {
         let row = self.commands[at].row;
+        if let Some(spent) = spent {
+            self.commands[at].judge(spent, context);
+        }
         let command = &INDEX.rows()[usize::from(row)];
         let server = &context.worker.server;
         if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
@@ -746,6 +781,8 @@ struct Together {
     head: usize,
     /// Where each ends; none if the transaction was refused because of a watched key.
     ends: SmallVec<[usize; 8]>,
+    /// Places of commands whose own time may be wanted, with it: none unless such times are asked for.
+    timed: Vec<(usize, Duration)>,
     /// Keys that others wait for.
     ready: Option<Box<Ready>>,
 }
@@ -788,14 +825,15 @@ fn run_together(
     let mut ctx = plan.lock(inner, &pass)?;
     let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
     let protocol = context.session.protocol;
-    let mut ends = SmallVec::new();
+    let (mut ends, mut timed) = (SmallVec::new(), Vec::new());
     if is_dirty {
         ReplyWriter::new(output, protocol).null_array();
-        return Some(Together { head: output.len(), ends, ready: Plan::unlock(inner, ctx) });
+        return Some(Together { head: output.len(), ends, timed, ready: Plan::unlock(inner, ctx) });
     }
     ReplyWriter::new(output, protocol).array(steps.len());
     let head = output.len();
-    for step in &steps {
+    for (at, step) in steps.iter().enumerate() {
+        let start = is_timed_alone(step.command.spec, step.words.len(), context.options).then(Instant::now);
         let before = output.len();
         let words = &words[step.words.clone()];
         let spec = step.command.spec;
@@ -816,8 +854,9 @@ fn run_together(
             ReplyWriter::new(output, protocol).error(FAILED);
         }
         ends.push(output.len());
+        timed.extend(start.map(|start| (at, start.elapsed())));
     }
-    Some(Together { head, ends, ready: Plan::unlock(inner, ctx) })
+    Some(Together { head, ends, timed, ready: Plan::unlock(inner, ctx) })
 }
 
 /// The database that a SELECT chooses, if it exists.

@@ -88,8 +88,22 @@ fn wait_ends_with_its_time_and_not_before() {
     ] {
         assert_eq!(client.ask(&command.split(' ').collect::<Vec<_>>()), expected, "{command}");
     }
-    // One that waits for ever goes with its client.
+    // Others may end it.
     let id = client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
+    for (command, how, expected) in [
+        (&["WAIT", "1", "0"][..], None, ":0\r\n"),
+        (&["WAIT", "1", "100000"], Some("TIMEOUT"), ":0\r\n"),
+        (&["WAIT", "1", "0"], Some("ERROR"), "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"),
+        (&["WAITAOF", "0", "1", "0"], None, "*2\r\n:0\r\n:0\r\n"),
+    ] {
+        client.command(command);
+        wait_for("it to wait", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
+        let words: Vec<&str> = ["CLIENT", "UNBLOCK", &id].into_iter().chain(how).collect();
+        assert_eq!(other.ask(&words), ":1\r\n", "{command:?}");
+        assert_eq!(client.read_reply(), expected.as_bytes(), "{command:?} {how:?}");
+        assert_eq!(other.ask(&words), ":0\r\n", "nothing waits any more");
+    }
+    // One that waits for ever goes with its client.
     client.command(&["WAIT", "1", "0"]);
     wait_for("it to wait", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
     assert_eq!(other.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");

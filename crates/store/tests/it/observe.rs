@@ -160,6 +160,87 @@ fn the_slow_log_keeps_what_redis_keeps() {
     assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
 }
 
+/// Words of the entries of the slow log, the latest first.
+fn logged(client: &mut Client) -> Vec<String> {
+    let reply = client.ask(&["SLOWLOG", "GET", "-1"]);
+    let entries = value(&mut reply.split("\r\n"));
+    let words = |entry: &Value| list(&list(entry)[3]).iter().map(Value::text).collect::<Vec<_>>().join(" ");
+    list(&entries).iter().map(words).collect()
+}
+
+#[test]
+fn the_slow_log_names_the_commands_of_a_transaction() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for client in [&mut Client::connect(&redis.address()), &mut ours.connect()] {
+        client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        let mut seen = Vec::new();
+        // Under one locking, as a section, alone, and after a watched key was touched.
+        for transaction in [
+            &[&["SET", "k", "1"][..], &["GET", "k"], &["SELECT", "0"], &["AUTH", "a", "b"]][..],
+            &[&["SET", "k", "1"], &["SCRIPT", "EXISTS", "x"], &["CLIENT", "SETNAME", "me"], &["EVAL", "return 1", "0"]],
+            &[&["SET", "k", "1"], &["FLUSHALL"], &["KEYS", "*"], &["INCR", "k"]],
+        ] {
+            client.ask(&["SLOWLOG", "RESET"]);
+            client.ask(&["MULTI"]);
+            transaction.iter().for_each(|words| drop(client.ask(words)));
+            client.ask(&["EXEC"]);
+            seen.push(logged(client));
+        }
+        client.ask(&["WATCH", "k"]);
+        client.ask(&["SET", "k", "2"]);
+        client.ask(&["MULTI"]);
+        client.ask(&["SLOWLOG", "RESET"]);
+        client.ask(&["SET", "k", "3"]);
+        assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
+        seen.push(logged(client));
+        all.push(seen);
+    }
+    assert_eq!(all[1], all[0]);
+    assert!(all[1][0].contains(&"AUTH (redacted) (redacted)".to_owned()), "{all:?}");
+}
+
+#[test]
+fn a_long_command_of_a_transaction_is_kept_with_its_own_time() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    for chunk in 0..40 {
+        let members: Vec<String> = (0..2_000).map(|n| format!("member:{chunk}:{n}")).collect();
+        let words: Vec<&str> = ["SADD", "large"].into_iter().chain(members.iter().map(String::as_str)).collect();
+        assert_eq!(client.ask(&words), ":2000\r\n");
+    }
+    assert_eq!(client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "100"]), "+OK\r\n");
+    assert_eq!(client.ask(&["SLOWLOG", "RESET"]), "+OK\r\n");
+    let script = "local n = 0 for i = 1, 200000 do n = n + i end return n";
+    client.ask(&["MULTI"]);
+    // Read aside, on a thread of scripts, and asleep.
+    for words in [&["SMEMBERS", "large"][..], &["EVAL", script, "0"], &["ECHO", "short"]] {
+        assert_eq!(client.ask(words), "+QUEUED\r\n");
+    }
+    assert!(client.ask(&["EXEC"]).starts_with("*3\r\n*80000\r\n"));
+    let slow = logged(&mut client);
+    for long in ["SMEMBERS large".to_owned(), format!("EVAL {script} 0")] {
+        assert!(slow.contains(&long), "{slow:?}");
+    }
+    assert!(!slow.contains(&"ECHO short".to_owned()) || slow.len() > 2, "{slow:?}");
+}
+
+#[test]
+fn sleep_of_debug_is_execution() {
+    let ours = Running::with(ServerOptions { enable_debug_command: "yes", ..Default::default() }, 1);
+    let mut client = ours.connect();
+    for prelude in [&[][..], &["MULTI"]] {
+        client.ask(&["SLOWLOG", "RESET"]);
+        prelude.iter().for_each(|word| drop(client.ask(&[word])));
+        client.ask(&["DEBUG", "SLEEP", "0.05"]);
+        prelude.iter().for_each(|_| drop(client.ask(&["EXEC"])));
+        assert_eq!(logged(&mut client), ["DEBUG SLEEP 0.05"], "{prelude:?}");
+    }
+    let stats = client.ask(&["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_debug:calls=2,"), "{stats}");
+}
+
 #[test]
 fn waiting_is_not_execution() {
     let store = Store::new(StoreOptions::default());
@@ -253,18 +334,6 @@ fn latency_events_and_histograms() {
 
 /// Fields that redis-server shows and this store has no truth for.
 const NOT_SHOWN: &[&str] = &[
-    "active_defrag_hits",
-    "active_defrag_key_hits",
-    "active_defrag_key_misses",
-    "active_defrag_misses",
-    "active_defrag_running",
-    "allocator_active",
-    "allocator_allocated",
-    "allocator_frag_bytes",
-    "allocator_frag_ratio",
-    "allocator_resident",
-    "allocator_rss_bytes",
-    "allocator_rss_ratio",
     "atomicvar_api",
     "gcc_version",
     "dump_payload_sanitizations",
@@ -276,10 +345,6 @@ const NOT_SHOWN: &[&str] = &[
     "rdb_changes_since_last_save",
     "reply_buffer_expands",
     "reply_buffer_shrinks",
-    "rss_overhead_bytes",
-    "rss_overhead_ratio",
-    "total_active_defrag_time",
-    "current_active_defrag_time",
     "used_cpu_sys_main_thread",
     "used_cpu_user_main_thread",
 ];
@@ -309,6 +374,113 @@ fn info_has_the_sections_and_fields_of_redis() {
     }
     let several = Client::connect(&ours.address()).ask(&["INFO", "cpu", "replication"]);
     assert!(several.contains("# Replication\r\n") && several.contains("# CPU\r\n") && !several.contains("# Server"));
+}
+
+#[test]
+fn hits_and_misses_are_counted_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    let counted = |client: &mut Client| -> Vec<u64> {
+        let text = client.ask(&["INFO", "stats"]);
+        let lines = text.lines().filter_map(|line| line.strip_prefix("keyspace_")?.split_once(':'));
+        lines.filter_map(|(_, count)| count.parse().ok()).collect()
+    };
+    // On keys that exist, and then on none.
+    let fill = "SET str 1;RPUSH lst a b c d;SADD set a b c d;HSET hsh a 1 b 2;ZADD zst 1 a 2 b;GEOADD geo 1 1 a;\
+                PFADD hll a;XADD stm 1-1 a b";
+    let commands = "GET str;MGET str lst;GETRANGE str 0 1;SUBSTR str 0 1;STRLEN str;GETBIT str 1;BITCOUNT str;\
+                    BITPOS str 1;BITFIELD str GET u8 0;BITFIELD_RO str GET u8 0;BITOP AND dst str;LCS str str;\
+                    GETEX str;SET str 2 GET;SET str 2 XX;GETSET str 3;INCR str;APPEND str 1;EXISTS str lst;TYPE str;\
+                    TTL str;EXPIRE str 100;PERSIST str;TOUCH str;DUMP str;COPY str cpy;OBJECT ENCODING str;\
+                    MEMORY USAGE str;LLEN lst;LINDEX lst 0;LRANGE lst 0 1;LPOS lst a;LSET lst 0 a;LREM lst 1 z;\
+                    LMOVE lst ls2 LEFT LEFT;RPOPLPUSH lst ls2;LPOP lst;LMPOP 1 lst LEFT;SORT set ALPHA;SCARD set;\
+                    SISMEMBER set a;SMISMEMBER set a b;SMEMBERS set;SRANDMEMBER set;SMOVE set st2 a;SMOVE set st2 a;\
+                    SMOVE set st2 b;SINTER set st2;SUNIONSTORE st3 set st2;SINTERCARD 1 set;SPOP set;SPOP set 0;\
+                    HGET hsh a;HMGET hsh a z;HGETALL hsh;HLEN hsh;HINCRBY hsh a 1;HSETNX hsh a 1;HDEL hsh a;\
+                    HRANDFIELD hsh;HSCAN hsh 0;ZSCORE zst a;ZRANK zst a;ZRANGE zst 0 1;ZCOUNT zst 0 1;ZUNION 1 zst;\
+                    ZRANGESTORE zs2 zst 0 1;ZINCRBY zst 1 a;ZPOPMIN zst;ZMPOP 1 zst MIN;ZMSCORE zst a;GEOPOS geo a;\
+                    GEOSEARCH geo FROMLONLAT 1 1 BYRADIUS 1 m;GEODIST geo a a;PFCOUNT hll;PFMERGE hl2 hll;XLEN stm;\
+                    XRANGE stm - +;XREAD STREAMS stm 0;XDEL stm 1-1;MOVE hll 3;RENAME str str2;GETDEL str2;UNLINK lst;DEL set";
+    for client in [&mut theirs, &mut own] {
+        fill.split(';').for_each(|command| drop(client.ask(&command.split(' ').collect::<Vec<_>>())));
+    }
+    for _ in 0..2 {
+        for command in commands.split(';').map(str::trim) {
+            let words: Vec<&str> = command.split(' ').collect();
+            for client in [&mut theirs, &mut own] {
+                client.ask(&["CONFIG", "RESETSTAT"]);
+                client.ask(&words);
+            }
+            assert_eq!(counted(&mut own), counted(&mut theirs), "{command}");
+        }
+        for client in [&mut theirs, &mut own] {
+            client.ask(&["FLUSHALL"]);
+        }
+    }
+}
+
+#[test]
+fn clients_are_listed_as_they_are_asked_for() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for address in [redis.address(), ours.address()] {
+        let [mut first, mut second] = [Client::connect(&address), Client::connect(&address)];
+        let ids = [&mut first, &mut second]
+            .map(|client| client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned());
+        first.ask(&["CLIENT", "SETNAME", "first"]);
+        second.ask(&["CLIENT", "SETNAME", "second"]);
+        let shown = |client: &mut Client, ids: &[&str]| -> Vec<String> {
+            let words: Vec<&str> = ["CLIENT", "LIST", "ID"].into_iter().chain(ids.iter().copied()).collect();
+            let reply = client.ask(&words);
+            let lines = reply.lines().filter(|line| line.contains("addr="));
+            let field = |line: &str, name: &str| {
+                line.split(' ').find(|field| field.starts_with(name)).unwrap_or_default().to_owned()
+            };
+            let fields = ["name=", "cmd=", "flags=", "multi="];
+            lines.map(|line| fields.map(|name| field(line, name)).join(" ")).collect()
+        };
+        all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
+        // The last command is also one that was refused.
+        for words in [&["NOSUCH"][..], &["CLIENT", "NOSUCH"], &["GET"], &["CONFIG", "GET"]] {
+            second.ask(words);
+            all.push(shown(&mut first, &[&ids[1]]));
+        }
+        // What others do to a client's watched keys shows while it rests.
+        second.ask(&["WATCH", "k"]);
+        second.ask(&["MULTI"]);
+        all.push(shown(&mut first, &[&ids[1]]));
+        first.ask(&["SET", "k", "v"]);
+        all.push(shown(&mut first, &[&ids[1]]));
+        second.ask(&["EXEC"]);
+        all.push(shown(&mut first, &[&ids[1]]));
+    }
+    let (theirs, own) = all.split_at(all.len() / 2);
+    assert_eq!(own, theirs);
+    assert_eq!(own[0].len(), 3);
+}
+
+#[test]
+fn info_tells_the_average_time_to_live() {
+    let clock = sluicegate_store::ManualClock::new(1_000_000);
+    let store =
+        Store::new(StoreOptions { clock: sluicegate_store::Clock::Manual(clock.clone()), ..Default::default() });
+    let ours = Running::serving(store, ServerOptions::default(), 1);
+    let mut client = ours.connect();
+    let shown = |client: &mut Client, index: u32| -> String {
+        let text = client.ask(&["INFO", "keyspace"]);
+        text.lines().find(|line| line.starts_with(&format!("db{index}:"))).unwrap_or_default().to_owned()
+    };
+    client.ask(&["SET", "lasting", "1"]);
+    assert_eq!(shown(&mut client, 0), "db0:keys=1,expires=0,avg_ttl=0");
+    client.ask(&["SELECT", "3"]);
+    for (key, time_ms) in [("a", "1000"), ("b", "2000"), ("c", "9000")] {
+        client.ask(&["SET", key, "1", "PX", time_ms]);
+    }
+    assert_eq!(shown(&mut client, 3), "db3:keys=3,expires=3,avg_ttl=4000");
+    clock.advance(500);
+    assert_eq!(shown(&mut client, 3), "db3:keys=3,expires=3,avg_ttl=3500");
 }
 
 #[test]
@@ -516,15 +688,36 @@ fn arguments_differ(
             *differences += &format!("{name} arguments: redis {expected:?}, ours {found:?}\n");
         }
     }
-    let of_container = |docs: &BTreeMap<String, Value>| -> BTreeMap<String, BTreeMap<String, Value>> {
-        let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
-        pairs.map(|pair| (pair[0].text().to_owned(), fields(&pair[1]))).collect()
-    };
     let theirs = of_container(expected);
     for (name, found) in of_container(found) {
         if let Some(expected) = theirs.get(&name) {
             arguments_differ(&name, expected, &found, differences);
         }
+    }
+}
+
+/// The documentation of a container's commands by name.
+fn of_container(docs: &BTreeMap<String, Value>) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
+    pairs.map(|pair| (pair[0].text().to_owned(), fields(&pair[1]))).collect()
+}
+
+/// Since when a command exists, and what has replaced it.
+fn facts_differ(
+    name: &str,
+    expected: &BTreeMap<String, Value>,
+    found: &BTreeMap<String, Value>,
+    differences: &mut String,
+) {
+    for field in ["since", "group", "doc_flags", "deprecated_since", "replaced_by"] {
+        // What only this store has is in no documentation of Redis.
+        if !expected.is_empty() && found.get(field) != expected.get(field) {
+            *differences += &format!("{name} {field}: redis {:?}, ours {:?}\n", expected.get(field), found.get(field));
+        }
+    }
+    let theirs = of_container(expected);
+    for (name, found) in of_container(found) {
+        facts_differ(&name, theirs.get(&name).unwrap_or(&BTreeMap::new()), &found, differences);
     }
 }
 
@@ -548,13 +741,7 @@ fn documentation_has_the_facts_of_redis() {
     let mut differences = String::new();
     for name in names {
         let (expected, found) = (docs(&mut theirs, &name), docs(&mut own, &name));
-        for field in ["since", "group"] {
-            if let Some(expected) = expected.get(field)
-                && found.get(field) != Some(expected)
-            {
-                differences += &format!("{name} {field}: redis {expected:?}, ours {:?}\n", found.get(field));
-            }
-        }
+        facts_differ(&name, &expected, &found, &mut differences);
         arguments_differ(&name, &expected, &found, &mut differences);
     }
     assert!(differences.is_empty(), "{differences}");

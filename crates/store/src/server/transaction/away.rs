@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::resp::ReplyBuilder;
@@ -79,6 +80,14 @@ impl Rest {
     }
 }
 
+/// What comes back from another thread.
+pub(super) struct Back {
+    pub(super) section: Section,
+    pub(super) reply: Vec<u8>,
+    /// How long the command took.
+    pub(super) spent: Duration,
+}
+
 /// A section that is on another thread, which carries out one command of it.
 #[derive(Default)]
 pub(super) struct Away(Mutex<Errand>);
@@ -91,29 +100,29 @@ enum Errand {
     Unheard,
     Heard(Waker),
     /// It has replied.
-    Back(Section, Vec<u8>),
+    Back(Back),
     /// The client has gone: that thread does the rest.
     Left(Rest),
 }
 
 impl Away {
-    pub(super) fn poll(&self, waker: &Waker) -> Poll<(Section, Vec<u8>)> {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<Back> {
         let mut errand = self.0.lock();
         match std::mem::replace(&mut *errand, Errand::Heard(waker.clone())) {
-            Errand::Back(section, reply) => Poll::Ready((section, reply)),
+            Errand::Back(back) => Poll::Ready(back),
             _ => Poll::Pending,
         }
     }
 
-    pub(super) fn come_back(&self, section: Section, reply: Vec<u8>) {
+    pub(super) fn come_back(&self, back: Back) {
         let mut errand = self.0.lock();
         match std::mem::take(&mut *errand) {
             Errand::Left(rest) => {
                 drop(errand);
-                rest.finish(section);
+                rest.finish(back.section);
             }
             before => {
-                *errand = Errand::Back(section, reply);
+                *errand = Errand::Back(back);
                 drop(errand);
                 if let Errand::Heard(waker) = before {
                     waker.wake();
@@ -125,9 +134,9 @@ impl Away {
     pub(super) fn leave(&self, rest: Rest) {
         let mut errand = self.0.lock();
         match std::mem::take(&mut *errand) {
-            Errand::Back(section, _) => {
+            Errand::Back(back) => {
                 drop(errand);
-                rest.finish_somewhere(section);
+                rest.finish_somewhere(back.section);
             }
             _ => *errand = Errand::Left(rest),
         }
