@@ -25,6 +25,7 @@ mod call;
 mod chunk;
 mod coroutine;
 mod decimal;
+mod escapes;
 mod failure;
 mod find;
 mod format;
