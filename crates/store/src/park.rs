@@ -175,7 +175,10 @@ impl Parked {
 
     /// How long the command ran on whichever thread ran it, if its caller has not seen that by polling.
     pub(crate) fn worked(&self) -> Duration {
-        self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked())
+        match &self.0 {
+            Waits::Script(script) => script.worked(),
+            _ => self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked()),
+        }
     }
 
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
