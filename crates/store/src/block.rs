@@ -167,7 +167,12 @@ impl Waiter {
     pub(crate) fn time_out(&self) -> bool {
         // The other side takes its turn first and looks at this afterwards.
         self.is_overdue.store(true, Ordering::SeqCst);
-        self.turn.load(Ordering::SeqCst) != 0 && self.give_up(By::Timeout, |out| out.null_array())
+        self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
+    }
+
+    /// Whether it stands among those who wait: it has looked at its keys and found nothing.
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.turn.load(Ordering::SeqCst) != 0
     }
 
     /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.

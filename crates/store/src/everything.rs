@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::Inner;
-use crate::hold::{HeldKey, Holding, NOBODY, Ticket};
+use crate::hold::{HeldKey, Holding, NOBODY, Phase, Ticket};
 use crate::stripe::assert_none_locked;
 
 /// Who holds everything, or wants to.
@@ -70,6 +70,16 @@ impl Everything {
     /// The section that holds everything, or wants to.
     pub(crate) fn owner(&self) -> Option<u64> {
         Some(self.wanted_by.load(Ordering::SeqCst)).filter(|id| *id != NOBODY)
+    }
+
+    /// Those who want everything and have not got it.
+    pub(crate) fn waiting(&self) -> Vec<Arc<Ticket>> {
+        if !self.is_wanted() {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        let all = state.owner.iter().chain(&state.next);
+        all.filter(|ticket| ticket.phase() == Phase::Waiting).cloned().collect()
     }
 
     /// Those who are kept from their keys.

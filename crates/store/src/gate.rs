@@ -286,6 +286,15 @@ impl Gate {
         }
     }
 
+    /// Those who wait to be alone. Commands among them are taken out; a transaction stays, and [leaves](Self::leave) by
+    /// itself. The caller says that they [went](Self::went).
+    pub(crate) fn give_up_alone(&self) -> Vec<Arc<Ticket>> {
+        let mut waiting = self.waiting.lock();
+        let alone = waiting.tickets.iter().filter(|ticket| ticket.wants_to_be_alone()).cloned().collect();
+        waiting.tickets.retain(|ticket| !ticket.is_command() || !ticket.wants_to_be_alone());
+        alone
+    }
+
     /// Puts back a command whose turn it was not.
     pub(crate) fn requeue(&self, ticket: Arc<Ticket>) {
         let mut waiting = self.waiting.lock();

@@ -34,6 +34,7 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::big::SLICE;
+use crate::catalogue::Handler;
 use crate::gate::thread_number;
 use crate::park::{Finished, OwnedCommand};
 pub(crate) use crate::progress::Phase;
@@ -251,9 +252,16 @@ impl Ticket {
         self.progress.take_invitation()
     }
 
-    /// Whether its command may block its client, which then waits for more than a key.
-    pub(crate) fn may_block(&self) -> bool {
-        self.command.lock().as_ref().is_some_and(|command| command.waiter.is_some())
+    /// Whether its command has blocked its client, which waits for more than a key from then on.
+    pub(crate) fn has_blocked(&self) -> bool {
+        let command = self.command.lock();
+        command.as_ref().and_then(|command| command.waiter.as_ref()).is_some_and(|waiter| waiter.has_blocked())
+    }
+
+    /// Whether it waits to be alone: a global command, or a transaction with one.
+    pub(crate) fn wants_to_be_alone(&self) -> bool {
+        let command = self.command.lock();
+        command.as_ref().is_none_or(|command| matches!(command.spec.handler, Handler::Global(_)))
     }
 
     /// Why it was refused while it waited.

@@ -178,6 +178,7 @@ impl Parked {
         match &self.0 {
             // Redis works while it sleeps, and public tests of the slow log fill it so.
             Waits::Sleep(_, time, _) => *time,
+            Waits::Script(script) => script.worked(),
             _ => self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked()),
         }
     }

@@ -512,7 +512,7 @@ impl Inner {
 
     /// Refuses one that waits for its keys.
     pub(crate) fn refuse(&self, ticket: Arc<Ticket>, text: &'static str) {
-        if ticket.may_block() {
+        if ticket.has_blocked() {
             return;
         }
         // Before the ticket is cancelled: who sees that it is also asks why. One that is granted meanwhile is not asked.
@@ -522,7 +522,12 @@ impl Inner {
         }
         match ticket.take_command() {
             Some(command) => {
-                ticket.finish(command.form.collect(|out| out.error(text)), Duration::ZERO);
+                let reply = command.form.collect(|out| out.error(text));
+                match &command.waiter {
+                    None => ticket.finish(reply, Duration::ZERO),
+                    // It stands in no queue of blocked clients, so nobody waits behind it there.
+                    Some(waiter) => _ = self.after_turn(waiter, &Cell::new(false), Some(reply)),
+                }
                 self.end(ticket, &[]);
             }
             // Its section finds out by itself, and leaves the queues.

@@ -1,6 +1,6 @@
 //! `string.format`: Lua 5.1's directives with C's results.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use super::argument;
 use super::buffer::Buffer;
@@ -169,7 +169,9 @@ unsafe fn add(lua: *mut lua_State, buffer: &mut Buffer, n: c_int, spec: &Spec<'_
             }
             b'q' => return add_quoted(lua, buffer, n),
             other => {
-                let option = CStr::from_bytes_until_nul(&[other, 0]).unwrap_or(c"").as_ptr();
+                // The text is named, so that it lives until the message is made.
+                let option = [other, 0];
+                let option = option.as_ptr().cast::<c_char>();
                 ffi::luaL_error(lua, c"invalid option '%%%s' to 'format'".as_ptr(), option);
             }
         }

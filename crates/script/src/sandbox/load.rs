@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::buffer::{Buffer, Pile};
 use super::chunk::{self, Discards, Globals};
+use super::escapes::Escapes;
 use super::{argument, json, message};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::{self, Coroutine, Poll};
@@ -26,6 +27,7 @@ struct Source<'a, F> {
     rest: &'a [u8],
     /// Told to the parser before the source.
     before: &'static [u8],
+    escapes: Escapes,
     poll: F,
     verdict: Poll,
 }
@@ -49,9 +51,10 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
             ffi::lua_pushnil(lua);
             ffi::lua_error(lua);
         }
-        let (piece, rest) = source.rest.split_at(source.rest.len().min(PIECE));
-        source.rest = rest;
-        *len = piece.len();
+        let piece = source.rest;
+        let (kept, skipped) = source.escapes.piece(piece, PIECE);
+        source.rest = &piece[kept + skipped..];
+        *len = kept;
         piece.as_ptr().cast()
     }
 }
@@ -83,7 +86,7 @@ unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &C
     unsafe {
         // A blank before what begins like a binary chunk makes the parser refuse it as text.
         let before: &[u8] = if code.first() == Some(&0x1b) { b" " } else { b"" };
-        let mut source = Source { rest: code, before, poll, verdict: Poll::Go };
+        let mut source = Source { rest: code, before, escapes: Escapes::default(), poll, verdict: Poll::Go };
         let argument = (&raw mut source).cast();
         let status = ffi::lua_load(lua, read::<F>, argument, name.as_ptr(), c"t".as_ptr());
         if source.verdict != Poll::Go {

@@ -25,6 +25,7 @@ mod call;
 mod chunk;
 mod coroutine;
 mod decimal;
+mod escapes;
 mod failure;
 mod find;
 mod format;
@@ -312,11 +313,16 @@ unsafe fn push_arg(lua: *mut lua_State) -> bool {
             return false;
         }
         ffi::luaL_checkstack(lua, 4, std::ptr::null());
-        ffi::lua_createtable(lua, 0, 1);
         let mut count = 0;
         while !ffi::lua_getlocal(lua, &record, -(count + 1)).is_null() {
             count += 1;
-            ffi::lua_rawseti(lua, -2, i64::from(count));
+            ffi::lua_settop(lua, -2);
+        }
+        // `#arg` counts a nil among the arguments only in a table that was made with room for all.
+        ffi::lua_createtable(lua, count, 1);
+        for n in 1..=count {
+            ffi::lua_getlocal(lua, &record, -n);
+            ffi::lua_rawseti(lua, -2, i64::from(n));
         }
         ffi::lua_pushinteger(lua, i64::from(count));
         ffi::lua_setfield(lua, -2, c"n".as_ptr());

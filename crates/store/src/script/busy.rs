@@ -1,8 +1,11 @@
 //! Scripts that run for too long: those behind them are told, and may end them.
 //!
 //! A script older than `busy-reply-threshold` keeps its keys, and whoever waits for one of them gets Redis's BUSY instead
-//! of waiting on; commands on other keys don't notice. Looked for ten times a second, so nobody pays for it who does not
-//! wait behind such a script.
+//! of waiting on; commands on other keys don't notice. So does a command that waits until no script runs, like FLUSHALL.
+//! Looked for ten times a second, so nobody pays for it who does not wait behind such a script.
+//!
+//! Not told: a client that had blocked before, which waits on as in Redis; and a script that has written and comes to such
+//! a key without having declared it, as an error would leave it half done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -91,15 +94,40 @@ impl Inner {
         let Some(threshold) = self.scripts.threshold() else { return };
         let old: Vec<Arc<Control>> =
             self.scripts.running.begun().into_iter().filter(|control| control.age() >= threshold).collect();
+        // One without a section keeps nobody waiting.
+        let old: Vec<Arc<Control>> = old.into_iter().filter(|control| control.section() != 0).collect();
         let Some(first) = old.first() else { return };
+        let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
         // Those who wait because somebody wants everything, and that one for a script like this.
-        let text = if first.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
-        self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text));
+        self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text_of(first)));
+        let wants_everything = self.waiting_for_everything().into_iter();
+        let is_behind = |ticket: &Arc<Ticket>| old.iter().any(|control| control.section() != ticket.id);
+        wants_everything.filter(is_behind).for_each(|ticket| self.refuse(ticket, text_of(first)));
+        self.refuse_alone(text_of(first));
         for control in old {
             let section = control.section();
-            let text = if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
-            self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text));
+            self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text_of(&control)));
+            // They are refused where they wait then.
+            self.restart_behind(section);
         }
+    }
+
+    /// Refuses those who wait until there is no section at all. Others wait behind them.
+    fn refuse_alone(&self, text: &'static str) {
+        let alone = self.gate.give_up_alone();
+        if alone.is_empty() {
+            return;
+        }
+        for ticket in alone {
+            let _ = ticket.refusal.set(text);
+            match ticket.take_command() {
+                Some(command) => ticket.finish(command.form.collect(|out| out.error(text)), Duration::ZERO),
+                None if ticket.cancel() => ticket.wake(),
+                None => {}
+            }
+        }
+        self.gate.went();
+        self.run_waiting();
     }
 
     /// Those who wait for their first keys, of which this section has one.

@@ -60,8 +60,8 @@ use registry::{Registry, Script};
 pub(crate) use run::Pending;
 use source::Flags;
 pub(crate) use source::listed as listed_flags;
-pub(crate) use take::Take;
 use take::Waiters;
+pub(crate) use take::{Take, Took};
 use threads::Threads;
 
 /// A key that scripts hold that are to run one after the other. It begins with a byte that no name begins with.

@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::run::{Ended, Job, Step};
-use super::threads::Done;
+use super::threads::{Done, Told};
 use crate::claim::Claim;
 use crate::hold::Ticket;
 use crate::park::Finished;
@@ -15,7 +16,9 @@ use crate::park::Finished;
 /// A script whose caller waits.
 pub(crate) enum Pending {
     Here(Option<Box<Job>>),
-    Away(Arc<Claim<Ended>>),
+    Away(Told),
+    /// It has ended, and ran on script threads for so long.
+    Over(Duration),
 }
 
 impl Pending {
@@ -28,6 +31,14 @@ impl Pending {
         match self {
             Pending::Here(Some(job)) => job.ticket(),
             _ => None,
+        }
+    }
+
+    /// How long it ran on script threads; zero until it has ended.
+    pub(crate) fn worked(&self) -> Duration {
+        match self {
+            Pending::Over(worked) => *worked,
+            _ => Duration::ZERO,
         }
     }
 
@@ -56,10 +67,10 @@ impl Pending {
                 }
             }
         }
-        match self {
-            Pending::Away(claim) => claim.poll(context.waker()),
-            Pending::Here(_) => Poll::Pending,
-        }
+        let Pending::Away(claim) = self else { return Poll::Pending };
+        let Poll::Ready((ended, worked)) = claim.poll(context.waker()) else { return Poll::Pending };
+        *self = Pending::Over(worked);
+        Poll::Ready(ended)
     }
 
     /// Lets `then` have what it was part of at its end; its caller has gone.
@@ -74,6 +85,7 @@ impl Pending {
                 let place = Mutex::new(Some((claim.clone(), Box::new(then) as Heir)));
                 Arc::new(Then(place)).wake();
             }
+            Pending::Over(_) => {}
         }
     }
 
@@ -88,14 +100,14 @@ pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
 
 /// What is done at the end of a script that somebody else waited for first. It is empty afterwards: the script's end
 /// keeps it as long as it keeps that.
-struct Then(Mutex<Option<(Arc<Claim<Ended>>, Heir)>>);
+struct Then(Mutex<Option<(Told, Heir)>>);
 
 impl Wake for Then {
     fn wake(self: Arc<Self>) {
         let mut place = self.0.lock();
         let Some((claim, then)) = place.take() else { return };
         match claim.poll(&Waker::from(self.clone())) {
-            Poll::Ready(ended) => {
+            Poll::Ready((ended, _)) => {
                 drop(place);
                 then(ended);
             }

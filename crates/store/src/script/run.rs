@@ -29,7 +29,7 @@ use super::threads::Done;
 use crate::big::MANY_KEYS;
 use crate::hold::{Mode, Ticket};
 use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
-use crate::section::{Section, SectionError, SectionWait};
+use crate::section::{Section, SectionWait};
 use crate::stats::SectionCounts;
 use crate::{Inner, Store};
 
@@ -654,8 +654,10 @@ impl Job {
             }
             if let Stage::Everything(take, _) = &mut self.stage {
                 // It holds nothing yet, so no circle can end this wait.
-                if take.poll(context).is_pending() {
-                    return Step::Waits;
+                match take.poll(context) {
+                    Poll::Pending => return Step::Waits,
+                    Poll::Ready(Took::Refused(why)) => return self.over(&why.to_string()),
+                    Poll::Ready(_) => {}
                 }
                 if let Stage::Everything(take, mut section) = std::mem::replace(&mut self.stage, Stage::Over) {
                     drop(take);
@@ -693,7 +695,7 @@ impl Job {
                             section.adopt_everything();
                         }
                     }
-                    Poll::Ready(Took::Refused) => active.waits = Waits::Refused(SectionError::Held.to_string()),
+                    Poll::Ready(Took::Refused(why)) => active.waits = Waits::Refused(why.to_string()),
                     Poll::Ready(Took::Restart) => {
                         let key = take.key().map(|(db, key, mode)| (db, key.into(), mode));
                         drop(take);

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use super::control::Control;
 use crate::Inner;
 use crate::hold::{HeldKey, KeyList, Mode, Phase, Ticket};
-use crate::section::Section;
+use crate::section::{Section, SectionError};
 use crate::stats::SectionCounts;
 
 /// A script that waits for a key.
@@ -48,8 +48,8 @@ pub(crate) enum Took {
     Everything,
     /// The script begins anew.
     Restart,
-    /// It may not have it.
-    Refused,
+    /// It may not have it, and why.
+    Refused(SectionError),
 }
 
 /// The wait of a script for a key.
@@ -137,7 +137,10 @@ impl Take {
                         circle.iter().for_each(|member| waiters[member].control.code.set_in_turn());
                         SectionCounts::count(&self.inner.sections.refused);
                     }
-                    self.early = Some(if victim.is_some() { Took::Restart } else { Took::Refused });
+                    self.early = Some(match victim {
+                        Some(_) => Took::Restart,
+                        None => Took::Refused(SectionError::Held),
+                    });
                     self.ticket.cancel();
                     break;
                 }
@@ -157,7 +160,8 @@ impl Take {
             return match self.ticket.phase() {
                 Phase::Cancelled => {
                     self.leave_list();
-                    Poll::Ready(Took::Restart)
+                    let refused = |text| Took::Refused(SectionError::Behind(text));
+                    Poll::Ready(self.ticket.refusal().map_or(Took::Restart, refused))
                 }
                 Phase::Waiting if !self.inner.hold_everything(&self.ticket) => Poll::Pending,
                 _ => {
@@ -244,6 +248,33 @@ impl Inner {
             }
         }
         None
+    }
+
+    /// Lets scripts begin anew that wait for a key of this section, or for everything, and have written nothing: they wait
+    /// with the key declared then, and hold nothing meanwhile.
+    pub(crate) fn restart_behind(&self, section: u64) {
+        let mut given_up = Vec::new();
+        for waiting in self.scripts.waiters.0.lock().values() {
+            let ticket = &waiting.ticket;
+            let is_behind = match ticket.keys.is_empty() {
+                true => ticket.id != section,
+                false => self.holders(ticket).contains(&section),
+            };
+            if is_behind && waiting.control.may_restart() && ticket.cancel() {
+                given_up.push(ticket.clone());
+            }
+        }
+        given_up.iter().for_each(|ticket| ticket.wake());
+    }
+
+    /// Those who wait for everything and hold nothing.
+    pub(crate) fn waiting_for_everything(&self) -> Vec<Arc<Ticket>> {
+        let mut waiting = self.everything.waiting();
+        if !waiting.is_empty() {
+            let waiters = self.scripts.waiters.0.lock();
+            waiting.retain(|ticket| !waiters.contains_key(&ticket.id));
+        }
+        waiting
     }
 
     /// Who holds the key that a ticket waits for.

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -126,23 +126,28 @@ struct Task {
     /// Whether it stands in the queue, or is to be put there when its slice is over.
     is_ready: AtomicBool,
     done: Mutex<Option<Done>>,
+    /// How long its turns took, in microseconds.
+    worked_us: AtomicU64,
 }
+
+/// Where the caller of a script hears of its end, and how long it ran on script threads.
+pub(crate) type Told = Arc<Claim<(Ended, Duration)>>;
 
 /// Who hears of a script's end.
 pub(crate) enum Done {
     /// Nobody: its caller has gone.
     Nobody,
     /// Its caller.
-    Caller(Arc<Claim<Ended>>),
+    Caller(Told),
     /// What goes on with its section.
     Then(Heir),
 }
 
 impl Done {
-    fn hear(self, ended: Ended) {
+    fn hear(self, ended: Ended, worked: Duration) {
         match self {
             Done::Nobody => drop(ended),
-            Done::Caller(claim) => claim.answer(ended),
+            Done::Caller(claim) => claim.answer((ended, worked)),
             Done::Then(then) => then(ended),
         }
     }
@@ -167,6 +172,7 @@ impl Threads {
             job,
             is_ready: AtomicBool::new(true),
             done: Mutex::new(Some(done)),
+            worked_us: AtomicU64::new(0),
         });
         self.0.add(task, false);
     }
@@ -261,8 +267,11 @@ impl Shared {
         let job = place.as_mut()?;
         // From here on a wake-up puts it into the queue again.
         task.is_ready.store(false, Ordering::SeqCst);
+        let start = Instant::now();
         let step =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.step(&mut Context::from_waker(&waker), true)));
+        let turn_us = start.elapsed().as_micros() as u64;
+        let worked = Duration::from_micros(turn_us + task.worked_us.fetch_add(turn_us, Ordering::Relaxed));
         match step {
             Ok(Step::Waits) => None,
             Ok(Step::Forced) => {
@@ -279,7 +288,7 @@ impl Shared {
                 *place = None;
                 drop(place);
                 let done = task.done.lock().take();
-                done.unwrap_or(Done::Nobody).hear(ended);
+                done.unwrap_or(Done::Nobody).hear(ended, worked);
                 None
             }
             Err(_) => {
@@ -287,7 +296,7 @@ impl Shared {
                 let ended = place.take().map(|job| job.fail());
                 drop(place);
                 if let (Some(done), Some(ended)) = (task.done.lock().take(), ended) {
-                    done.hear(ended);
+                    done.hear(ended, worked);
                 }
                 None
             }
@@ -319,7 +328,8 @@ mod tests {
         let tasks = names.map(|key| {
             let job = job_of(&store, &["EVAL", "while true do end", "1", key]);
             let (job, done) = (Mutex::new(Some(job)), Mutex::new(Some(Done::Nobody)));
-            Arc::new(Task { shared: shared.clone(), job, is_ready: AtomicBool::new(true), done })
+            let (is_ready, worked_us) = (AtomicBool::new(true), AtomicU64::new(0));
+            Arc::new(Task { shared: shared.clone(), job, is_ready, done, worked_us })
         });
         tasks.iter().for_each(|task| shared.add(task.clone(), false));
         let waiting: Vec<_> =

@@ -48,7 +48,7 @@ use crate::hold::Ticket;
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
 use crate::script::command::{ScriptHandle, Start};
-use crate::script::{Pending, Take};
+use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};
 use crate::stripe::{Frozen, Now};
 use crate::turn::caught;
@@ -346,6 +346,13 @@ impl Exec {
         }
     }
 
+    /// Ends a transaction that has done nothing with an error.
+    fn refused(&mut self, why: &str, context: &mut Context<'_>, output: &mut Vec<u8>) {
+        self.turn = Turn::Over;
+        end_watch(context.session, &self.inner);
+        ReplyWriter::new(output, context.session.protocol).error(why);
+    }
+
     pub(super) fn poll_commands(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
         if let Turn::New = self.turn {
             // Monitors are shown each command, which is not done under locks.
@@ -368,9 +375,7 @@ impl Exec {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(section)) => section,
                 Poll::Ready(Err(refused)) => {
-                    self.turn = Turn::Over;
-                    end_watch(context.session, &self.inner);
-                    ReplyWriter::new(output, context.session.protocol).error(&refused.to_string());
+                    self.refused(&refused.to_string(), context, output);
                     return Poll::Ready(());
                 }
             };
@@ -383,8 +388,13 @@ impl Exec {
             }
         }
         if let Turn::Everything(take, _) = &mut self.turn {
-            if take.poll(&mut std::task::Context::from_waker(waker)).is_pending() {
-                return Poll::Pending;
+            match take.poll(&mut std::task::Context::from_waker(waker)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Took::Refused(why)) => {
+                    self.refused(&why.to_string(), context, output);
+                    return Poll::Ready(());
+                }
+                Poll::Ready(_) => {}
             }
             if let Turn::Everything(take, mut section) = std::mem::replace(&mut self.turn, Turn::Over) {
                 drop(take);
@@ -406,7 +416,7 @@ impl Exec {
             let start = Instant::now();
             let polled = script.poll_begun(&mut std::task::Context::from_waker(waker));
             self.worked += start.elapsed();
-            let elsewhere = script.ticket().map_or(Duration::ZERO, |ticket| ticket.worked());
+            let elsewhere = script.worked();
             let Poll::Ready(ended) = polled else { return Poll::Pending };
             let spent = std::mem::take(&mut self.worked) + elsewhere;
             self.turn = match ended.section {

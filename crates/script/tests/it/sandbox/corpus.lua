@@ -979,3 +979,15 @@ pcall(function() local a = 9 for i = 1, 3 do a = a / 3 end return a .. '' end)
 pcall(function() local a = 8 return (a / 2 == 4) and 'four' or 'no' end)
 pcall(function() local t = {n = 9} t.n = t.n / 3 return t.n .. '' end)
 pcall(function() local x = 5 local function f() return x / 5 end return f() .. '' end)
+'\q\.\-\/\d\x41\z  \u{48}\065\\'
+return "\%w+\"\q", '\'\[', [[\q]], --[[ '\q' ]] '\$'
+return 'a' --[=[ ]] ' ]=] .. '\q' -- '\q
+string.match('a.b','^(%a)\.')
+loadstring("return '\\")
+loadstring("return '\\q")
+loadstring("return '\\300'")
+loadstring("return '\\q', +")
+loadstring("return [[ '\\q' ]], '\\q'")()
+(function(...) return #arg, arg.n end)(1,nil,3)
+(function(...) return #arg, arg.n end)(nil,nil,3)
+(function(...) return unpack(arg) end)(1,nil,3)

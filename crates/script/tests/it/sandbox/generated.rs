@@ -304,3 +304,43 @@ fn strings_and_tables_are_cut_the_same() {
         .collect();
     check(&expressions);
 }
+
+#[test]
+fn strings_are_read_the_same() {
+    const WITHIN: &[&str] = &[
+        r"\q", r"\.", r"\-", r"\\", r"\x41", r"\z  ", r"\u{48}", r"\065", r"\7", r"\n", "\\\n", r"\%", r"\/", "a", " ",
+        "-", "--", "[", "[[", "]", "=", "é", r"\é",
+    ];
+    const BETWEEN: &[&str] = &[
+        "..",
+        " .. ",
+        "..--[[ it's \\q ]]",
+        ".. --[==[ ]] ]=] \"\\q ]==]",
+        "..-- it's \\q\n",
+        "..--[= '\n",
+        "..({[1]='\\w'})[1]..",
+        "..tostring(2-1-#'\\q')..",
+    ];
+    let mut random = Random(7);
+    let expressions: Vec<String> = (0..3000)
+        .map(|_| {
+            let mut source = String::new();
+            for n in 0..=random.below(4) {
+                if n > 0 {
+                    source += random.one(BETWEEN);
+                }
+                let within = random.some(WITHIN, 6);
+                source += &match random.below(5) {
+                    0 => format!("'{within}\"\\\"'"),
+                    1 => format!("'{within}\\''"),
+                    2 => format!("\"{within}'\\'\""),
+                    3 => format!("\"{within}\\\"\""),
+                    // A bracket that ends the string too early would make two of it.
+                    _ => format!("[=[{}'\"]=]", within.replace(']', "")),
+                };
+            }
+            source
+        })
+        .collect();
+    check(&expressions);
+}

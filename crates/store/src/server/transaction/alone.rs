@@ -62,7 +62,12 @@ impl Exec {
             ticket.listen(waker);
             inner.gate.close()
         });
-        let Some(closed) = closed else { return Poll::Pending };
+        let Some(closed) = closed else {
+            let Some(refusal) = ticket.as_ref().and_then(|ticket| ticket.refusal()) else { return Poll::Pending };
+            self.leave_gate();
+            self.refused(refusal, context, output);
+            return Poll::Ready(());
+        };
         self.now_ms = inner.clock.now_ms();
         let collected = Collected::default();
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));

@@ -138,3 +138,20 @@ fn errors_are_counted_as_by_redis() {
         }
     }
 }
+
+/// Most of such a script runs on another thread than its client's worker.
+#[test]
+fn the_time_of_a_long_script_is_its_call_s() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "5000"]);
+    client.ask(&["CONFIG", "RESETSTAT"]);
+    let script = super::turns(5_000_000);
+    assert!(client.ask(&["EVAL", &script, "0"]).starts_with(':'));
+    let slow = client.ask(&["SLOWLOG", "GET"]);
+    assert!(slow.contains(&script), "{slow}");
+    let stats = client.ask(&["INFO", "commandstats"]);
+    let took = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=1,usec=")?.split_once(','));
+    let (took_us, _) = took.unwrap_or_else(|| panic!("{stats}"));
+    assert!(took_us.parse::<u64>().is_ok_and(|took_us| took_us >= 5_000), "{stats}");
+}

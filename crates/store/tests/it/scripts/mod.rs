@@ -1,6 +1,7 @@
 //! Scripts: bytes as redis-server sends them, and what only this store does.
 
 mod both;
+mod busy;
 mod called;
 mod chaos;
 mod commands;

@@ -1,0 +1,140 @@
+//! Escapes of Lua 5.1 in source that Lua 5.4 reads.
+//!
+//! `\` before a character that has no meaning there is that character in 5.1: `"\."` is a dot, `"\d"` a `d`. In 5.4
+//! it is an error of syntax, or (`\x`, `\z`, `\u`) stands for something else. So the parser is given the source without
+//! such a `\`. Nothing is copied: a piece of source ends before it, and the next one begins behind it. Lines stay
+//! where they are.
+//!
+//! To know what is within a string, comments and strings are followed byte by byte; malformed source is followed
+//! somehow, as the parser stops at the first error.
+
+/// Where in the source the next byte stands.
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    #[default]
+    Code,
+    /// Behind one `-`.
+    Dash,
+    /// Behind `--`.
+    Comment,
+    /// In a comment that ends with its line.
+    Line,
+    /// Behind `[` and so many `=`, in a comment or not.
+    Opening(usize, bool),
+    /// Within long brackets with so many `=`.
+    Long(usize),
+    /// There, behind `]` and so many `=`.
+    Closing(usize, usize),
+    /// In a string with this quote.
+    Quoted(u8),
+    /// There, behind a `\` that stays.
+    Escaped(u8),
+}
+
+/// What was read so far.
+#[derive(Default)]
+pub(super) struct Escapes(Place);
+
+impl Escapes {
+    /// How much of `rest` the parser reads next, about `most` or less, and how much is left out behind that. The first
+    /// is 0 only if `rest` is empty.
+    pub(super) fn piece(&mut self, rest: &[u8], most: usize) -> (usize, usize) {
+        for (at, byte) in rest.iter().enumerate() {
+            if at >= most {
+                return (at, 0);
+            }
+            if let (Place::Quoted(quote), b'\\') = (self.0, byte) {
+                match rest.get(at + 1) {
+                    // The backslash goes, and what follows it is read as part of the string.
+                    Some(next) if !has_meaning(*next) => return (at, 1),
+                    _ => self.0 = Place::Escaped(quote),
+                }
+            } else {
+                self.0 = self.0.after(*byte);
+            }
+        }
+        (rest.len(), 0)
+    }
+}
+
+/// Whether both versions know a `\` before this byte, and read the same.
+fn has_meaning(byte: u8) -> bool {
+    matches!(byte, b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'\\' | b'"' | b'\'' | b'\n' | b'\r' | b'0'..=b'9')
+}
+
+impl Place {
+    /// The place behind this byte.
+    fn after(self, byte: u8) -> Place {
+        match (self, byte) {
+            (Place::Code | Place::Dash | Place::Opening(_, false), b'"' | b'\'') => Place::Quoted(byte),
+            (Place::Code, b'-') | (Place::Opening(_, false), b'-') => Place::Dash,
+            (Place::Code | Place::Dash, b'[') => Place::Opening(0, false),
+            (Place::Dash, b'-') => Place::Comment,
+            (Place::Comment, b'[') => Place::Opening(0, true),
+            (Place::Opening(level, comment), b'=') => Place::Opening(level + 1, comment),
+            (Place::Opening(level, _), b'[') => Place::Long(level),
+            (Place::Comment | Place::Line | Place::Opening(_, true), b'\n' | b'\r') => Place::Code,
+            (Place::Comment | Place::Line | Place::Opening(_, true), _) => Place::Line,
+            (Place::Code | Place::Dash | Place::Opening(_, false), _) => Place::Code,
+            (Place::Long(level), b']') => Place::Closing(level, 0),
+            (Place::Closing(level, seen), b'=') => Place::Closing(level, seen + 1),
+            (Place::Closing(level, seen), b']') if seen == level => Place::Code,
+            (Place::Closing(level, _), b']') => Place::Closing(level, 0),
+            (Place::Long(level) | Place::Closing(level, _), _) => Place::Long(level),
+            (Place::Quoted(quote), _) if byte == quote => Place::Code,
+            (Place::Quoted(quote) | Place::Escaped(quote), _) => Place::Quoted(quote),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the parser is given, by pieces of `most` bytes.
+    fn given(source: &str, most: usize) -> String {
+        let (mut rest, mut escapes, mut given) = (source.as_bytes(), Escapes::default(), Vec::new());
+        loop {
+            let (len, skipped) = escapes.piece(rest, most);
+            given.extend_from_slice(&rest[..len]);
+            rest = &rest[len + skipped..];
+            if rest.is_empty() {
+                return String::from_utf8(given).expect("text");
+            }
+        }
+    }
+
+    fn check(source: &str, expected: &str) {
+        for most in [1, 2, 3, 1024] {
+            assert_eq!(given(source, most), expected, "{source} by {most}");
+        }
+    }
+
+    #[test]
+    fn a_backslash_without_a_meaning_is_left_out() {
+        for (source, expected) in [
+            (r#"return "\.\d\-""#, r#"return ".d-""#),
+            (r"return '\x41\z\u{48}'", r"return 'x41zu{48}'"),
+            (r#""\\.\"\q" "\q""#, r#""\\.\"q" "q""#),
+            (r#"'\'\q' "'\q""#, r#"'\'q' "'q""#),
+            ("'\\\n\\q'", "'\\\nq'"),
+            (r"'\065\q\n'", r"'\065q\n'"),
+            (r"-- '\q", r"-- '\q"),
+            ("-- it's\n'\\q'", "-- it's\n'q'"),
+            ("--[ it's\n'\\q'", "--[ it's\n'q'"),
+            ("--[=x '\n'\\q'", "--[=x '\n'q'"),
+            (r"--[[ it's ]] '\q'", r"--[[ it's ]] 'q'"),
+            ("--[==[ ]] ]=] '\n ]==] '\\q'", "--[==[ ]] ]=] '\n ]==] 'q'"),
+            (r"[[ '\q' ]] '\q'", r"[[ '\q' ]] 'q'"),
+            (r"[=[ ]]=] '\q'", r"[=[ ]]=] 'q'"),
+            (r"[=[ ]==]=] '\q'", r"[=[ ]==]=] 'q'"),
+            (r"a[b['\q']] - '\q'", r"a[b['q']] - 'q'"),
+            (r"a-'\q'", r"a-'q'"),
+            (r"a[-'\q']", r"a[-'q']"),
+            (r"'\", r"'\"),
+            ("", ""),
+        ] {
+            check(source, expected);
+        }
+    }
+}
