@@ -334,7 +334,7 @@ impl Search {
         let (value, last) = (integer_of(text), list.len().wrapping_sub(1));
         let matching = list.iter(self.from).take(compared_max).enumerate();
         let matching = matching.filter(|(_, element)| element.is(text, value));
-        let place = |(index, _)| if self.from == End::Head { index } else { last - index };
+        let place = |(index, _)| last - index;
         matching.skip(self.rank - 1).take(wanted).map(place).collect()
     }
 }
@@ -350,6 +350,21 @@ fn lpos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 found.iter().for_each(|index| out.integer(*index as i64));
             }
             (None, Some(index)) => out.integer(*index as i64),
+        if self.from == End::Head {
+            // Walking over blocks is quicker than going from element to element.
+            let (mut found, mut skipped) = (Vec::new(), 0);
+            list.each_index(text, |index| {
+                if index >= compared_max {
+                    return false;
+                }
+                skipped += 1;
+                if skipped >= self.rank {
+                    found.push(index);
+                }
+                found.len() < wanted
+            });
+            return found;
+        }
             (None, None) => out.null(),
         }
         Ok(())
