@@ -470,21 +470,34 @@ impl Inner {
             return;
         }
         let keys = self.keys_of(spec, ctx.words, ctx.db);
-        let mut stripes: SmallVec<[(u32, u32); 8]> = SmallVec::new();
+        // Each key's database and stripe, and its place among the keys, as one number.
+        let mut stripes: SmallVec<[u128; 8]> = SmallVec::with_capacity(keys.len());
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
-            ctx.places.push(Place { hash, lock: 0, word: key.word, db: key.db });
-            stripes.push((key.db, self.keyspace.stripe_of(hash) as u32));
+            let stripe = self.keyspace.stripe_of(hash) as u32;
+            stripes.push(u128::from(key.db) << 64 | u128::from(stripe) << 32 | stripes.len() as u128);
+            ctx.places.push(Place { hash, lock: NO_DB, word: key.word, db: key.db });
         }
-        let of_key = stripes.clone();
         stripes.sort_unstable();
-        stripes.dedup();
-        stripes.retain(|(db, _)| writes || self.keyspace.db(ctx.pass, *db).is_some());
-        for &(db, stripe) in &stripes {
-            ctx.locks.push(self.keyspace.db_to_write(ctx.pass, db).lock(stripe as usize));
-        }
-        for (place, stripe) in ctx.places.iter_mut().zip(of_key) {
-            place.lock = stripes.binary_search(&stripe).map_or(NO_DB, |index| index as u16);
+        // A database is looked up once, so that all its keys are in it or none.
+        let (mut db, mut count) = (None, 0);
+        let mut before: Option<u128> = None;
+        for one in stripes {
+            let number = (one >> 64) as u32;
+            if before.is_none_or(|before| before >> 64 != one >> 64) {
+                db = match writes {
+                    true => Some(self.keyspace.db_to_write(ctx.pass, number)),
+                    false => self.keyspace.db(ctx.pass, number),
+                };
+            }
+            let is_another = before.is_none_or(|before| before >> 32 != one >> 32);
+            before = Some(one);
+            let Some(db) = db else { continue };
+            if is_another {
+                ctx.locks.push(db.lock((one >> 32) as u32 as usize));
+                count += 1;
+            }
+            ctx.places[one as u32 as usize].lock = count - 1;
         }
     }
 
