@@ -23,7 +23,7 @@ use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
 use crate::undeclared::Undeclared;
-use crate::value::{COPIED_MAX, SHARED_MIN};
+use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, SHARED_MIN};
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
@@ -237,7 +237,7 @@ impl Inner {
                 return Undeclared::start(this, spec, others, words, db, form, out);
             }
             if self.is_for_aside(spec, words, db, None) {
-                return self.start_aside(spec, words, db, form, out);
+                return self.start_aside(spec, words, origin, form, out);
             }
         }
         let attempted = {
@@ -250,8 +250,8 @@ impl Inner {
         };
         match attempted {
             Attempted::Done => None,
-            Attempted::Held => self.start_held(this, spec, handle, words, db, form, out),
-            Attempted::Long => self.start_aside(spec, words, db, form, out),
+            Attempted::Held => self.start_held(this, spec, handle, words, origin, form, out),
+            Attempted::Long => self.start_aside(spec, words, origin, form, out),
             other => self.after(this, other),
         }
     }
@@ -277,10 +277,11 @@ impl Inner {
         spec: &'static CommandSpec,
         handle: Handle,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, received, .. } = origin;
         let start = Instant::now();
         while start.elapsed() < SPIN_ON_HOLD {
             (0..64).for_each(|_| std::hint::spin_loop());
@@ -290,7 +291,7 @@ impl Inner {
             };
             match attempted {
                 Attempted::Held => {}
-                Attempted::Long => return self.start_aside(spec, words, db, form, out),
+                Attempted::Long => return self.start_aside(spec, words, origin, form, out),
                 other => return self.after(this, other),
             }
         }
@@ -299,7 +300,7 @@ impl Inner {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
-        let words_owned = Words::new(words);
+        let words_owned = Words::within(received, words);
         let waiter = spec.blocking.and_then(|_| Waiter::new(spec, words_owned.clone(), db, form));
         let ticket = self.new_ticket(OwnedCommand { spec, words: words_owned, db, form, waiter: waiter.clone() });
         let parked = |ticket: Arc<Ticket>| {
@@ -323,7 +324,7 @@ impl Inner {
                 self.everything.note_change();
                 parked(ticket)
             }
-            Attempted::Long => self.start_aside(spec, words, db, form, out),
+            Attempted::Long => self.start_aside(spec, words, origin, form, out),
             other => self.after(this, other),
         }
     }
@@ -542,8 +543,8 @@ impl Inner {
     }
 }
 
-/// Copies long words that become strings, before anything is locked. True if others are too long to be copied into their
-/// value, or compared with it, under a lock.
+/// Copies long words that become strings, before anything is locked. True if one is too long for that to be done by a
+/// worker, or another is too long to be copied into its value, or compared with it, under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
     if spec.group != "string" {
@@ -552,6 +553,9 @@ fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
         return ctx.defers && is_led && is_long && spec.blocking.is_none();
     }
     if spec.flags.has(Flags::DENYOOM) && spec.name != "setrange" {
+        if ctx.defers && ctx.words.iter().skip(2).any(|word| word.len() > COPIED_BY_WORKER_MAX) {
+            return true;
+        }
         for (place, word) in ctx.words.iter().enumerate().skip(2).filter(|(_, word)| word.len() >= SHARED_MIN) {
             ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
         }

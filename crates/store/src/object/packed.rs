@@ -15,7 +15,7 @@
 //! Cost: access by index and search are linear, an insertion moves what follows: for a few KiB at most. Limits: 4 GiB;
 //! from 65,535 elements on they must be counted.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
 use sluicegate_wire::resp::parse_i64;
@@ -528,7 +528,7 @@ impl Clone for Packed {
 impl Drop for Packed {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, which follows from the bytes in use.
-        unsafe { dealloc(self.0.as_ptr(), layout(self.used())) }
+        unsafe { super::cell::free(self.0, layout(self.used())) }
     }
 }
 
