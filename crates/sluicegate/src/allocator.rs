@@ -4,8 +4,13 @@
 //! aligned like C's, so what needs no more asks for no alignment: its aligned entry looks for a block by size as well, and
 //! where the list of such blocks is just empty, or the size is above 1 KiB, it takes a larger one to align within (decision
 //! 022).
+//!
+//! Blocks of megabytes are mapped by themselves. Mimalloc moves such a block by copying where it grows, and gives freed
+//! ones back to the kernel a moment later, on whichever thread next asks it for memory: either takes a worker milliseconds
+//! for a request of 50 MB. A mapping of its own is moved by its page table, and given back by the thread that frees it.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::ptr;
 
 use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
@@ -14,8 +19,52 @@ use libmimalloc_sys::{
 /// `MI_MAX_ALIGN_SIZE`: a block of at least so many bytes is aligned to as many.
 const ALIGNED: usize = 16;
 
-/// Mimalloc's default heap of each thread.
+/// Blocks from this size on are mapped by themselves: those that the store frees on threads aside.
+const MAPPED_MIN: usize = 8 << 20;
+
+/// The least size of a page, to which a mapping is aligned.
+const PAGE: usize = 4096;
+
+/// Mimalloc's default heap of each thread, and mappings.
 pub struct Allocator;
+
+/// Whether a block is a mapping of its own. Both its maker and its user know size and alignment.
+#[inline]
+const fn is_mapped(size: usize, align: usize) -> bool {
+    size >= MAPPED_MIN && align <= PAGE
+}
+
+/// A new mapping, of zeros; null where there is no memory.
+#[cold]
+fn map(size: usize) -> *mut u8 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping anywhere touches nothing that exists.
+    let start =
+        unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if start == libc::MAP_FAILED { ptr::null_mut() } else { start.cast() }
+}
+
+/// Resizes a block of which the old or the new form is a mapping.
+///
+/// # Safety
+/// As of `realloc`.
+#[cold]
+unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    // SAFETY: the caller promises that the block is one of `layout`; what was mapped is moved as a mapping, anything else is
+    // copied to a block that is another one, and freed once.
+    unsafe {
+        if is_mapped(layout.size(), layout.align()) && is_mapped(size, layout.align()) {
+            let moved = libc::mremap(block.cast(), layout.size(), size, libc::MREMAP_MAYMOVE);
+            return if moved == libc::MAP_FAILED { ptr::null_mut() } else { moved.cast() };
+        }
+        let new = Allocator.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+        if !new.is_null() {
+            new.copy_from_nonoverlapping(block, layout.size().min(size));
+            Allocator.dealloc(block, layout);
+        }
+        new
+    }
+}
 
 /// Whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their size.
 const fn is_natural(size: usize, align: usize) -> bool {
@@ -23,11 +72,15 @@ const fn is_natural(size: usize, align: usize) -> bool {
 }
 
 // SAFETY: mimalloc's blocks are as large and as aligned as asked for, null where there is no memory, and freed and resized
-// by their address alone, whichever entry made them.
+// by their address alone, whichever entry made them. Mappings are aligned to pages; which blocks are mapped follows from
+// their layout.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
+        if is_mapped(size, align) {
+            return map(size);
+        }
         // SAFETY: no conditions.
         unsafe { if is_natural(size, align) { mi_malloc(size) } else { mi_malloc_aligned(size, align) }.cast() }
     }
@@ -35,14 +88,23 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
+        if is_mapped(size, align) {
+            return map(size);
+        }
         // SAFETY: no conditions.
         unsafe { if is_natural(size, align) { mi_zalloc(size) } else { mi_zalloc_aligned(size, align) }.cast() }
     }
 
     #[inline]
-    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
-        // SAFETY: the caller promises that it came from here.
-        unsafe { mi_free(block.cast()) }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller promises that it came from here, with this layout.
+        unsafe {
+            if is_mapped(layout.size(), layout.align()) {
+                libc::munmap(block.cast(), layout.size());
+                return;
+            }
+            mi_free(block.cast())
+        }
     }
 
     #[inline]
@@ -50,6 +112,9 @@ unsafe impl GlobalAlloc for Allocator {
         let align = layout.align();
         // SAFETY: as `dealloc`; null leaves the block as it is.
         unsafe {
+            if is_mapped(layout.size().max(size), align) {
+                return remap(block, layout, size);
+            }
             if is_natural(size, align) {
                 mi_realloc(block.cast(), size)
             } else {
@@ -93,6 +158,32 @@ mod tests {
                     assert!((0..size).all(|at| *block.add(at) == number as u8), "{larger:?}");
                     Allocator.dealloc(block, larger);
                 }
+            }
+        }
+    }
+
+    /// Blocks that become mappings, grow and shrink as such, and become blocks of mimalloc's again.
+    #[test]
+    fn large_blocks_are_mappings_that_move_with_what_is_in_them() {
+        for align in [1, 64, PAGE, 2 * PAGE] {
+            let sizes = [MAPPED_MIN - 1, MAPPED_MIN, 3 * MAPPED_MIN + 5, MAPPED_MIN + PAGE, 100, 2 * MAPPED_MIN, 1];
+            let mut layout = Layout::from_size_align(1000, align).unwrap();
+            // SAFETY: a block is resized and freed by its own layout, and read and written within its size.
+            unsafe {
+                let mut block = Allocator.alloc(layout);
+                block.write(7);
+                for size in sizes {
+                    block = Allocator.realloc(block, layout, size);
+                    layout = Layout::from_size_align(size, align).unwrap();
+                    assert!(is_aligned(block, align) && block.read() == 7, "{layout:?}");
+                    block.add(size - 1).write(7);
+                    assert_eq!(is_mapped(size, align), size >= MAPPED_MIN && align <= PAGE);
+                }
+                Allocator.dealloc(block, layout);
+                let layout = Layout::from_size_align(MAPPED_MIN, align).unwrap();
+                let zeroed = Allocator.alloc_zeroed(layout);
+                assert!((0..MAPPED_MIN).step_by(1000).all(|at| *zeroed.add(at) == 0));
+                Allocator.dealloc(zeroed, layout);
             }
         }
     }

@@ -46,6 +46,12 @@ impl Aside {
         state.jobs.is_empty() && state.idle == state.threads
     }
 
+    /// Threads that there are.
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.0.state.lock().threads
+    }
+
     /// Does a job on another thread, soon. The caller has no stripe locked.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         crate::stripe::assert_none_locked();

@@ -23,7 +23,7 @@ use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::undeclared::Undeclared;
-use crate::value::{COPIED_MAX, SHARED_MIN};
+use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, SHARED_MIN};
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
@@ -239,7 +239,7 @@ impl Inner {
                 return Undeclared::start(this, spec, others, words, db, form, out);
             }
             if self.is_for_aside(spec, words, db, None) {
-                return self.start_aside(spec, words, db, form, out);
+                return self.start_aside(spec, words, origin, form, out);
             }
         }
         let attempted = {
@@ -252,8 +252,8 @@ impl Inner {
         };
         match attempted {
             Attempted::Done => None,
-            Attempted::Held => self.start_held(this, spec, handle, words, db, form, out),
-            Attempted::Long => self.start_aside(spec, words, db, form, out),
+            Attempted::Held => self.start_held(this, spec, handle, words, origin, form, out),
+            Attempted::Long => self.start_aside(spec, words, origin, form, out),
             other => self.after(this, other),
         }
     }
@@ -279,10 +279,11 @@ impl Inner {
         spec: &'static CommandSpec,
         handle: Handle,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, received, .. } = origin;
         let start = Instant::now();
         while start.elapsed() < SPIN_ON_HOLD {
             (0..64).for_each(|_| std::hint::spin_loop());
@@ -292,7 +293,7 @@ impl Inner {
             };
             match attempted {
                 Attempted::Held => {}
-                Attempted::Long => return self.start_aside(spec, words, db, form, out),
+                Attempted::Long => return self.start_aside(spec, words, origin, form, out),
                 other => return self.after(this, other),
             }
         }
@@ -301,7 +302,7 @@ impl Inner {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
-        let words_owned = Words::new(words);
+        let words_owned = Words::within(received, words);
         let waiter = spec.blocking.and_then(|_| Waiter::new(spec, words_owned.clone(), db, form));
         let ticket = self.new_ticket(OwnedCommand { spec, words: words_owned, db, form, waiter: waiter.clone() });
         let parked = |ticket: Arc<Ticket>| {
@@ -325,7 +326,7 @@ impl Inner {
                 self.everything.note_change();
                 parked(ticket)
             }
-            Attempted::Long => self.start_aside(spec, words, db, form, out),
+            Attempted::Long => self.start_aside(spec, words, origin, form, out),
             other => self.after(this, other),
         }
     }
@@ -472,21 +473,34 @@ impl Inner {
             return;
         }
         let keys = self.keys_of(spec, ctx.words, ctx.db);
-        let mut stripes: SmallVec<[(u32, u32); 8]> = SmallVec::new();
+        // Each key's database and stripe, and its place among the keys, as one number.
+        let mut stripes: SmallVec<[u128; 8]> = SmallVec::with_capacity(keys.len());
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
-            ctx.places.push(Place { hash, lock: 0, word: key.word, db: key.db });
-            stripes.push((key.db, self.keyspace.stripe_of(hash) as u32));
+            let stripe = self.keyspace.stripe_of(hash) as u32;
+            stripes.push(u128::from(key.db) << 64 | u128::from(stripe) << 32 | stripes.len() as u128);
+            ctx.places.push(Place { hash, lock: NO_DB, word: key.word, db: key.db });
         }
-        let of_key = stripes.clone();
         stripes.sort_unstable();
-        stripes.dedup();
-        stripes.retain(|(db, _)| writes || self.keyspace.db(ctx.pass, *db).is_some());
-        for &(db, stripe) in &stripes {
-            ctx.locks.push(self.keyspace.db_to_write(ctx.pass, db).lock(stripe as usize));
-        }
-        for (place, stripe) in ctx.places.iter_mut().zip(of_key) {
-            place.lock = stripes.binary_search(&stripe).map_or(NO_DB, |index| index as u16);
+        // A database is looked up once, so that all its keys are in it or none.
+        let (mut db, mut count) = (None, 0);
+        let mut before: Option<u128> = None;
+        for one in stripes {
+            let number = (one >> 64) as u32;
+            if before.is_none_or(|before| before >> 64 != one >> 64) {
+                db = match writes {
+                    true => Some(self.keyspace.db_to_write(ctx.pass, number)),
+                    false => self.keyspace.db(ctx.pass, number),
+                };
+            }
+            let is_another = before.is_none_or(|before| before >> 32 != one >> 32);
+            before = Some(one);
+            let Some(db) = db else { continue };
+            if is_another {
+                ctx.locks.push(db.lock((one >> 32) as u32 as usize));
+                count += 1;
+            }
+            ctx.places[one as u32 as usize].lock = count - 1;
         }
     }
 
@@ -531,8 +545,8 @@ impl Inner {
     }
 }
 
-/// Copies long words that become strings, before anything is locked. True if others are too long to be copied into their
-/// value, or compared with it, under a lock.
+/// Copies long words that become strings, before anything is locked. True if one is too long for that to be done by a
+/// worker, or another is too long to be copied into its value, or compared with it, under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
     if spec.group != "string" {
@@ -541,6 +555,9 @@ fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
         return ctx.defers && is_led && is_long && spec.blocking.is_none();
     }
     if spec.flags.has(Flags::DENYOOM) && spec.name != "setrange" {
+        if ctx.defers && ctx.words.iter().skip(2).any(|word| word.len() > COPIED_BY_WORKER_MAX) {
+            return true;
+        }
         for (place, word) in ctx.words.iter().enumerate().skip(2).filter(|(_, word)| word.len() >= SHARED_MIN) {
             ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
         }

@@ -51,6 +51,10 @@ fn tick_for(inner: &Inner, budget: Duration) {
     let start = Instant::now();
     inner.tick_scripts();
     inner.discard(inner.memory.take_late());
+    let late = crate::object::cell::take_late();
+    if !late.is_empty() {
+        inner.aside.run(move || drop(late));
+    }
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);
     if !is_done && !is_aside {

@@ -310,7 +310,11 @@ impl Registers {
         let registers = &mut self.0;
         if is_sparse(bytes) {
             return each_run(bytes, |first, value, len| {
-                registers[first..first + len].iter_mut().for_each(|register| *register = value.max(*register));
+                match &mut registers[first..first + len] {
+                    // Few runs are longer.
+                    [register] => *register = value.max(*register),
+                    some => some.iter_mut().for_each(|register| *register = value.max(*register)),
+                }
             });
         }
         // Three bytes are four registers.
@@ -328,6 +332,22 @@ impl Registers {
         if dense && is_sparse(bytes) {
             to_dense(bytes)?;
         }
+        if !is_sparse(bytes) {
+            for (four, three) in self.0.as_chunks::<4>().0.iter().zip(bytes[HEAD..].as_chunks_mut::<3>().0) {
+                if *four == [0; 4] {
+                    continue;
+                }
+                let old = u32::from_le_bytes([three[0], three[1], three[2], 0]);
+                let mut new = 0;
+                for (at, register) in four.iter().enumerate() {
+                    let shift = at * REGISTER_BITS;
+                    new |= u32::from(*register).max(old >> shift & 63) << shift;
+                }
+                three.copy_from_slice(&new.to_le_bytes()[..3]);
+            }
+            invalidate(bytes);
+            return Ok(());
+        }
         let mut from = Begin::START;
         for (index, value) in self.0.iter().enumerate().filter(|(_, value)| **value > 0) {
             set(bytes, index, *value, &mut from)?;
@@ -338,8 +358,22 @@ impl Registers {
 
     /// The estimate of how many different elements were added.
     pub(crate) fn count(&self) -> u64 {
-        let mut histogram = [0_u32; 64];
-        self.0.iter().for_each(|register| histogram[usize::from(register & 63)] += 1);
+        // Eight registers are mostly all empty or all different. Counting into four histograms in turn keeps additions to
+        // the same count from waiting for each other.
+        let mut histograms = [[0_u32; 64]; 4];
+        for eight in self.0.as_chunks::<8>().0 {
+            if *eight == [0; 8] {
+                histograms[0][0] += 8;
+                continue;
+            }
+            for (at, register) in eight.iter().enumerate() {
+                histograms[at % 4][usize::from(register & 63)] += 1;
+            }
+        }
+        let mut histogram = [0; 64];
+        for one in &histograms {
+            histogram.iter_mut().zip(one).for_each(|(sum, count)| *sum += count);
+        }
         estimate(&histogram)
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
@@ -27,6 +28,13 @@ pub(crate) struct Db {
     pub(crate) figures: Box<[Figures]>,
     memory: Arc<Memory>,
 }
+
+/// Sums that are made to choose a stripe by its share of the keys.
+const STRIPES_SUMMED: usize = 32;
+
+/// Keys were removed while somebody went through the stripes.
+#[derive(Debug)]
+pub(crate) struct Changed;
 
 /// What a stripe takes by itself, in bytes.
 pub(crate) const STRIPE_BYTES: usize = size_of::<StripeCell>() + size_of::<Figures>();
@@ -64,6 +72,37 @@ impl Db {
     /// Locks a stripe if nobody has it.
     pub(crate) fn try_lock(&self, stripe: usize) -> Option<Locked<'_>> {
         self.stripes[stripe].try_lock(&self.figures[stripe])
+    }
+
+    /// A stripe chosen by its share of the keys, `random` being any 64 bits; [`None`] if there is no key.
+    pub(crate) fn stripe_by_share(&self, random: u64) -> Result<Option<usize>, Changed> {
+        let keys = |figures: &Figures| u64::from(figures.keys.load(Ordering::Relaxed));
+        // Sums of some stripes each, so that only the chosen ones are gone through again.
+        let sums: SmallVec<[u64; STRIPES_SUMMED]> = self
+            .figures
+            .chunks(self.figures.len().div_ceil(STRIPES_SUMMED))
+            .map(|some| some.iter().map(keys).sum())
+            .collect();
+        let total: u64 = sums.iter().sum();
+        if total == 0 {
+            return Ok(None);
+        }
+        let mut rest = random % total;
+        let mut holds = |keys: u64| {
+            let here = rest < keys;
+            rest -= if here { 0 } else { keys };
+            here
+        };
+        let some = sums.iter().position(|sum| holds(*sum)).ok_or(Changed)?;
+        let first = some * self.figures.len().div_ceil(STRIPES_SUMMED);
+        let stripe = self.figures[first..].iter().position(|figures| holds(keys(figures))).ok_or(Changed)?;
+        Ok(Some(first + stripe))
+    }
+
+    /// The first stripe from this one on that has keys.
+    pub(crate) fn filled_from(&self, stripe: usize) -> Option<usize> {
+        let filled = |figures: &Figures| figures.keys.load(Ordering::Relaxed) > 0;
+        Some(stripe + self.figures.get(stripe..)?.iter().position(filled)?)
     }
 
     /// Number of keys, those expired but not yet removed included.

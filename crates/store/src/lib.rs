@@ -64,6 +64,7 @@ mod stats;
 mod stripe;
 mod syntax;
 mod table;
+mod texts;
 mod turn;
 mod turnstile;
 mod undeclared;

@@ -149,16 +149,18 @@ impl Memory {
         Policy::ALL[usize::from(self.policy.load(Ordering::Relaxed)) % Policy::ALL.len()]
     }
 
-    /// Sets limit, 0 for none, and policy.
-    pub(crate) fn set(&self, limit: u64, policy: Policy) {
+    /// Sets limit, 0 for none, and policy. Returns whether stripes may keep less to themselves than before.
+    pub(crate) fn set(&self, limit: u64, policy: Policy) -> bool {
         let limit = match i64::try_from(limit) {
             Ok(0) | Err(_) => i64::MAX,
             Ok(limit) => limit,
         };
         self.policy.store(policy as u8, Ordering::Relaxed);
-        self.slack.store((limit / SLACK_PARTS).min(SLACK_MAX), Ordering::Relaxed);
+        let slack = (limit / SLACK_PARTS).min(SLACK_MAX);
+        let before = self.slack.swap(slack, Ordering::Relaxed);
         self.limit.store(limit, Ordering::Relaxed);
         self.evictor.lock().forget();
+        slack < before
     }
 
     /// Frees what was removed under a stripe's lock, a large value later.

@@ -111,11 +111,8 @@ impl Store {
             refused: inner.sections.refused.load(Ordering::Relaxed),
             ..Stats::default()
         };
-        self.each_database(|index, db| {
-            let figures = DatabaseStats { index, keys: db.keys(), expires: db.expires() };
-            if figures.keys > 0 {
-                stats.databases.push(figures);
-            }
+        stats.databases = self.database_stats();
+        self.each_database(|_, db| {
             for stripe in 0..db.stripes() {
                 let stripe = db.lock(stripe);
                 stats.hits += stripe.hits;
@@ -153,6 +150,18 @@ impl Store {
         left_ms.checked_div(keys).map_or(0, |average| average as u64)
     }
 
+    /// The databases that have keys, read without a lock.
+    pub(crate) fn database_stats(&self) -> Vec<DatabaseStats> {
+        let mut found = Vec::new();
+        self.each_database(|index, db| {
+            let figures = DatabaseStats { index, keys: db.keys(), expires: db.expires() };
+            if figures.keys > 0 {
+                found.push(figures);
+            }
+        });
+        found
+    }
+
     /// Bytes of keys, values, tables and clients' buffers, read without a lock.
     pub fn used_bytes(&self) -> u64 {
         let mut bytes = self.0.memory.outside();
@@ -170,9 +179,10 @@ impl Store {
 
     /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and what happens when it is reached.
     pub fn limit_memory(&self, bytes: u64, policy: Policy) {
-        self.0.memory.set(bytes, policy);
         // What stripes kept to themselves under a larger limit.
-        self.each_database(|_, db| (0..db.stripes()).for_each(|stripe| db.lock(stripe).recount()));
+        if self.0.memory.set(bytes, policy) {
+            self.each_database(|_, db| (0..db.stripes()).for_each(|stripe| db.lock(stripe).recount()));
+        }
         self.0.make_room();
     }
 

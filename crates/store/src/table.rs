@@ -25,6 +25,8 @@ mod segment;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::{Deref, DerefMut};
 
+use smallvec::SmallVec;
+
 use self::segment::{CAPACITIES, FULL, Segment, layout};
 
 /// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
@@ -361,14 +363,25 @@ impl<T: Item> Table<T> {
         let hash = from << (64 - ORDER_BITS);
         let index = self.index(hash);
         let segment = self.directory.get(index)?;
-        let mut found: Vec<(u64, &T)> = segment
-            .slots()
-            .iter()
-            .flatten()
-            .map(|entry| (order_of(self.hasher.hash(entry.key())), entry))
-            .filter(|(order, _)| *order >= from)
-            .collect();
-        found.sort_unstable_by_key(|(order, _)| *order);
+        // All lines at once, or each is waited for by itself.
+        segment.slots().iter().flatten().for_each(|entry| prefetch(entry.address()));
+        let mut found: SmallVec<[(u64, &T); CAPACITIES[1]]> = SmallVec::with_capacity(segment.head().len.into());
+        for entry in segment.slots().iter().flatten() {
+            let order = order_of(self.hasher.hash(entry.key()));
+            if order >= from {
+                found.push((order, entry));
+            }
+        }
+        let order = |(order, _): &(u64, &T)| *order;
+        if *count < found.len() {
+            // Those that are visited, and the one at which the next call begins, are all that must be in order.
+            let (before, next, _) = found.select_nth_unstable_by_key(*count, order);
+            let is_split = before.iter().any(|one| one.0 == next.0);
+            let ordered = if is_split { found.len() } else { *count };
+            found[..ordered].sort_unstable_by_key(order);
+        } else {
+            found.sort_unstable_by_key(order);
+        }
         let mut last = None;
         for (order, entry) in found {
             if *count == 0 && last != Some(order) {
@@ -639,6 +652,22 @@ mod tests {
             round += 1;
         }
         assert!((0..2_000).all(|n| seen.contains(format!("old:{n}").as_bytes())));
+    }
+
+    #[test]
+    fn a_scan_goes_in_the_order_of_hashes_whatever_its_steps() {
+        let mut fixture = Fixture::new();
+        (0..1_000).for_each(|n| fixture.insert(&format!("{n}"), None));
+        let order = |entry: &Entry| order_of(fixture.hasher.hash(entry.key()));
+        for step in [1, 7, 10_000] {
+            let (mut seen, mut cursor) = (Vec::new(), Some(0));
+            while let Some(from) = cursor {
+                let (mut count, before) = (step, seen.len());
+                cursor = fixture.table.scan(from, &mut count, |entry| seen.push(order(entry)));
+                assert!(seen.len() - before <= step);
+            }
+            assert!(seen.len() == 1_000 && seen.is_sorted(), "{} in steps of {step}", seen.len());
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) const INLINE_MAX: usize = 192;
 pub(crate) const SHARED_MIN: usize = 4096;
 /// The most bytes that are copied under a stripe's lock, where that can be helped: some 0.2 ms.
 pub(crate) const COPIED_MAX: usize = 1 << 20;
+/// A string up to this many bytes is copied by the worker, where nothing is locked; a longer one aside.
+pub(crate) const COPIED_BY_WORKER_MAX: usize = 4 << 20;
 /// The longest string, in bytes: Redis's default `proto-max-bulk-len`.
 pub(crate) const STRING_MAX: usize = 512 << 20;
 /// Ticks of the shortest time in which a counter goes down by one: a minute.

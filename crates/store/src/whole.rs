@@ -12,15 +12,17 @@
 //! Whether there is so much to do is asked before anything is locked, of a value that may change until it is; then a
 //! command of 20,001 elements runs in one breath, or one of 19,999 aside, and nobody can tell.
 //!
-//! So do commands on one key with very many words, or with a word of megabytes that is not to become a string, a RESTORE
-//! of a long payload, and KEYS over more keys than that, which holds nothing.
+//! So do commands on one key with very many words, or with a word of megabytes, a RESTORE of a long payload, and KEYS over
+//! more keys than that, which holds nothing. Words that came in a buffer of their own are not copied for it.
 //!
 //! That a string must be copied to be changed (APPEND where there is no room, SETBIT while a reader has it) shows only
 //! under the lock. Then the handler gives up before it has done anything ([`Ctx::defer`](crate::Ctx)), and the command
 //! begins again aside, where a long string is taken out of its entry, changed, and put back.
 //!
-//! Limit: one long element that is read or taken out of a list, set or sorted set (LINDEX and HGET apart) is copied under
-//! the lock.
+//! LINDEX, HGET, LPOP, LMOVE and their kin give up in the same way where an element is long.
+//!
+//! Limit: one long element that another command reads or takes out of a list, set or sorted set, such as BLPOP or SPOP, is
+//! copied under the lock. Its block is given back [later](crate::object::cell).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use crate::command::geo::search::visits_of_search;
 use crate::command::stream::read::visits_of_stream;
 use crate::command::zset::range::ranks_of_query;
 use crate::command::{integer, is};
+use crate::execute::Origin;
 use crate::gate::Pass;
 use crate::hold::{HeldKeys, Mode, Ticket};
 use crate::object::{Kind, Object, Stream, Zset};
@@ -296,17 +299,19 @@ impl Inner {
         &self,
         spec: &'static CommandSpec,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, received, .. } = origin;
         if self.gate.tickets() >= self.tickets_max {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
         let keys = self.keys_of(spec, words, db);
         let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
-        let command = OwnedCommand { spec, words: Words::new(words), db, form, waiter: None };
+        let words = Words::within(received, words);
+        let command = OwnedCommand { spec, words, db, form, waiter: None };
         let ticket = Arc::new(self.ticket_of(self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {

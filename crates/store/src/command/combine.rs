@@ -1,8 +1,9 @@
 //! Commands that combine several sets: SINTER, SUNION, SDIFF, and their kin that store or count.
 //!
-//! An intersection goes through the smallest set and asks the others, the next smallest first. A difference either goes
-//! through the first set and asks the others, the largest first, or takes the members of all others out of a copy,
-//! whichever Redis expects to look at fewer members. All sets are locked for as long as that takes.
+//! An intersection goes through the smallest set and asks the others, the next smallest first. A union asks the sets that
+//! came before for each member of one, as long as they are few. A difference either goes through the first set and asks
+//! the others, the largest first, or takes the members of all others out of a copy, whichever Redis expects to look at
+//! fewer members. All sets are locked for as long as that takes. What is found becomes a set only if it is stored.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -11,6 +12,9 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
+use crate::object::asked::{Asked, Gathered};
+use crate::object::elements::{Elements, Expiry};
+use crate::object::packed::Element;
 use crate::object::{Kind, Ref, Set};
 use crate::value::Value;
 
@@ -23,15 +27,21 @@ enum Operation {
     Difference,
 }
 
+/// A union of more sets than this notes what it has seen instead of asking all that came before.
+const ASKED_MAX: usize = 4;
+
 /// Visits the members that all sets have, up to `limit` of them; returns how many they are.
-fn intersect(sets: &Sets<'_>, limit: usize, now_ms: i64, mut visit: impl FnMut(&[u8])) -> usize {
+fn intersect(sets: &Sets<'_>, limit: usize, now_ms: i64, mut visit: impl FnMut(Element<'_>)) -> usize {
     let Some(mut sets) = sets.iter().map(Option::as_deref).collect::<Option<Vec<&Set>>>() else { return 0 };
     sets.sort_by_key(|set| set.len());
     let Some((smallest, others)) = sets.split_first() else { return 0 };
+    let others = others.iter().filter(|other| !std::ptr::eq(**other, *smallest));
+    let times = smallest.len().min(limit);
+    let mut others: Vec<Asked<'_>> = others.map(|other| Asked::new(other, times, Some(smallest))).collect();
     let mut found = 0;
     smallest.each_while(now_ms, |member| {
-        if others.iter().all(|other| std::ptr::eq(*other, *smallest) || other.has(member, now_ms)) {
-            visit(member.text(&mut itoa::Buffer::new()));
+        if others.iter_mut().all(|other| other.has(member, now_ms)) {
+            visit(member);
             found += 1;
         }
         found < limit
@@ -39,57 +49,106 @@ fn intersect(sets: &Sets<'_>, limit: usize, now_ms: i64, mut visit: impl FnMut(&
     found
 }
 
-/// The combined set, in the form in which it is stored.
-fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Set {
-    let mut result = Set::empty();
-    match operation {
-        Operation::Intersection => {
-            intersect(sets, usize::MAX, now_ms, |member| {
-                result.add(member, now_ms);
+/// Visits the members that any set has, each once.
+fn unite(sets: &Sets<'_>, now_ms: i64, mut visit: impl FnMut(Element<'_>)) {
+    let sets: Vec<&Set> = sets.iter().flatten().map(|set| &**set).collect();
+    if sets.len() > ASKED_MAX {
+        let mut seen = Elements::new();
+        for set in sets {
+            set.each(now_ms, |member| {
+                if seen.insert(member.text(&mut itoa::Buffer::new()), None, Expiry::None, now_ms) {
+                    visit(member);
+                }
             });
         }
-        Operation::Union => {
-            for set in sets.iter().flatten() {
-                set.each(now_ms, |member| {
-                    result.add(member.text(&mut itoa::Buffer::new()), now_ms);
-                });
+        return;
+    }
+    for (at, set) in sets.iter().enumerate() {
+        let before = sets[..at].iter();
+        let mut before: Vec<Asked<'_>> = before.map(|other| Asked::new(other, set.len(), Some(set))).collect();
+        set.each(now_ms, |member| {
+            if !before.iter_mut().any(|other| other.has(member, now_ms)) {
+                visit(member);
             }
+        });
+    }
+}
+
+/// What became of sets that were combined.
+enum Combined {
+    /// Members that were found one by one.
+    Gathered(Gathered),
+    /// What is left of a copy.
+    Left(Set),
+}
+
+impl Combined {
+    fn len(&self) -> usize {
+        match self {
+            Combined::Gathered(gathered) => gathered.len(),
+            Combined::Left(set) => set.len(),
         }
+    }
+
+    /// The form in which it is stored.
+    fn into_set(self) -> Set {
+        match self {
+            Combined::Gathered(gathered) => gathered.into_set(),
+            Combined::Left(set) => set,
+        }
+    }
+}
+
+fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Combined {
+    let mut found = Gathered::default();
+    match operation {
+        Operation::Intersection => drop(intersect(sets, usize::MAX, now_ms, |member| found.push(member))),
+        Operation::Union => unite(sets, now_ms, |member| found.push(member)),
         Operation::Difference => {
-            let Some((Some(first), others)) = sets.split_first() else { return result };
+            let Some((Some(first), others)) = sets.split_first() else { return Combined::Gathered(found) };
             let mut others: Vec<&Set> = others.iter().flatten().map(|set| &**set).collect();
             // Asking is two times as good as it looks, because it ends with the first set that has the member.
             let asked = first.len() * sets.len() / 2;
             let taken_out = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
-            if asked <= taken_out {
-                others.sort_by_key(|set| std::cmp::Reverse(set.len()));
-                first.each(now_ms, |member| {
-                    if !others.iter().any(|other| other.has(member, now_ms)) {
-                        result.add(member.text(&mut itoa::Buffer::new()), now_ms);
-                    }
-                });
-            } else {
-                first.each(now_ms, |member| {
-                    result.add(member.text(&mut itoa::Buffer::new()), now_ms);
-                });
-                for other in others {
-                    other.each(now_ms, |member| {
-                        result.remove(member.text(&mut itoa::Buffer::new()), now_ms);
-                    });
-                }
+            if asked > taken_out {
+                return Combined::Left(take_out(first, &others, now_ms));
             }
+            others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+            let mut others: Vec<Asked<'_>> =
+                others.into_iter().map(|other| Asked::new(other, first.len(), Some(first))).collect();
+            first.each(now_ms, |member| {
+                if !others.iter_mut().any(|other| other.has(member, now_ms)) {
+                    found.push(member);
+                }
+            });
         }
     }
-    result
+    Combined::Gathered(found)
+}
+
+/// What is left of a copy of `first` without the members of the others.
+fn take_out(first: &Set, others: &[&Set], now_ms: i64) -> Set {
+    let mut left = Gathered::default();
+    first.each(now_ms, |member| left.push(member));
+    let mut left = left.into_set();
+    for other in others {
+        other.each(now_ms, |member| {
+            left.remove(member.text(&mut itoa::Buffer::new()), now_ms);
+        });
+    }
+    left
 }
 
 fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
     let keys = ctx.places.len();
     let now_ms = ctx.now.ms();
-    let result = ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms)).map(|set| {
+    let result = ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms)).map(|combined| {
         ctx.unlock();
-        out.set(set.len());
-        set.each(now_ms, |member| out.bulk(member.text(&mut itoa::Buffer::new())));
+        out.set(combined.len());
+        match combined {
+            Combined::Gathered(gathered) => gathered.each(|member| out.bulk(member)),
+            Combined::Left(set) => set.each(now_ms, |member| out.bulk(member.text(&mut itoa::Buffer::new()))),
+        }
     });
     or_error(result, out);
 }
@@ -97,10 +156,10 @@ fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
 fn stored(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, event: &'static str) {
     let keys = ctx.places.len();
     let now_ms = ctx.now.ms();
-    let result = ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms)).map(|set| {
-        let len = set.len();
+    let result = ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms)).map(|combined| {
+        let len = combined.len();
         if len > 0 {
-            ctx.key(0).set(Value::Object(set.into_object()), None);
+            ctx.key(0).set(Value::Object(combined.into_set().into_object()), None);
             ctx.notify(0, Class::Set, event);
         } else if ctx.key(0).remove() {
             ctx.notify(0, Class::Generic, "del");

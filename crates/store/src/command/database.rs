@@ -3,8 +3,6 @@
 //! Those that look go through stripe after stripe and through holds, and never wait; those that change have the gate
 //! closed.
 
-use std::sync::atomic::Ordering;
-
 use sluicegate_wire::resp::ReplySink;
 
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
@@ -13,7 +11,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::gate::{Closed, Pass};
 use crate::glob;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Changed, Keyspace};
 use crate::random::random;
 use crate::table::ORDER_BITS;
 use crate::value::Entry;
@@ -34,8 +32,9 @@ pub(crate) fn names(inner: &Inner, pass: &Pass<'_>, db: u32, now_ms: i64, patter
     let mut found = Vec::new();
     let mut stripe = 0;
     while let Some(db) = inner.keyspace.db(pass, db)
-        && stripe < db.stripes()
+        && let Some(filled) = db.filled_from(stripe)
     {
+        stripe = filled;
         let locked = db.lock(stripe);
         found.extend(
             locked.table.entries().filter(|entry| is_listed(entry, pattern, now_ms)).map(|entry| entry.key().to_vec()),
@@ -120,8 +119,7 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             break;
         };
         let stripe = keyspace.stripe_of_order(from);
-        let filled = |stripe: &usize| db.figures[*stripe].keys.load(Ordering::Relaxed) > 0;
-        let next = if filled(&stripe) {
+        let next = if db.filled_from(stripe) == Some(stripe) {
             db.lock(stripe).table.scan(from, &mut count, |entry| {
                 let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
                 let wanted = options.pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
@@ -133,8 +131,7 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         } else {
             None
         };
-        cursor =
-            next.or_else(|| (stripe + 1..db.stripes()).find(filled).map(|stripe| keyspace.order_of_stripe(stripe)));
+        cursor = next.or_else(|| db.filled_from(stripe + 1).map(|stripe| keyspace.order_of_stripe(stripe)));
     }
     out.array(2);
     out.bulk_integer(cursor.unwrap_or(0) as i64);
@@ -148,20 +145,12 @@ const RANDOM_TRIES: usize = 100;
 fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db) else { return out.null() };
     for _ in 0..RANDOM_TRIES {
-        let total = db.keys();
-        if total == 0 {
-            break;
-        }
         let random = random();
-        // A stripe is chosen by its share of the keys.
-        let mut rest = random % total;
-        let stripe = db.figures.iter().position(|figures| {
-            let keys = u64::from(figures.keys.load(Ordering::Relaxed));
-            let here = rest < keys;
-            rest = rest.saturating_sub(keys);
-            here
-        });
-        let Some(stripe) = stripe else { continue };
+        let stripe = match db.stripe_by_share(random) {
+            Ok(Some(stripe)) => stripe,
+            Ok(None) => break,
+            Err(Changed) => continue,
+        };
         let locked = db.lock(stripe);
         let found = locked.table.any(random.rotate_left(32) ^ random);
         if let Some(entry) = found.filter(|entry| entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms())) {

@@ -2,7 +2,8 @@
 //!
 //! Checksums and compression take milliseconds a megabyte, so neither is done under a stripe's lock: DUMP takes a copy
 //! of a short value or a reference to a long one and works after unlocking, RESTORE decodes before locking. A RESTORE
-//! that is then refused (`BUSYKEY`) has decoded in vain.
+//! that is then refused (`BUSYKEY`) has decoded in vain. A table of elements so short that none is compressed is written
+//! in less time than it is copied, so only its checksum is left for later.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -12,16 +13,48 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::rdb;
-use crate::value::Entry;
+use crate::value::{Entry, Value};
 
 /// The payload's word in RESTORE.
 const PAYLOAD: usize = 3;
 
+/// Bytes of an element on average, with its share of the table, up to which hardly any is compressed.
+const SHORT_BYTES: usize = 96;
+
+enum Dumped {
+    /// All but the trailer.
+    Body(Vec<u8>),
+    Copy(Value<'static>),
+}
+
+impl Dumped {
+    fn of(entry: &Entry) -> Dumped {
+        match entry.object() {
+            Some(object)
+                if matches!(object.encoding(), "hashtable" | "skiplist")
+                    && object.bytes() <= SHORT_BYTES * object.len() =>
+            {
+                let mut body = Vec::with_capacity(object.bytes());
+                object.dump(&mut body);
+                Dumped::Body(body)
+            }
+            _ => Dumped::Copy(entry.copy_value()),
+        }
+    }
+
+    fn seal(self) -> Vec<u8> {
+        match self {
+            Dumped::Body(body) => rdb::sealed_of_any_version(body),
+            Dumped::Copy(value) => rdb::dump(&value),
+        }
+    }
+}
+
 fn dump(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let Some(value) = ctx.read(0).map(Entry::copy_value) else { return out.null() };
+    let Some(dumped) = ctx.read(0).map(Dumped::of) else { return out.null() };
     ctx.unlock();
-    // SAFETY: the value is this function's own, and everything is unlocked.
-    let payload = unsafe { ctx.pass.outside(|| rdb::dump(&value)) };
+    // SAFETY: what is dumped is this function's own, and everything is unlocked.
+    let payload = unsafe { ctx.pass.outside(|| dumped.seal()) };
     out.bulk(&payload);
 }
 

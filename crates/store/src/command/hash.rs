@@ -18,6 +18,7 @@ use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 use crate::random::random;
+use crate::texts::Texts;
 use crate::value::COPIED_MAX;
 
 /// In a hash of values of so many bytes HMGET looks first how much it is asked for.
@@ -283,16 +284,16 @@ fn hscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let cursor = scan::cursor(words)?;
         let Some((hash, now_ms)) = ctx.read_timed::<Hash>(0)? else {
-            scan::say(None, &[], out);
+            scan::say(None, &Texts::default(), out);
             return Ok(());
         };
         let options = Options::parse(&words[3..], true)?;
-        let mut found = Vec::new();
+        let mut found = Texts::default();
         let next = hash.scan(cursor, options.count, now_ms, |field, value| {
             if options.wants(field) {
-                found.push(field.to_vec());
+                found.push(field);
                 if !options.only_fields {
-                    found.push(value.to_vec());
+                    found.push(value);
                 }
             }
         });

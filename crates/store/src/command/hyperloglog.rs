@@ -167,10 +167,11 @@ fn pfmerge(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Taken::Shared(bytes) => !format::is_sparse(bytes),
             Taken::Copied(bytes) => !format::is_sparse(bytes),
         });
-        let registers = union(&all)?;
+        let mut key = ctx.key(0);
+        // A destination is not among what is put into it, and keeps what it has.
+        let registers = union(&all[usize::from(key.exists())..])?;
         // References would keep the destination from being edited in place.
         drop(all);
-        let mut key = ctx.key(0);
         if key.exists() {
             edit(&mut key, |bytes| Ok(registers.write(bytes, dense)?))?;
         } else {

@@ -18,7 +18,7 @@ use crate::notify::Class;
 use crate::object::list::End;
 use crate::object::packed::{Element, integer as integer_of};
 use crate::object::{Kind, List};
-use crate::value::Garbage;
+use crate::value::{COPIED_MAX, Garbage};
 
 const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 
@@ -124,7 +124,26 @@ fn rpushx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     push(ctx, out, End::Tail, true);
 }
 
+/// Whether the first `count` elements from an end of key `index` are so long that the command asks to be run aside.
+fn defers_taking(ctx: &mut Ctx<'_>, index: usize, from: End, count: usize) -> bool {
+    let is_long = match ctx.key(index).object::<List>() {
+        Ok(Some(list)) if list.bytes() > COPIED_MAX => {
+            let len = |element: Element<'_>| if let Element::Bytes(bytes) = element { bytes.len() } else { 0 };
+            list.iter(from).take(count).map(len).sum::<usize>() > COPIED_MAX
+        }
+        _ => false,
+    };
+    is_long && ctx.defer()
+}
+
 fn pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, name: &str) {
+    let taken = match ctx.words {
+        [_, _, max] => count(max, 0, NOT_POSITIVE).unwrap_or(0),
+        _ => 1,
+    };
+    if defers_taking(ctx, 0, from, taken) {
+        return;
+    }
     let result = match ctx.words {
         [_, _] => take(ctx, 0, from, 1, out, |_, _| {}).map(|left| {
             if left.is_none() {
@@ -331,10 +350,25 @@ impl Search {
             Some(0) => usize::MAX,
             Some(count) => count,
         };
+        if self.from == End::Head {
+            // Walking over blocks is quicker than going from element to element.
+            let (mut found, mut skipped) = (Vec::new(), 0);
+            list.each_index(text, |index| {
+                if index >= compared_max {
+                    return false;
+                }
+                skipped += 1;
+                if skipped >= self.rank {
+                    found.push(index);
+                }
+                found.len() < wanted
+            });
+            return found;
+        }
         let (value, last) = (integer_of(text), list.len().wrapping_sub(1));
         let matching = list.iter(self.from).take(compared_max).enumerate();
         let matching = matching.filter(|(_, element)| element.is(text, value));
-        let place = |(index, _)| if self.from == End::Head { index } else { last - index };
+        let place = |(index, _)| last - index;
         matching.skip(self.rank - 1).take(wanted).map(place).collect()
     }
 }
@@ -392,6 +426,9 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
 }
 
 fn rpoplpush(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    if defers_taking(ctx, 0, End::Tail, 1) {
+        return;
+    }
     let result = move_one(ctx, out, End::Tail, End::Head).map(|moved| {
         if !moved {
             out.null();
@@ -404,7 +441,7 @@ fn lmove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
         let (from, to) = (end(words[3])?, end(words[4])?);
-        if !move_one(ctx, out, from, to)? {
+        if !defers_taking(ctx, 0, from, 1) && !move_one(ctx, out, from, to)? {
             out.null();
         }
         Ok(())
@@ -445,6 +482,7 @@ fn lmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let (from, max) = many_options(ctx.words, 1)?;
         match first_filled::<List>(ctx)? {
+            Some(index) if defers_taking(ctx, index, from, max) => Ok(()),
             Some(index) => take_many(ctx, index, from, max, out),
             None => {
                 out.null_array();

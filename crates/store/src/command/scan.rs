@@ -5,6 +5,7 @@ use sluicegate_wire::resp::ReplySink;
 use super::database::parse_cursor;
 use super::{NOT_INTEGER, Refused, SYNTAX, integer, is};
 use crate::glob;
+use crate::texts::Texts;
 
 /// Elements that a scan looks at unless COUNT says otherwise.
 const COUNT: usize = 10;
@@ -56,7 +57,7 @@ impl<'a> Options<'a> {
 }
 
 /// Says the next cursor, and the texts found.
-pub(crate) fn say(cursor: Option<u64>, found: &[Vec<u8>], out: &mut dyn ReplySink) {
+pub(crate) fn say(cursor: Option<u64>, found: &Texts, out: &mut dyn ReplySink) {
     out.array(2);
     out.bulk_integer(cursor.unwrap_or(0) as i64);
     out.array(found.len());

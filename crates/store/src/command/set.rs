@@ -14,6 +14,7 @@ use crate::notify::Class;
 use crate::object::packed::Element;
 use crate::object::{Kind, Set};
 use crate::random::random;
+use crate::texts::Texts;
 
 /// A member on its own.
 fn owned(member: Element<'_>) -> Vec<u8> {
@@ -274,16 +275,16 @@ fn sscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let cursor = scan::cursor(words)?;
         let Some((set, now_ms)) = ctx.read_timed::<Set>(0)? else {
-            scan::say(None, &[], out);
+            scan::say(None, &Texts::default(), out);
             return Ok(());
         };
         let options = Options::parse(&words[3..], false)?;
-        let mut found = Vec::new();
+        let mut found = Texts::default();
         let next = set.scan(cursor, options.count, now_ms, |member| {
             let mut digits = itoa::Buffer::new();
             let member = member.text(&mut digits);
             if options.wants(member) {
-                found.push(member.to_vec());
+                found.push(member);
             }
         });
         scan::say(next, &found, out);

@@ -11,7 +11,7 @@ use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{COPIED_MAX, Entry, Value, View};
+use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
@@ -50,18 +50,20 @@ fn defers_saying_old(ctx: &mut Ctx<'_>) -> bool {
     long.is_some_and(|bytes| bytes.len() > COPIED_MAX) && ctx.defer()
 }
 
-/// Says the value of key 0; a long one is copied after the stripe is unlocked.
+/// Says the value of key 0; a long one is copied after the stripe is unlocked, and aside if it takes a worker too long.
 fn say_first(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let entry = ctx.read(0);
-    match entry.map(|entry| (entry.shared(), entry.string())) {
-        None => out.null(),
-        Some((None, Some(view))) => say(Some(view), out),
-        Some((None, None)) => out.error(WRONG_TYPE),
-        Some((Some(bytes), _)) => {
-            ctx.unlock();
-            out.bulk(&bytes);
-        }
+    let bytes = match entry.map(|entry| (entry.shared(), entry.string())) {
+        None => return out.null(),
+        Some((None, Some(view))) => return say(Some(view), out),
+        Some((None, None)) => return out.error(WRONG_TYPE),
+        Some((Some(bytes), _)) => bytes,
+    };
+    if bytes.len() > COPIED_BY_WORKER_MAX && ctx.defer() {
+        return;
     }
+    ctx.unlock();
+    out.bulk(&bytes);
 }
 
 fn get(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

@@ -7,9 +7,61 @@
 //!
 //! Lengths take one byte up to 255 and four beyond. So a set's member costs 2 bytes more than itself, a hash's field 3
 //! more than field and value, a sorted set's member 10.
+//!
+//! Giving a block of megabytes back to the kernel takes milliseconds, and an element is mostly removed under the lock of a
+//! stripe. So blocks of that size, these and those of packed elements, wait in a list of the process for the next
+//! [tick](crate::Store::tick) of any store, which has them freed aside; those that are too many at a time do not wait.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+
+use parking_lot::Mutex;
+
+/// A block of so many bytes is freed later.
+const LATE_MIN: usize = 4 << 20;
+/// Bytes that wait for that at most, beside one block.
+const LATE_MAX: usize = 256 << 20;
+
+/// A block that nothing uses any more.
+pub(crate) struct Late(NonNull<u8>, Layout);
+
+// SAFETY: a block belongs to its handle alone.
+unsafe impl Send for Late {}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        // SAFETY: who handed the block over promised that it has this layout and is not used.
+        unsafe { dealloc(self.0.as_ptr(), self.1) }
+    }
+}
+
+/// Blocks that wait, and their bytes. A leaf below the stripes' locks, held for a push.
+static LATE: Mutex<(Vec<Late>, usize)> = Mutex::new((Vec::new(), 0));
+
+/// Frees a block, a large one later.
+///
+/// # Safety
+/// It was allocated with this layout and is not used afterwards.
+pub(super) unsafe fn free(start: NonNull<u8>, layout: Layout) {
+    let block = Late(start, layout);
+    if layout.size() < LATE_MIN {
+        return drop(block);
+    }
+    let mut late = LATE.lock();
+    if late.1 >= LATE_MAX {
+        drop(late);
+        return drop(block);
+    }
+    late.1 += layout.size();
+    late.0.push(block);
+    #[cfg(test)]
+    tests::WAITED.set(tests::WAITED.get() + 1);
+}
+
+/// Takes the blocks that wait to be freed.
+pub(crate) fn take_late() -> Vec<Late> {
+    std::mem::take(&mut *LATE.lock()).0
+}
 
 const WORD: u8 = 1;
 const VALUE: u8 = 2;
@@ -185,7 +237,7 @@ impl Drop for Cell {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(self.bytes(), 1).expect("as it was allocated");
         // SAFETY: allocated with this layout, and not used afterwards.
-        unsafe { dealloc(self.0.as_ptr(), layout) }
+        unsafe { free(self.0, layout) }
     }
 }
 
@@ -199,6 +251,31 @@ fn head_bytes(flags: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Packed;
+
+    thread_local! {
+        /// Blocks of this thread that were left to be freed later.
+        pub(super) static WAITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[test]
+    fn large_blocks_wait_to_be_freed() {
+        let long = vec![b'x'; LATE_MIN];
+        drop(Cell::new(&long[..LATE_MIN / 2], None, None));
+        assert_eq!(WAITED.get(), 0);
+        drop(Cell::new(&long, None, None));
+        assert_eq!(WAITED.get(), 1);
+        let mut packed = Packed::new();
+        packed.push_back(&long);
+        drop(packed);
+        assert_eq!(WAITED.get(), 2);
+        // They do not wait without end.
+        for _ in 0..2 * LATE_MAX / LATE_MIN {
+            drop(Cell::new(&long, None, None));
+            assert!(LATE.lock().1 <= LATE_MAX + 2 * LATE_MIN);
+        }
+        take_late();
+    }
 
     #[track_caller]
     fn check(key: usize, value: Option<usize>, word: Option<u64>, bytes: usize) {

@@ -12,7 +12,7 @@ use crate::random::Selection;
 use crate::table::{Due, Item, KeyHasher, Slot, Table};
 
 /// Seeded once for all large values.
-static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
+pub(super) static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
 
 /// A table with fewer elements than this may be made anew when most of it is empty: that takes some 100 µs.
 const REBUILT_MAX: usize = 2_048;
@@ -125,10 +125,7 @@ impl Elements {
         let hash = HASHER.hash(key);
         let Some(slot) = self.table.find(hash, key) else {
             let at_ms = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
-            let cell = Cell::new(key, value, at_ms.map(|at_ms| at_ms as u64));
-            self.bytes += cell.bytes();
-            self.table.insert(hash, Element(cell));
-            self.note(at_ms, i32::from(at_ms.is_some()));
+            self.put_new(hash, Cell::new(key, value, at_ms.map(|at_ms| at_ms as u64)), at_ms);
             return true;
         };
         let old = self.table.entry(slot);
@@ -150,6 +147,18 @@ impl Elements {
             self.put(slot, key, value, at_ms, had);
         }
         !lived
+    }
+
+    /// Adds an element that is not there, without looking for it.
+    pub(crate) fn insert_new(&mut self, key: &[u8], value: Option<&[u8]>, at_ms: Option<i64>) {
+        debug_assert!(self.get(key, TIMELESS).is_none());
+        self.put_new(HASHER.hash(key), Cell::new(key, value, at_ms.map(|at_ms| at_ms as u64)), at_ms);
+    }
+
+    fn put_new(&mut self, hash: u64, cell: Cell, at_ms: Option<i64>) {
+        self.bytes += cell.bytes();
+        self.table.insert(hash, Element(cell));
+        self.note(at_ms, i32::from(at_ms.is_some()));
     }
 
     /// Puts another cell in the place of one.
@@ -316,9 +325,8 @@ impl Elements {
     pub(crate) fn copy(&self) -> Elements {
         let mut copy = Elements::new();
         for element in self.table.entries() {
-            let expiry = element.expiry().map_or(Expiry::None, Expiry::At);
-            let value = element.0.has_value().then(|| element.value());
-            copy.insert(element.key(), value, expiry, TIMELESS);
+            let cell = element.0.clone();
+            copy.put_new(HASHER.hash(element.key()), cell, element.expiry());
         }
         copy
     }

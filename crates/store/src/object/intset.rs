@@ -145,6 +145,36 @@ impl Intset {
         Err(low)
     }
 
+    /// The index of the first number from the index `from` on that is at least `value`; their count if there is none.
+    /// Nearer ones are found sooner, so that who asks for ascending numbers goes through the set once at most.
+    pub(crate) fn seek(&self, from: usize, value: i64) -> usize {
+        let (numbers, width, count) = (&self.as_bytes()[HEAD..], self.width(), self.len());
+        let is_below = |index: usize| index < count && read(numbers, width, index) < value;
+        let (mut low, mut step) = (from, 1);
+        while is_below(low + step - 1) {
+            low += step;
+            step *= 2;
+        }
+        // What is looked for is among the `step` numbers from `low` on, or behind them.
+        let mut high = (low + step - 1).min(count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_below(middle) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// A set of these numbers, which ascend.
+    pub(crate) fn of_ascending(numbers: &[i64]) -> Intset {
+        debug_assert!(numbers.is_sorted_by(|a, b| a < b) && numbers.len() <= COUNT_MAX);
+        let width = numbers.iter().map(|number| width_of(*number)).max().unwrap_or(2);
+        let mut bytes = Vec::with_capacity(HEAD + width * numbers.len());
+        bytes.extend((width as u32).to_le_bytes());
+        bytes.extend((numbers.len() as u32).to_le_bytes());
+        numbers.iter().for_each(|number| bytes.extend(&number.to_le_bytes()[..width]));
+        Intset::of_bytes(&bytes)
+    }
+
     /// Whether a number is there.
     pub(crate) fn contains(&self, value: i64) -> bool {
         self.search(value).is_ok()
@@ -214,12 +244,15 @@ impl Intset {
     }
 }
 
+/// The number with this index, each of `width` bytes.
+#[inline]
 fn read(numbers: &[u8], width: usize, index: usize) -> i64 {
-    let bytes = &numbers[width * index..][..width];
-    let mut wide = [0; 8];
-    wide[..width].copy_from_slice(bytes);
-    let shift = 64 - 8 * width as u32;
-    i64::from_le_bytes(wide) << shift >> shift
+    let bytes = &numbers[width * index..];
+    match width {
+        2 => bytes.first_chunk().map_or(0, |bytes| i64::from(i16::from_le_bytes(*bytes))),
+        4 => bytes.first_chunk().map_or(0, |bytes| i64::from(i32::from_le_bytes(*bytes))),
+        _ => bytes.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes)),
+    }
 }
 
 impl Clone for Intset {
@@ -271,6 +304,14 @@ mod tests {
                 prop_assert_eq!(set.contains(value), model.contains(&value));
             }
             prop_assert!(set.iter().eq(model.iter().copied()));
+            let numbers: Vec<i64> = model.iter().copied().collect();
+            prop_assert!(Intset::of_ascending(&numbers).iter().eq(set.iter()));
+            for from in 0..=numbers.len() {
+                for value in numbers.iter().flat_map(|n| [n.saturating_sub(1), *n, n.saturating_add(1)]) {
+                    let expected = from + numbers[from..].partition_point(|number| *number < value);
+                    prop_assert_eq!(set.seek(from, value), expected);
+                }
+            }
             let again = Intset::parse(set.as_bytes());
             prop_assert_eq!(again.map(|again| again.iter().collect()), (!model.is_empty()).then_some(model));
         }

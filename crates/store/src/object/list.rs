@@ -506,6 +506,22 @@ impl List {
         removed
     }
 
+    /// Visits the indexes of the elements that are this text, from the first on, until `visit` says that it is enough.
+    pub(crate) fn each_index(&self, text: &[u8], mut visit: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        for packed in (0..self.blocks()).filter_map(|node| self.block(node)) {
+            let (mut place, mut here) = (packed.first(), index);
+            while let Some((at, passed)) = packed.search(place, text, 1) {
+                if !visit(here + passed) {
+                    return;
+                }
+                place = packed.next(at);
+                here += passed + 1;
+            }
+            index += packed.len();
+        }
+    }
+
     /// The list of these blocks, which are not empty.
     pub(crate) fn of_blocks(blocks: impl IntoIterator<Item = Packed>) -> List {
         let mut nodes = Box::<Nodes>::default();

@@ -8,6 +8,7 @@
 //! Each type keeps count of its bytes, so asking for them costs nothing. A change happens under the stripe's lock and
 //! is accounted when it ends, also if it panics.
 
+pub(crate) mod asked;
 pub(crate) mod cell;
 pub(crate) mod elements;
 pub(crate) mod hash;

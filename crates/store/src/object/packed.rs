@@ -15,11 +15,13 @@
 //! Cost: access by index and search are linear, an insertion moves what follows: for a few KiB at most. Limits: 4 GiB;
 //! from 65,535 elements on they must be counted.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
 use sluicegate_wire::resp::parse_i64;
+use smallvec::SmallVec;
 
+use super::elements::HASHER;
 use crate::value::COPIED_MAX;
 
 const HEAD: usize = 6;
@@ -236,10 +238,24 @@ impl Packed {
     /// The element at a place, and the place after it.
     #[inline]
     pub(crate) fn read(&self, at: At) -> (Element<'_>, Option<At>) {
+        let (bytes, place) = (self.as_bytes(), at.0 as usize);
+        // Nearly all elements are short strings or small numbers.
+        let (element, next) = match bytes[place] {
+            first @ 0..0x80 => (Element::Int(i64::from(first)), place + 2),
+            first @ 0x80..0xc0 => {
+                let end = place + 1 + usize::from(first & 0x3f);
+                (Element::Bytes(&bytes[place + 1..end]), end + 1)
+            }
+            _ => self.read_long(at),
+        };
+        (element, (next < bytes.len() - 1).then_some(At(next as u32)))
+    }
+
+    #[inline(never)]
+    fn read_long(&self, at: At) -> (Element<'_>, usize) {
         let encoded = self.encoded(at);
         let size = encoded.size();
-        let next = at.0 as usize + size + backward_bytes(size);
-        (encoded.element, (next < self.used() - 1).then_some(At(next as u32)))
+        (encoded.element, at.0 as usize + size + backward_bytes(size))
     }
 
     /// The place of the element with this index, from the nearer end; negative indices count from the end.
@@ -259,7 +275,12 @@ impl Packed {
 
     /// The elements in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Element<'_>> {
-        self.places().map(|at| self.get(at))
+        let mut place = self.first();
+        std::iter::from_fn(move || {
+            let (element, next) = self.read(place?);
+            place = next;
+            Some(element)
+        })
     }
 
     /// The places in order.
@@ -275,8 +296,52 @@ impl Packed {
     /// The place of the first element that is this text, looking at every `step`th element: with 2, the fields of
     /// field-value pairs.
     pub(crate) fn find(&self, text: &[u8], step: usize) -> Option<At> {
+        self.search(self.first(), text, step).map(|(at, _)| at)
+    }
+
+    /// As [`find`](Self::find), from a place on; and how many elements it looked at before the one that it found.
+    pub(crate) fn search(&self, from: Option<At>, text: &[u8], step: usize) -> Option<(At, usize)> {
         let value = integer(text);
-        self.places().step_by(step).find(|at| self.get(*at).is(text, value))
+        let bytes = self.as_bytes();
+        // The head that a string of this length has, unless it has a longer one than it needs. Elements of one block often
+        // begin and measure alike, so the last byte is compared before the others.
+        let head = if text.len() < 64 { 0x80 | text.len() as u8 } else { 0 };
+        let (mut place, mut passed) = (from, 0);
+        loop {
+            let at = place?;
+            let start = at.0 as usize + 1;
+            let found = match bytes[at.0 as usize] {
+                first @ 0..0x80 => value == Some(i64::from(first)),
+                first @ 0x80..0xc0 => {
+                    first == head
+                        && text.last().is_none_or(|last| bytes[start + text.len() - 1] == *last)
+                        && bytes[start..start + text.len()] == *text
+                }
+                _ => self.get(at).is(text, value),
+            };
+            if found {
+                return Some((at, passed));
+            }
+            passed += 1;
+            place = self.next(at);
+            for _ in 1..step {
+                place = self.next(place?);
+            }
+        }
+    }
+
+    /// Looks many texts up.
+    pub(crate) fn index(&self) -> Index<'_> {
+        let mask = (2 * self.len()).next_power_of_two() - 1;
+        let mut index = Index { packed: self, places: SmallVec::from_elem(0, mask + 1) };
+        for at in self.places() {
+            let mut slot = Index::hash(self.get(at)) & mask;
+            while index.places[slot] != 0 {
+                slot = (slot + 1) & mask;
+            }
+            index.places[slot] = at.0;
+        }
+        index
     }
 
     /// Adds an element at the end.
@@ -410,6 +475,50 @@ impl Packed {
     }
 }
 
+/// The elements of a block by their hashes, for who looks many up: then a search is no walk.
+///
+/// The hash of a string has the seed of the process. That of a number has none, so whoever chooses the numbers may let a
+/// search become the walk that it is without an index.
+pub(crate) struct Index<'p> {
+    packed: &'p Packed,
+    /// Where elements begin, each at its hash or in the next place that was free; no element begins at 0.
+    places: SmallVec<[u32; 256]>,
+}
+
+impl Index<'_> {
+    /// A text and the integer that it is have one hash, because a payload may hold either.
+    fn hash(element: Element<'_>) -> usize {
+        let value = match element {
+            Element::Int(value) => Some(value),
+            Element::Bytes(bytes) => integer(bytes),
+        };
+        match (value, element) {
+            (None, Element::Bytes(bytes)) => HASHER.hash(bytes) as usize,
+            (value, _) => (value.unwrap_or(0) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).swap_bytes() as usize,
+        }
+    }
+
+    /// Whether there is such an element.
+    pub(crate) fn has(&self, element: Element<'_>) -> bool {
+        let mut digits = itoa::Buffer::new();
+        let text = element.text(&mut digits);
+        let value = match element {
+            Element::Int(value) => Some(value),
+            Element::Bytes(bytes) => integer(bytes),
+        };
+        let mask = self.places.len() - 1;
+        let mut slot = Index::hash(element) & mask;
+        // At most half of the places are taken, so one that is free comes.
+        while let at @ 1.. = self.places[slot] {
+            if self.packed.get(At(at)).is(text, value) {
+                return true;
+            }
+            slot = (slot + 1) & mask;
+        }
+        false
+    }
+}
+
 impl Clone for Packed {
     fn clone(&self) -> Packed {
         Packed::from_raw_listpack(self.as_bytes())
@@ -419,7 +528,7 @@ impl Clone for Packed {
 impl Drop for Packed {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, which follows from the bytes in use.
-        unsafe { dealloc(self.0.as_ptr(), layout(self.used())) }
+        unsafe { super::cell::free(self.0, layout(self.used())) }
     }
 }
 
@@ -638,9 +747,30 @@ mod tests {
         assert_eq!(back, borders().into_iter().rev().collect::<Vec<_>>());
         let parsed = Packed::parse(packed.as_bytes()).expect("what was written is well-formed");
         assert_eq!(texts(&parsed), borders());
+        let indexed = packed.index();
         for (index, value) in borders().iter().enumerate() {
             assert_eq!(packed.find(value, 1), packed.seek(index as i64), "{index}");
+            let element = integer(value).map_or(Element::Bytes(value), Element::Int);
+            assert!(indexed.has(element) && indexed.has(Element::Bytes(value)), "{index}");
         }
+        for other in [&b""[..], b"x", b"y", b"5", b"-1", &[b'y'; 63], &[b'y'; 64]] {
+            let known = borders().iter().any(|value| value == other);
+            assert_eq!((packed.find(other, 1).is_some(), indexed.has(Element::Bytes(other))), (known, known));
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_otherwise_than_here_is_found() {
+        // A number as text, one in more bytes than it needs, and a short string with the head of a long one.
+        let bytes = b"\x16\0\0\0\x03\0\x8212\x03\xf1\x05\0\x03\xf0\x01\0\0\0a\x06\xff";
+        let packed = Packed::parse(bytes).expect("it is well-formed");
+        let indexed = packed.index();
+        for (at, text) in ["12", "5", "a"].into_iter().enumerate() {
+            assert_eq!(packed.find(text.as_bytes(), 1), packed.seek(at as i64), "{text}");
+            let value = integer(text.as_bytes()).map_or(Element::Bytes(text.as_bytes()), Element::Int);
+            assert!(indexed.has(Element::Bytes(text.as_bytes())) && indexed.has(value), "{text}");
+        }
+        assert!(packed.find(b"a", 2).is_some() && packed.find(b"5", 2).is_none());
     }
 
     #[test]

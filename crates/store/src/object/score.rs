@@ -174,23 +174,36 @@ pub(crate) fn text_17(score: f64) -> Text {
     if score == 0.0 || !score.is_finite() {
         return text(score);
     }
+    // Nearly all scores are integers; one of so many digits is said in full.
+    if score.fract() == 0.0 && score.abs() < 1e17 {
+        return Text::from_slice(itoa::Buffer::new().format(score as i64).as_bytes());
+    }
     let scientific = format!("{score:.16e}");
     let (mantissa, exponent) = scientific.split_once('e').expect("the exponent is always printed");
     let exponent: i32 = exponent.parse().expect("digits");
-    let mut out = String::new();
-    if (-4..DIGITS).contains(&exponent) {
-        out = format!("{score:.*}", (DIGITS - 1 - exponent) as usize);
-    } else {
-        out.push_str(mantissa);
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit);
+    let mut out = Text::new();
+    if score < 0.0 {
+        out.push(b'-');
     }
-    if out.contains('.') {
-        out.truncate(out.trim_end_matches('0').trim_end_matches('.').len());
+    let is_plain = (-4..DIGITS).contains(&exponent);
+    if is_plain && exponent < 0 {
+        out.extend_from_slice(&b"0.000"[..1 + exponent.unsigned_abs() as usize]);
     }
-    if !(-4..DIGITS).contains(&exponent) {
-        out.push_str(if exponent < 0 { "e-" } else { "e+" });
-        out.push_str(&format!("{:02}", exponent.unsigned_abs()));
+    let before_point = if is_plain { exponent } else { 0 };
+    for (at, digit) in (0..).zip(digits) {
+        out.push(digit);
+        if at == before_point {
+            out.push(b'.');
+        }
     }
-    Text::from_slice(out.as_bytes())
+    let kept = out.iter().rposition(|byte| *byte != b'0').map_or(0, |at| if out[at] == b'.' { at } else { at + 1 });
+    out.truncate(kept);
+    if !is_plain {
+        out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+        out.extend_from_slice(format!("{:02}", exponent.unsigned_abs()).as_bytes());
+    }
+    out
 }
 
 #[cfg(test)]
@@ -269,8 +282,15 @@ mod tests {
             (0.1, "0.10000000000000001"),
             (-0.0, "-0"),
             (3.0, "3"),
+            (-120.0, "-120"),
             (1e16, "10000000000000000"),
+            (-99999999999999984.0, "-99999999999999984"),
             (1e17, "1e+17"),
+            (123456789.125, "123456789.125"),
+            (0.0625, "0.0625"),
+            (-0.001, "-0.001"),
+            (0.00012, "0.00012"),
+            (1e22, "1e+22"),
             (0.0001, "0.0001"),
             (0.00001, "1.0000000000000001e-05"),
             (-2.5e-10, "-2.5000000000000002e-10"),

@@ -35,7 +35,8 @@ pub(crate) enum Set {
     Members(Box<Elements>),
 }
 
-fn fits_intset(count: usize) -> bool {
+/// Whether so many integers are kept as an [`Intset`].
+pub(super) fn fits_intset(count: usize) -> bool {
     limits::SET_INTSET.allows(count) && count < COUNT_MAX
 }
 

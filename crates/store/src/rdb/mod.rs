@@ -106,6 +106,8 @@ const INTEGER_TEXT_MAX: usize = 11;
 /// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
 const UNCOMPRESSED_MAX: usize = 20;
 const SAVING_MIN: usize = 4;
+/// A string for which a payload grows by no more than it needs.
+const EXACT_MIN: usize = 4 << 10;
 
 /// Why a payload cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,11 +129,16 @@ pub(crate) fn dump(value: &Value<'_>) -> Vec<u8> {
         (Value::Object(object), _) => {
             let mut out = Vec::new();
             object.dump(&mut out);
-            let late = matches!(out[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
-            seal(out, if late { VERSION_MAX } else { VERSION })
+            sealed_of_any_version(out)
         }
         (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),
     }
+}
+
+/// An object with the trailer of the first version that knows its type.
+pub(crate) fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
+    let late = matches!(object[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
+    seal(object, if late { VERSION_MAX } else { VERSION })
 }
 
 fn dump_string(value: View<'_>) -> Vec<u8> {
@@ -311,15 +318,20 @@ pub(crate) fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
         put_len(packed.len(), out);
         return put_raw_after(bytes.len(), &packed, out);
     }
-    // The trailer's room is added, so that a long value is not moved for it.
-    out.reserve_exact(bytes.len() + 32);
+    // The trailer's room is added, so that a long value is not moved for it. Room for many short ones is made as a vector
+    // makes it, or each would move what is before it.
+    if bytes.len() >= EXACT_MIN {
+        out.reserve_exact(bytes.len() + 32);
+    }
     put_raw(bytes, out);
 }
 
 /// The length of what was compressed, then its compressed bytes.
 fn put_raw_after(len: usize, packed: &[u8], out: &mut Vec<u8>) {
     put_len(len, out);
-    out.reserve_exact(packed.len() + 32);
+    if packed.len() >= EXACT_MIN {
+        out.reserve_exact(packed.len() + 32);
+    }
     out.extend_from_slice(packed);
 }
 

@@ -1,13 +1,16 @@
 //! CONFIG: the parameters of `crate::config` at run time.
 
-use std::sync::Arc;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+use smallvec::SmallVec;
 
 use super::Server;
 use super::dispatch::{self, About, Context, Outcome};
-use crate::config;
+use crate::config::{self, ServerOptions};
 use crate::glob;
 
 /// `CONFIG HELP`.
@@ -15,26 +18,70 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
     dispatch::help("config", out)
 }
 
+/// What CONFIG GET shows of one set of options: a parameter's text is made when it is first asked for.
+struct Shown {
+    options: Arc<ServerOptions>,
+    /// In the catalogue's order.
+    texts: Vec<OnceCell<Option<Vec<u8>>>>,
+}
+
+impl Shown {
+    fn new(options: &Arc<ServerOptions>) -> Shown {
+        Shown { options: options.clone(), texts: vec![OnceCell::new(); NAMES.ordered.len()] }
+    }
+
+    fn text(&self, at: usize) -> Option<&[u8]> {
+        self.texts[at].get_or_init(|| self.options.get(NAMES.ordered[at])).as_deref()
+    }
+}
+
+/// All names in the catalogue's order, and the place of each in it.
+struct Names {
+    ordered: Vec<&'static str>,
+    places: HashMap<&'static [u8], usize>,
+}
+
+static NAMES: LazyLock<Names> = LazyLock::new(|| {
+    let ordered: Vec<&str> = config::names().collect();
+    let mut places = HashMap::new();
+    for (at, name) in ordered.iter().enumerate() {
+        places.entry(name.as_bytes()).or_insert(at);
+    }
+    Names { ordered, places }
+});
+
+thread_local! {
+    static SHOWN: RefCell<Option<Shown>> = const { RefCell::new(None) };
+}
+
 /// `CONFIG GET pattern…`: names in the catalogue's order, each once.
 pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let mut found: Vec<(&[u8], Vec<u8>)> = Vec::new();
-    for name in config::names() {
-        // A name is returned as it was asked for, one that a pattern finds as it is.
-        let shown = args[2..].iter().find_map(|&asked| match asked.iter().any(|byte| b"*?[".contains(byte)) {
-            true => glob::matches(&asked.to_ascii_lowercase(), name.as_bytes()).then_some(name.as_bytes()),
-            false => asked.eq_ignore_ascii_case(name.as_bytes()).then_some(asked),
-        });
-        if let Some(shown) = shown
-            && let Some(value) = context.options.get(name)
-        {
-            found.push((shown, value));
+    // A name is returned as it was asked for, one that a pattern finds as it is.
+    let mut found: SmallVec<[(usize, &[u8]); 8]> = SmallVec::new();
+    for &asked in &args[2..] {
+        let lower = asked.to_ascii_lowercase();
+        if asked.iter().any(|byte| b"*?[".contains(byte)) {
+            let matching = NAMES.ordered.iter().enumerate().filter(|(_, name)| glob::matches(&lower, name.as_bytes()));
+            found.extend(matching.map(|(at, name)| (at, name.as_bytes())));
+        } else if let Some(at) = NAMES.places.get(&lower[..]) {
+            found.push((*at, asked));
         }
     }
-    out.map(found.len());
-    for (name, value) in found {
-        out.bulk(name);
-        out.bulk(&value);
-    }
+    // The first word that asks for a name decides how it is shown.
+    found.sort_by_key(|(at, _)| *at);
+    found.dedup_by_key(|(at, _)| *at);
+    SHOWN.with_borrow_mut(|shown| {
+        let shown = match shown {
+            Some(shown) if Arc::ptr_eq(&shown.options, context.options) => shown,
+            _ => shown.insert(Shown::new(context.options)),
+        };
+        found.retain(|(at, _)| shown.text(*at).is_some());
+        out.map(found.len());
+        for (at, name) in found {
+            out.bulk(name);
+            out.bulk(shown.text(at).unwrap_or_default());
+        }
+    });
     Outcome::Done
 }
 

@@ -48,6 +48,9 @@ const KEPT_CAPACITY: usize = 256 * 1024;
 /// Longer requests are handed over with the buffer that they came in, which the store may keep.
 const LONG_REQUEST: usize = 1 << 20;
 
+/// Room for a long argument and what follows it in its request, at least.
+const ROOM_LONG: usize = 32 << 20;
+
 /// Giving back so much takes longer than a turn may.
 const FREED_ASIDE: usize = 8 << 20;
 
@@ -87,6 +90,9 @@ pub(super) struct Workspace {
     output: Vec<u8>,
     /// Bytes that the request being read lacks at least.
     need: usize,
+    /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken as
+    /// it comes in.
+    touched: usize,
     /// What is counted of these buffers towards `maxmemory`.
     counted: Outside,
 }
@@ -103,7 +109,9 @@ impl Workspace {
 
     /// Counts the buffers as they are now towards `maxmemory`.
     fn count(&mut self, memory: &Arc<Memory>) {
-        self.counted.set(memory, self.input.capacity() + self.output.capacity() + self.parser.memory());
+        self.touched = self.touched.max(self.input.len()).min(self.input.capacity());
+        let input = self.touched.max(self.input.capacity().min(KEPT_CAPACITY));
+        self.counted.set(memory, input + self.output.capacity() + self.parser.memory());
     }
 
     /// Forgets what was run and makes room for what comes.
@@ -111,6 +119,16 @@ impl Workspace {
         if self.start > 0 {
             self.input.drain(..self.start);
             self.start = 0;
+        }
+        // An argument of which a part has come gets room for all of it, so that it is not moved as it grows. That takes
+        // addresses and no memory yet. What follows it in the request seldom takes more than a piece.
+        let all = (self.need + READ_SIZE_MAX).max(ROOM_LONG);
+        if self.input.len() >= READ_SIZE_MAX
+            && self.need > READ_SIZE_MAX
+            && self.input.capacity() - self.input.len() < self.need + READ_SIZE
+            && self.input.try_reserve_exact(all).is_ok()
+        {
+            return;
         }
         // Never more than what came already, or a client would reserve half a gigabyte by announcing it.
         let wanted = self.need.clamp(READ_SIZE, READ_SIZE_MAX.min(self.input.len().max(READ_SIZE)));
@@ -181,8 +199,8 @@ impl<S: Socket> Connection<S> {
     pub async fn run(mut self) {
         loop {
             let mut last = false;
-            match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
-                Ok(Came::Bytes(count)) if count > 0 => {}
+            let count = match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
+                Ok(Came::Bytes(count)) if count > 0 => count,
                 Ok(Came::Messages | Came::Stuck) => {
                     if !Box::pin(self.deliver()).await {
                         return;
@@ -191,9 +209,9 @@ impl<S: Socket> Connection<S> {
                     continue;
                 }
                 _ => return,
-            }
-            let filled =
-                self.workspace.as_ref().is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
+            };
+            let filled = count == READ_SIZE_MAX
+                || self.workspace.as_ref().is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
             if !self.turn(last).await || last {
                 return;
             }
@@ -226,7 +244,9 @@ impl<S: Socket> Connection<S> {
         }
         let workspace = self.workspace.get_or_insert_with(|| self.worker.take_workspace());
         workspace.make_room();
-        let read = pin!(self.stream.read_buf(&mut workspace.input)).poll(cx);
+        // A buffer may have room for more than a turn should read.
+        let mut piece = (&mut self.stream).take(READ_SIZE_MAX as u64);
+        let read = pin!(piece.read_buf(&mut workspace.input)).poll(cx);
         match read {
             Poll::Ready(Ok(count)) => {
                 workspace.count(&self.worker.server.store.0.memory);
@@ -339,6 +359,9 @@ impl<S: Socket> Connection<S> {
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
+                    if self.exceeds(&workspace.output, &options) {
+                        break false;
+                    }
                 }
                 Step::Later(reply) => {
                     if !self.flush(&mut workspace.output, &options).await {
@@ -349,6 +372,9 @@ impl<S: Socket> Connection<S> {
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
+                    if self.exceeds(&workspace.output, &options) {
+                        break false;
+                    }
                 }
                 Step::Exec(exec) => {
                     if !Box::pin(self.exec(exec, &mut workspace, &options)).await {
@@ -460,7 +486,6 @@ impl<S: Socket> Connection<S> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
             self.client.outbox.drain(output);
         }
-        let limit = &options.client_output_buffer_limit[self.output_class()];
         Some(match outcome {
             Outcome::Paused { is_write } => Step::Paused { is_write },
             Outcome::Parked(reply) => Step::Parked(reply),
@@ -468,7 +493,7 @@ impl<S: Socket> Connection<S> {
             Outcome::Exec(exec) => Step::Exec(exec),
             Outcome::Close => Step::Close,
             Outcome::Abort => Step::Abort,
-            _ if limit.is_passed_by(output.len()) => Step::Abort,
+            _ if self.exceeds(output, options) => Step::Abort,
             _ if output.len() > TURN_OUTPUT => Step::Share,
             // CONFIG SET acts on the very next command.
             _ if self.worker.options_changed() => Step::Share,
@@ -572,7 +597,7 @@ impl<S: Socket> Connection<S> {
         self.goes_on();
         let before = exec.reply_start().unwrap_or(workspace.output.len());
         self.session.finish_exec(&self.worker, &mut workspace.output, before);
-        if options.client_output_buffer_limit[self.output_class()].is_passed_by(workspace.output.len()) {
+        if self.exceeds(&workspace.output, options) {
             return false;
         }
         let closes = exec.closes;
@@ -581,6 +606,11 @@ impl<S: Socket> Connection<S> {
             self.flush(&mut workspace.output, options).await;
         }
         finished && !closes
+    }
+
+    /// Whether the replies are more than the client may ever leave unread.
+    fn exceeds(&self, output: &[u8], options: &ServerOptions) -> bool {
+        options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len())
     }
 
     /// Which row of `client-output-buffer-limit` is its own.
@@ -786,5 +816,32 @@ mod tests {
         workspace.need = 0;
         workspace.make_room();
         assert_eq!((workspace.start, workspace.input.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_long_argument_is_not_moved_as_it_comes_in() {
+        let memory = Arc::new(Memory::new());
+        let (all, mut came) = (32 << 20, 0);
+        let mut workspace = Workspace::default();
+        let mut places = Vec::new();
+        while came < all {
+            workspace.need = all - came;
+            workspace.make_room();
+            assert!(workspace.input.capacity() > workspace.input.len());
+            let piece = (workspace.input.capacity() - came).min(READ_SIZE_MAX).min(all - came);
+            came += piece;
+            workspace.input.resize(came, 0);
+            workspace.count(&memory);
+            assert!(memory.outside() <= 2 * (came + READ_SIZE_MAX) as u64, "what did not come does not count");
+            if came >= READ_SIZE_MAX + READ_SIZE {
+                places.push(workspace.input.as_ptr());
+            }
+        }
+        places.dedup();
+        assert!(places.len() <= 2, "it was moved {} times", places.len() - 1);
+        // A few words more fit behind it.
+        workspace.need = 10;
+        workspace.make_room();
+        assert_eq!(places.last(), Some(&workspace.input.as_ptr()));
     }
 }

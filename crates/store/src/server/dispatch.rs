@@ -170,7 +170,7 @@ impl Session {
 
     /// Ends subscriptions, watch and transaction: RESET, and a connection's end.
     pub fn leave(&mut self, client: &Client, inner: &Inner) {
-        self.rare.multi = None;
+        transaction::end_queue(self, inner);
         transaction::end_watch(self, inner);
         subscription::leave_all(self, client, &inner.pubsub);
     }
@@ -730,7 +730,7 @@ impl Context<'_> {
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
             ReplyWriter::new(output, self.session.protocol).error_bytes(&text);
-            self.session.rare.multi = None;
+            transaction::end_queue(self.session, &self.worker.server.store.0);
             transaction::end_watch(self.session, &self.worker.server.store.0);
         }
         if let Some(row) = row {

@@ -7,12 +7,16 @@
 use std::fmt::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::dispatch::{About, INDEX, Outcome};
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
+
+/// How old the figure of resident memory may be.
+const RSS_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A section: its name, whether it belongs to the default answer, and who writes its lines.
 struct Section {
@@ -94,7 +98,7 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "hz:10")?;
     writeln!(out, "configured_hz:10")?;
     writeln!(out, "lru_clock:{}", (now_us / 1_000_000) & 0xff_ffff)?;
-    writeln!(out, "executable:{}", std::env::current_exe().unwrap_or_default().display())?;
+    writeln!(out, "executable:{}", executable())?;
     writeln!(out, "config_file:{}", server.config_file.get().map_or("", |path| path))?;
     writeln!(out, "io_threads_active:{}", u8::from(server.workers.lock().running.len() > 1))
 }
@@ -106,6 +110,12 @@ fn operating_system() -> &'static str {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         format!("Linux {} {}", release.trim(), std::env::consts::ARCH)
     })
+}
+
+/// The program's file, as it was called when somebody first asked.
+fn executable() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| std::env::current_exe().unwrap_or_default().display().to_string())
 }
 
 fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
@@ -129,8 +139,7 @@ fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let rss = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page_size();
+    let rss = resident_bytes();
     let total = total_memory();
     let used = about.server.store.used_bytes();
     writeln!(out, "used_memory:{used}")?;
@@ -200,6 +209,21 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     // Nothing has to be moved to be given back.
     writeln!(out, "active_defrag_running:0")?;
     writeln!(out, "mem_allocator:mimalloc")
+}
+
+/// Memory that the process has, in bytes: read anew every [`RSS_AGE_MAX`], as Redis reads it in its cron.
+fn resident_bytes() -> u64 {
+    static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+    let mut last = LAST.lock();
+    if let Some((at, bytes)) = *last
+        && at.elapsed() < RSS_AGE_MAX
+    {
+        return bytes;
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let bytes = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page_size();
+    *last = Some((Instant::now(), bytes));
+    bytes
 }
 
 fn page_size() -> u64 {
@@ -400,7 +424,7 @@ fn errorstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 
 fn keyspace(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let store = &about.server.store;
-    for db in store.stats().databases {
+    for db in store.database_stats() {
         let ttl_ms = if db.expires > 0 { store.average_ttl_ms(db.index) } else { 0 };
         writeln!(out, "db{}:keys={},expires={},avg_ttl={ttl_ms}", db.index, db.keys, db.expires)?;
     }

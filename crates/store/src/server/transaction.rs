@@ -143,6 +143,13 @@ impl Multi {
         self.commands.push(Queued { row, words });
     }
 
+    /// Frees what is queued and will not be run, a long queue aside.
+    pub fn free(self, inner: &Inner) {
+        if self.bytes > FREED_ASIDE {
+            inner.aside.run(move || drop(self));
+        }
+    }
+
     /// Number of commands, and the bytes they take.
     pub fn size(&self) -> (usize, usize) {
         (self.commands.len(), self.bytes)
@@ -172,10 +179,12 @@ pub(super) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
 
 /// `DISCARD`.
 pub(super) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.rare.multi.take().is_none() {
+    let inner = &context.worker.server.store.0;
+    if context.session.rare.multi.is_none() {
         out.error("ERR DISCARD without MULTI");
     } else {
-        end_watch(context.session, &context.worker.server.store.0);
+        end_queue(context.session, inner);
+        end_watch(context.session, inner);
         out.ok();
     }
     Outcome::Done
@@ -202,6 +211,13 @@ pub(super) fn unwatch(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
     Outcome::Done
 }
 
+/// Forgets what is queued since MULTI, if anything is.
+pub(super) fn end_queue(session: &mut Session, inner: &Inner) {
+    if let Some(multi) = session.rare.multi.take() {
+        multi.free(inner);
+    }
+}
+
 /// Ends the watch of a client.
 pub(super) fn end_watch(session: &mut Session, inner: &Inner) {
     if let Some(watching) = session.rare.watching.take() {
@@ -217,11 +233,13 @@ pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
         return Outcome::Done;
     };
     if multi.aborted {
+        multi.free(&inner);
         end_watch(context.session, &inner);
         out.error("EXECABORT Transaction discarded because of previous errors.");
         return Outcome::Done;
     }
     if context.session.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty()) {
+        multi.free(&inner);
         end_watch(context.session, &inner);
         out.null_array();
         return Outcome::Done;
@@ -873,4 +891,26 @@ fn run_together(
 fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
     let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
     (db < inner.keyspace.databases()).then_some(db)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::dispatch::INDEX;
+    use crate::{Store, StoreOptions};
+
+    #[test]
+    fn a_long_queue_is_freed_aside_and_a_short_one_at_once() {
+        for (count, threads) in [(10, 0), (10_000, 1)] {
+            let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+            let row = INDEX.find(b"set").expect("it exists");
+            let command = &INDEX.rows()[usize::from(row)];
+            let mut multi = Multi::default();
+            for _ in 0..count {
+                multi.push(row, command, &[b"SET", b"k", b"v"], None);
+            }
+            multi.free(&store.0);
+            assert_eq!(store.0.aside.threads(), threads, "{count} commands");
+        }
+    }
 }

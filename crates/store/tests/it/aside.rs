@@ -628,13 +628,78 @@ fn long_words_are_put_into_values_aside() {
     // It is found by a long word.
     let words: [&[u8]; 3] = [b"SISMEMBER", b"s", &long];
     assert_eq!(block_on(start(&store, &mut Caller::default(), &words).expect_err("it is long")), b":1\r\n");
-    // What becomes a string is copied before anything is locked.
-    assert_eq!(run(&store, &[b"SET", b"k", &long]), "+OK\r\n");
-    assert_eq!(run(&store, &[b"APPEND", b"new", &long]), format!(":{LONG}\r\n"));
+    // What becomes a string is copied before anything is locked, and by the worker if that takes a moment.
+    assert!(start(&store, &mut Caller::default(), &[b"SET", b"k", &long[..LONG / 4]]).is_ok());
+    let all = format!(":{LONG}\r\n");
+    for (words, expected) in [
+        (&[&b"SET"[..], b"k", &long][..], "+OK\r\n"),
+        (&[b"SET", b"k", &long, b"XX", b"EX", b"100"], "+OK\r\n"),
+        (&[b"SET", b"k", &long, b"NX"], "$-1\r\n"),
+        (&[b"SETNX", b"k2", &long], ":1\r\n"),
+        (&[b"SETEX", b"k3", b"100", &long], "+OK\r\n"),
+        (&[b"MSET", b"k4", &long, b"k5", b"short"], "+OK\r\n"),
+        (&[b"MSETNX", b"k5", &long, b"k6", &long], ":0\r\n"),
+        (&[b"GETSET", b"k5", &long], "$5\r\nshort\r\n"),
+        (&[b"GET", b"k4"], &String::from_utf8_lossy(&bulk)),
+        (&[b"APPEND", b"new", &long], &all),
+        (&[b"SET", b"l", &long, b"GET"], "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
+    ] {
+        let parked = start(&store, &mut Caller::default(), words).expect_err("it is long");
+        assert_eq!(String::from_utf8_lossy(&block_on(parked)), expected);
+    }
+    for key in ["k", "k2", "k3", "k4", "k5", "new"] {
+        assert_eq!(ask(&store, &format!("STRLEN {key}")), all);
+        assert_eq!(ask(&store, &format!("GETRANGE {key} -1 -1")), "$1\r\nv\r\n");
+    }
+    assert_eq!(ask(&store, "TTL k2"), ":-1\r\n");
+    assert_eq!(ask(&store, "PERSIST k"), ":1\r\n");
     let parked = start(&store, &mut Caller::default(), &[b"APPEND", b"k", &long]).expect_err("it is long");
     assert_eq!(block_on(parked), format!(":{}\r\n", 2 * LONG).into_bytes());
     assert_eq!(ask(&store, "EXISTS h s l z k new"), ":6\r\n");
     settle(&store);
+}
+
+#[test]
+fn long_elements_of_lists_are_taken_aside() {
+    let store = store(4);
+    let long = vec![b'v'; LONG];
+    let bulk = [format!("${LONG}\r\n").as_bytes(), &long, b"\r\n"].concat();
+    let empty_bytes = store.used_bytes();
+    let aside = |command: &str| block_on(parked(&store, command));
+    let push = || {
+        let words: [&[u8]; 5] = [b"RPUSH", b"l", b"first", &long, b"last"];
+        assert_eq!(block_on(start(&store, &mut Caller::default(), &words).expect_err("it is long")), b":3\r\n");
+    };
+    push();
+    // What is short is taken at once though something long stands beside it, and so is what does not exist.
+    assert_eq!(ask(&store, "LPOP l"), "$5\r\nfirst\r\n");
+    assert_eq!(ask(&store, "LPOP none"), "$-1\r\n");
+    assert!(aside("LPOP l") == bulk);
+    assert_eq!(ask(&store, "LRANGE l 0 -1"), "*1\r\n$4\r\nlast\r\n");
+    assert_eq!(ask(&store, "DEL l"), ":1\r\n");
+    push();
+    assert_eq!(ask(&store, "RPOP l"), "$4\r\nlast\r\n");
+    assert!(aside("RPOP l") == bulk);
+    assert_eq!(ask(&store, "DEL l"), ":1\r\n");
+    push();
+    assert!(aside("LPOP l 3") == [&b"*3\r\n$5\r\nfirst\r\n"[..], &bulk, b"$4\r\nlast\r\n"].concat());
+    assert_eq!(ask(&store, "EXISTS l"), ":0\r\n");
+    push();
+    assert_eq!(ask(&store, "LPOP l"), "$5\r\nfirst\r\n");
+    assert!(aside("LMOVE l other LEFT RIGHT") == bulk);
+    assert!(aside("RPOPLPUSH other other") == bulk);
+    assert!(aside("LMPOP 2 none other RIGHT") == [&b"*2\r\n$5\r\nother\r\n*1\r\n"[..], &bulk].concat());
+    assert_eq!(ask(&store, "EXISTS other"), ":0\r\n");
+    assert_eq!(ask(&store, "LMOVE l other LEFT RIGHT"), "$4\r\nlast\r\n");
+    // An element for whom somebody waits is moved, and served.
+    let waiting = parked(&store, "BLPOP queue 0");
+    push();
+    assert_eq!(ask(&store, "LPOP l"), "$5\r\nfirst\r\n");
+    assert!(aside("LMOVE l queue LEFT LEFT") == bulk);
+    assert!(block_on(waiting) == [&b"*2\r\n$5\r\nqueue\r\n"[..], &bulk].concat());
+    settle(&store);
+    assert_eq!(ask(&store, "DEL l other"), ":2\r\n");
+    assert!(store.used_bytes() < empty_bytes + LONG as u64 / 4, "what was taken counts no longer");
 }
 
 /// Several threads append to one string while others take copies of it: nothing is lost, and every copy is what the string

@@ -60,6 +60,8 @@ const ALIKE: &[&str] = &[
     "CLIENT PAUSE x\r\nCLIENT PAUSE -1\r\nCLIENT PAUSE 1 FOO\r\nCLIENT PAUSE 1 WRITE x\r\nCLIENT UNPAUSE\r\nCLIENT PAUSE 0\r\nPING\r\n",
     "CLIENT UNBLOCK 1 ERROR x\r\nCLIENT UNBLOCK x FOO\r\nCLIENT UNBLOCK 99999 FOO\r\nCLIENT UNBLOCK 99999\r\n",
     // CONFIG.
+    "CONFIG GET timeou? TIMEOUT\r\nCONFIG GET TIMEOUT nosuch timeou?\r\n\
+     CONFIG SET timeout 7\r\nCONFIG GET timeout\r\nCONFIG SET timeout 0\r\nCONFIG GET timeout\r\n",
     "CONFIG GET MaxMemory\r\nCONFIG GET maxmemory MAXMEMORY\r\nCONFIG GET TIMEOU?\r\n",
     "CONFIG SET client-output-buffer-limit \"\"\r\nCONFIG GET client-output-buffer-limit\r\n",
     "CONFIG SET maxmemory-policy foo\r\nCONFIG SET maxmemory x\r\nCONFIG SET maxmemory -1\r\nCONFIG SET lfu-decay-time -1\r\n",

@@ -13,7 +13,10 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::{Kind, Object, ObjectRef, Set, Zset};
 
-/// Members with scores, as they are collected.
+/// A member with its score.
+type Scored = (Vec<u8>, f64);
+
+/// Members with scores, where one may come several times.
 type Scores = std::collections::HashMap<Vec<u8>, f64, foldhash::fast::RandomState>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +173,7 @@ impl<'s> Source<'s> {
 }
 
 /// What the sources make together.
-fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation, now_ms: i64) -> (Scores, usize) {
+fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation, now_ms: i64) -> (Vec<Scored>, usize) {
     let mut sources: Vec<(Option<Source<'_>>, f64)> = sources
         .iter()
         .zip(&plan.weights)
@@ -180,10 +183,11 @@ fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation,
     if operation != Operation::Difference {
         sources.sort_by_key(len);
     }
-    let mut scores = Scores::default();
+    let mut scored = Vec::new();
     let mut count = 0;
     match operation {
         Operation::Union => {
+            let mut scores = Scores::default();
             for (source, weight) in sources.iter().filter_map(|(source, weight)| source.zip(Some(*weight))) {
                 source.each(|member, score| {
                     let score = number(weight * score);
@@ -194,9 +198,10 @@ fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation,
                     true
                 });
             }
+            scored.extend(scores);
         }
         Operation::Intersection | Operation::Count => {
-            let Some(((Some(first), weight), others)) = sources.split_first() else { return (scores, 0) };
+            let Some(((Some(first), weight), others)) = sources.split_first() else { return (scored, 0) };
             first.each(|member, score| {
                 let mut sum = number(weight * score);
                 for (other, weight) in others {
@@ -205,46 +210,48 @@ fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation,
                 }
                 count += 1;
                 if operation == Operation::Intersection {
-                    scores.insert(member.to_vec(), sum);
+                    scored.push((member.to_vec(), sum));
                 }
                 plan.limit == 0 || count < plan.limit
             });
         }
         Operation::Difference => {
-            let Some(((Some(first), _), others)) = sources.split_first() else { return (scores, 0) };
+            let Some(((Some(first), _), others)) = sources.split_first() else { return (scored, 0) };
             let others: Vec<Source<'_>> = others.iter().filter_map(|(other, _)| *other).collect();
             let asks = first.len() * others.len();
             let takes = others.iter().map(Source::len).sum::<usize>() + first.len();
             first.each(|member, score| {
                 if asks > takes || others.iter().all(|other| other.get(member).is_none()) {
-                    scores.insert(member.to_vec(), score);
+                    scored.push((member.to_vec(), score));
                 }
                 true
             });
             if asks > takes {
+                let mut scores: Scores = scored.drain(..).collect();
                 for other in others {
                     other.each(|member, _| {
                         scores.remove(member);
                         true
                     });
                 }
+                scored.extend(scores);
             }
         }
     }
-    (scores, count)
+    (scored, count)
 }
 
 /// Members and scores in order.
-fn sorted(scores: Scores) -> Vec<(Vec<u8>, f64)> {
-    let mut sorted: Vec<(Vec<u8>, f64)> = scores.into_iter().collect();
-    sorted.sort_unstable_by(|(member, score), (other, other_score)| {
+fn sorted(mut scored: Vec<Scored>) -> Vec<Scored> {
+    // Of an intersection or a difference long runs mostly are in order already, which a stable sort makes use of.
+    scored.sort_by(|(member, score), (other, other_score)| {
         score.partial_cmp(other_score).unwrap_or(std::cmp::Ordering::Equal).then_with(|| member.cmp(other))
     });
-    sorted
+    scored
 }
 
 /// The sorted set of these members, made in order, which is the fastest way.
-fn zset_of(members: &[(Vec<u8>, f64)]) -> Zset {
+fn zset_of(members: &[Scored]) -> Zset {
     let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
     let mut zset = Zset::for_members(members.len(), longest);
     for (member, score) in members {

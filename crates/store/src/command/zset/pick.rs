@@ -11,22 +11,24 @@ use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::object::{Kind, Zset, score};
 use crate::random::{Selection, below, random};
+use crate::texts::Texts;
 
 fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
         let cursor = scan::cursor(words)?;
         let Some(zset) = ctx.read_as::<Zset>(0)? else {
-            scan::say(None, &[], out);
+            scan::say(None, &Texts::default(), out);
             return Ok(());
         };
         let options = scan::Options::parse(&words[3..], false)?;
         // A small one shows scores as they stand in its block.
         let text = if zset.is_small() { score::stored } else { score::text_17 };
-        let mut found = Vec::new();
+        let mut found = Texts::default();
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.wants(member) {
-                found.extend([member.to_vec(), text(score).to_vec()]);
+                found.push(member);
+                found.push(&text(score));
             }
         });
         scan::say(next, &found, out);

@@ -155,6 +155,36 @@ fn every_command_on_sets_is_answered_as_by_redis() {
             SINTERCARD 1
             SADD
             SINTERSTORE d
+            SADD i1 1 3 5 7 9 11 13 15 17 19 300 70000 -5
+            SADD i2 0 3 4 5 6 9 12 15 18 300 70000 -5 9000000000
+            SADD p1 a b c d e f g h i j 3 5 9
+            SADD p2 j i h g x y z 3 9 11 15
+            SADD p3 a
+            SINTER i1 i2
+            SINTER i2 i1 i1
+            SUNION i1 i2
+            SDIFF i1 i2
+            SDIFF i2 i1
+            SINTER p1 p2
+            SINTER p1 i1
+            SINTER i2 p2 i1
+            SUNION p1 p2 i1
+            SUNION p1 p2 i1 i2 p3 p1
+            SDIFF p1 p2
+            SDIFF p1 i1 p3
+            SDIFF i1 p1 p2 p3 i2
+            SDIFF p1 p1
+            SINTERCARD 2 p1 p2 LIMIT 3
+            SINTERSTORE d i1 i2
+            OBJECT ENCODING d
+            SMEMBERS d
+            SUNIONSTORE d p1 p2 i1
+            SMEMBERS d
+            SDIFFSTORE d i1 p1 p3 p2 p2 p2 p2
+            SMEMBERS d
+            OBJECT ENCODING d
+            SDIFFSTORE d p1 p1
+            EXISTS d
         ";
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
             pair.check_line(line);
