@@ -40,18 +40,16 @@ impl Escapes {
     /// is 0 only if `rest` is empty.
     pub(super) fn piece(&mut self, rest: &[u8], most: usize) -> (usize, usize) {
         for (at, byte) in rest.iter().enumerate() {
+            let escapes = if let (Place::Quoted(quote), b'\\') = (self.0, byte) { Some(quote) } else { None };
+            // The backslash goes, and what follows it is read as part of the string. One behind a full piece goes with it: the
+            // next piece would be empty otherwise, which is the end of the source to the parser.
+            if escapes.is_some() && rest.get(at + 1).is_some_and(|next| !has_meaning(*next)) {
+                return (at, 1);
+            }
             if at >= most {
                 return (at, 0);
             }
-            if let (Place::Quoted(quote), b'\\') = (self.0, byte) {
-                match rest.get(at + 1) {
-                    // The backslash goes, and what follows it is read as part of the string.
-                    Some(next) if !has_meaning(*next) => return (at, 1),
-                    _ => self.0 = Place::Escaped(quote),
-                }
-            } else {
-                self.0 = self.0.after(*byte);
-            }
+            self.0 = escapes.map_or_else(|| self.0.after(*byte), Place::Escaped);
         }
         (rest.len(), 0)
     }
@@ -96,6 +94,7 @@ mod tests {
         let (mut rest, mut escapes, mut given) = (source.as_bytes(), Escapes::default(), Vec::new());
         loop {
             let (len, skipped) = escapes.piece(rest, most);
+            assert!(len > 0 || rest.is_empty(), "{source} by {most} would end here");
             given.extend_from_slice(&rest[..len]);
             rest = &rest[len + skipped..];
             if rest.is_empty() {

@@ -92,10 +92,9 @@ impl Inner {
     pub(crate) fn tick_scripts(&self) {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
-        let old: Vec<Arc<Control>> =
-            self.scripts.running.begun().into_iter().filter(|control| control.age() >= threshold).collect();
         // One without a section keeps nobody waiting.
-        let old: Vec<Arc<Control>> = old.into_iter().filter(|control| control.section() != 0).collect();
+        let is_old = |control: &Arc<Control>| control.age() >= threshold && control.section() != 0;
+        let old: Vec<Arc<Control>> = self.scripts.running.begun().into_iter().filter(is_old).collect();
         let Some(first) = old.first() else { return };
         let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
         // Those who wait because somebody wants everything, and that one for a script like this.
