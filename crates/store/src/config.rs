@@ -163,7 +163,15 @@ impl Default for ServerOptions {
     }
 }
 
+/// Below this the slow log wants to know of commands that take the same time for every value, too: microseconds.
+const ALONE_BELOW_US: i64 = 1000;
+
 impl ServerOptions {
+    /// Whether every command is to be timed by itself, for the slow log or as an event.
+    pub(crate) fn times_all(&self) -> bool {
+        self.latency_threshold_ms > 0 || (0..ALONE_BELOW_US).contains(&self.slowlog_slower_than_us)
+    }
+
     /// The value of a parameter as `CONFIG GET` shows it; [`None`] for a name without a value.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         let name = canonical(name);

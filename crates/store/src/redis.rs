@@ -125,7 +125,7 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("latency|doctor", "a report of its own words"),
     ("lolwut", "the version line alone"),
     ("memory|doctor", "a report of its own words"),
-    ("monitor", "shows the calls of scripts and functions, not the commands in them"),
+    ("monitor", "of a script that began anew, the commands of both times are shown"),
     ("readonly", "answers OK without a cluster, too"),
     ("readwrite", "answers OK without a cluster, too"),
     ("replicaof", "`NO ONE` alone"),

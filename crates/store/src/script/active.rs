@@ -10,6 +10,7 @@ use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
 use super::run::{Call, WORDS_BYTES_MAX};
 use super::source::Flags;
 use super::take::Take;
+use super::watched::ParkedCommand;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
@@ -17,7 +18,7 @@ use crate::command::stream::read::refused_in_script;
 use crate::command::{DB_RANGE, is};
 use crate::execute::Origin;
 use crate::memory::OOM;
-use crate::park::{Parked, ReplyForm, Words};
+use crate::park::{ReplyForm, Words};
 use crate::section::{Section, SectionError, SectionWait};
 
 /// What a script waits for, and what came of it.
@@ -32,7 +33,7 @@ pub(crate) enum Waits {
     /// A script that is not atomic: for keys that it locks.
     Lock(SectionWait),
     /// A script that is not atomic: for a command that was parked.
-    Command(Parked),
+    Command(ParkedCommand),
     /// Its reply.
     Reply(Vec<u8>),
     /// It may not have the key.
@@ -270,7 +271,7 @@ impl Active {
             Some(parked) => {
                 // A script does not wait for other clients.
                 parked.time_out();
-                self.waits = Waits::Command(parked);
+                self.waits = Waits::Command(ParkedCommand { parked, worked: None });
                 Ran::Waits
             }
         }

@@ -42,9 +42,11 @@ mod threads;
 mod times;
 #[cfg(test)]
 pub(crate) mod trial;
+mod watched;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::config::ServerOptions;
 use crate::memory::Memory;
@@ -63,6 +65,7 @@ pub(crate) use source::listed as listed_flags;
 use take::Waiters;
 pub(crate) use take::{Take, Took};
 use threads::Threads;
+pub(crate) use watched::Watches;
 
 /// A key that scripts hold that are to run one after the other. It begins with a byte that no name begins with.
 const IN_TURN: &[u8] = b"\0scripts in turn";
@@ -70,8 +73,17 @@ const IN_TURN: &[u8] = b"\0scripts in turn";
 /// Writes a line of a script to the server's log: level, text.
 type Log = Box<dyn Fn(u8, &[u8]) + Send + Sync>;
 
-/// Carries out a command of the server: number of its row, words; false if it can't be without a connection.
-type Tell = Box<dyn Fn(u16, &[&[u8]], &mut ReplyWriter<'_>) -> bool + Send + Sync>;
+/// The server that a store belongs to, for its scripts. Rows are given by their numbers.
+pub(crate) trait Surroundings: Send + Sync {
+    /// Carries out a command of the server; false if it can't be without a connection.
+    fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool;
+
+    /// Shows a command to those who watch by MONITOR.
+    fn show(&self, row: u16, words: &[&[u8]], db: u32);
+
+    /// Keeps a command of a client's script if it took long.
+    fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration);
+}
 
 /// What a store has for its scripts.
 pub(crate) struct Scripting {
@@ -89,7 +101,8 @@ pub(crate) struct Scripting {
     /// Age from which on a script can be ended, and those who wait for its keys are told so, in milliseconds; 0: never.
     busy_after_ms: AtomicU64,
     log: OnceLock<Log>,
-    tell: RwLock<Option<Tell>>,
+    surroundings: RwLock<Option<Box<dyn Surroundings>>>,
+    pub(crate) watches: Watches,
 }
 
 /// What scripts take, and how many there are. Bytes are those that count as used memory.
@@ -126,7 +139,8 @@ impl Scripting {
             default_flags: AtomicU16::new(0),
             busy_after_ms: AtomicU64::new(5000),
             log: OnceLock::new(),
-            tell: RwLock::new(None),
+            surroundings: RwLock::new(None),
+            watches: Watches::default(),
         }
     }
 
@@ -145,6 +159,7 @@ impl Scripting {
         self.default_flags.store(flags.bits(), Ordering::Relaxed);
         self.pool.set_limits(options.lua_memory_limit, options.lua_mem_gc_threshold);
         self.pool.discard_replies(options.lua_auto_async);
+        self.watches.set(options);
     }
 
     /// The flags of a script: its own, or those of scripts that name none.
@@ -168,17 +183,19 @@ impl Scripting {
         let _ = self.log.set(Box::new(log));
     }
 
-    /// Lets scripts call commands that the server carries out and that need no connection.
-    pub(crate) fn set_server(
-        &self,
-        tell: impl Fn(u16, &[&[u8]], &mut ReplyWriter<'_>) -> bool + Send + Sync + 'static,
-    ) {
-        *self.tell.write() = Some(Box::new(tell));
+    /// Lets scripts call commands that the server carries out and that need no connection, and show it what they do.
+    pub(crate) fn set_server(&self, server: impl Surroundings + 'static) {
+        *self.surroundings.write() = Some(Box::new(server));
     }
 
     /// Carries out a command of the server by the number of its row; false if that needs a connection.
     fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
-        self.tell.read().as_ref().is_some_and(|tell| tell(row, words, out))
+        self.with_server(|server| server.tell(row, words, out)).unwrap_or(false)
+    }
+
+    /// Does something with the server, if there is one.
+    fn with_server<R>(&self, run: impl FnOnce(&dyn Surroundings) -> R) -> Option<R> {
+        self.surroundings.read().as_deref().map(run)
     }
 
     /// Writes a line of a script to the log, if there is one.

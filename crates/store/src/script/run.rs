@@ -385,6 +385,15 @@ impl Runs {
         self.interpreter.adopt(&libraries)
     }
 
+    /// Keeps the last command, which was parked, if it took long.
+    fn judge_command(&mut self, worked: Duration) {
+        let host = self.interpreter.host();
+        if let Some(active) = &host.active {
+            // The script stands in its call, with the words on its stack.
+            active.judge(&host.words, worked);
+        }
+    }
+
     /// The text of the error that ended the script.
     fn error(&mut self, message: &str) -> Vec<u8> {
         let lua = self.coroutine.thread();
@@ -703,17 +712,21 @@ impl Job {
                         continue;
                     }
                 },
-                Waits::Command(mut parked) => match parked.poll_finished(context) {
+                Waits::Command(mut command) => match command.poll(context) {
                     Poll::Pending => {
-                        active.waits = Waits::Command(parked);
+                        active.waits = Waits::Command(command);
                         return Step::Waits;
                     }
-                    Poll::Ready(Finished::Wire(bytes)) if bytes.len() > MUCH && !is_patient => {
-                        active.waits = Waits::Away(bytes);
-                        return Step::Forced;
+                    Poll::Ready(bytes) => {
+                        let leaves = bytes.len() > MUCH && !is_patient;
+                        active.waits = if leaves { Waits::Away(bytes) } else { Waits::Reply(bytes) };
+                        if let Some(worked) = command.worked {
+                            runs.judge_command(worked);
+                        }
+                        if leaves {
+                            return Step::Forced;
+                        }
                     }
-                    Poll::Ready(Finished::Wire(bytes)) => active.waits = Waits::Reply(bytes),
-                    Poll::Ready(Finished::Value(_)) => unreachable!("bytes were asked for"),
                 },
                 Waits::Lock(mut wait) => match std::pin::Pin::new(&mut wait).poll(context) {
                     Poll::Pending => {

@@ -192,6 +192,14 @@ impl Client {
         }
     }
 
+    /// What MONITOR shows of one of its commands before the words.
+    pub fn place(&self, db: u32) -> String {
+        match self.is_unix {
+            true => format!("{db} unix:{}", self.address.strip_suffix(":0").unwrap_or(&self.address)),
+            false => format!("{db} {}", self.address),
+        }
+    }
+
     pub fn set_monitor(&self, watches: bool) {
         self.is_monitor.store(watches, Ordering::Relaxed);
     }

@@ -783,7 +783,8 @@ impl<S> Drop for Connection<S> {
         }
         self.session.leave(&self.client, &self.worker.server.store.0);
         if self.client.is_monitor() {
-            self.worker.server.monitors.remove(&self.client);
+            let server = &self.worker.server;
+            server.monitors.remove(&self.client, &server.store.0.scripts.watches);
         }
         self.worker.gone(self.client.id);
     }

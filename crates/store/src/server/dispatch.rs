@@ -27,9 +27,8 @@ use crate::park::{Parked, Received, ReplyForm};
 use crate::value::without_touching;
 use crate::watch::{Mark, Watching};
 
-/// Thresholds of the slow log below which every command is timed by itself: those whose work is the same for every value
-/// never take so long, unless the machine stops them.
-const ALONE_BELOW_US: i64 = 1000;
+/// The address of a command that no client sent, as in Redis.
+const NOBODY: &str = "?:0";
 
 /// Bytes of a request that an unknown-command error quotes.
 const QUOTED_MAX: usize = 128;
@@ -216,7 +215,7 @@ impl Session {
             let ParkedCommand { row, words } = *parked;
             self.account(worker, row, output, before, false);
             self.spend(worker, row, worked);
-            judge(worker, &worker.options(), row, worked, client, || words);
+            judge(&worker.server, &worker.options(), row, worked, || Some(client), || words);
             self.now = Instant::now();
         }
     }
@@ -265,21 +264,18 @@ pub(super) fn touching_or_not<R>(no_touch: bool, spec: &CommandSpec, run: impl F
 
 /// Whether a command must be timed by itself, for the slow log or as an event.
 pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
-    let slower_than_us = options.slowlog_slower_than_us;
-    options.latency_threshold_ms > 0
-        || (slower_than_us >= 0 && (spec.cost_of(words) != Cost::Constant || slower_than_us < ALONE_BELOW_US))
+    options.times_all() || options.slowlog_slower_than_us >= 0 && spec.cost_of(words) != Cost::Constant
 }
 
-/// Keeps a command that took long.
-pub(super) fn judge(
-    worker: &Worker,
+/// Keeps a command that took long, with who sent it if anybody knows.
+pub(super) fn judge<C: std::ops::Deref<Target = Client>>(
+    server: &Server,
     options: &ServerOptions,
     row: u16,
     spent: Duration,
-    client: &Client,
+    client: impl FnOnce() -> Option<C>,
     words: impl FnOnce() -> Vec<Vec<u8>>,
 ) {
-    let server = &worker.server;
     let (spent_us, threshold_ms) = (spent.as_micros() as u64, options.latency_threshold_ms as u64);
     if threshold_ms > 0 && spent_us / 1000 >= threshold_ms {
         let is_fast = INDEX.rows[usize::from(row)].spec.flags.has(Flags::FAST);
@@ -287,8 +283,11 @@ pub(super) fn judge(
     }
     let is_skipped = INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
     if !is_skipped && u64::try_from(options.slowlog_slower_than_us).is_ok_and(|limit| spent_us >= limit) {
-        let name = client.names.lock().name.clone();
-        server.slowlog.add(words(), spent_us, client.address.clone(), name, options.slowlog_max_len);
+        let (address, name) = match client() {
+            Some(client) => (client.address.clone(), client.names.lock().name.clone()),
+            None => (NOBODY.to_owned(), String::new()),
+        };
+        server.slowlog.add(words(), spent_us, address, name, options.slowlog_max_len);
     }
 }
 
@@ -593,6 +592,10 @@ impl Context<'_> {
             self.session.timed = Some(row);
         }
         self.session.command = &command.full_name;
+        // A script is shown before the commands that it calls.
+        if command.spec.flags.has(Flags::SKIP_MONITOR) {
+            self.show(command, args);
+        }
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
             Some(local) => local.call(self, args, &mut out),
@@ -621,10 +624,8 @@ impl Context<'_> {
             outcome => outcome,
         };
         // After it, as in Redis: SELECT is shown with the database that it chose.
-        let server = &self.worker.server;
-        if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
-            let limit = self.options.client_output_buffer_limit[0];
-            server.monitors.show(command, self.session.db, self.client, args, limit);
+        if !command.spec.flags.has(Flags::SKIP_MONITOR) {
+            self.show(command, args);
         }
         if let Outcome::Parked(_) | Outcome::Later(_) | Outcome::Exec(_) = outcome {
             self.session.timed = None;
@@ -636,12 +637,20 @@ impl Context<'_> {
             self.session.account(self.worker, row, output, before, is_kept);
             if is_timed_alone {
                 let spent = self.session.stop_clock(self.worker);
-                judge(self.worker, &self.worker.options(), row, spent, self.client, || {
-                    slowlog::shortened(command, args)
-                });
+                let words = || slowlog::shortened(command, args);
+                judge(&self.worker.server, &self.worker.options(), row, spent, || Some(&**self.client), words);
             }
         }
         outcome
+    }
+
+    /// Shows a command to those who watch by MONITOR.
+    pub fn show(&self, row: &Row, args: &[&[u8]]) {
+        let monitors = &self.worker.server.monitors;
+        if monitors.any() && !row.spec.flags.has(Flags::ADMIN) {
+            let limit = self.options.client_output_buffer_limit[0];
+            monitors.show(row, &self.client.place(self.session.db), args, limit);
+        }
     }
 
     /// Queues a command that comes after MULTI, or says why EXEC is refused; [`None`] if it is to be run.

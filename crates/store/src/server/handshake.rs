@@ -193,7 +193,8 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     session.authenticated = !context.options.needs_password();
     context.client.names.lock().name.clear();
     if context.client.is_monitor() {
-        context.worker.server.monitors.remove(context.client);
+        let server = &context.worker.server;
+        server.monitors.remove(context.client, &server.store.0.scripts.watches);
     }
     out.set_protocol(Protocol::Resp2);
     out.simple("RESET");

@@ -32,6 +32,7 @@ mod latency;
 mod monitor;
 mod pause;
 mod rows;
+mod scripts;
 mod slowlog;
 mod subscription;
 mod transaction;
@@ -62,6 +63,7 @@ use dispatch::INDEX;
 use latency::Latency;
 use monitor::Monitors;
 use pause::Pause;
+use scripts::AroundScripts;
 use slowlog::Slowlog;
 
 /// The version of Redis whose behaviour clients may expect.
@@ -167,10 +169,7 @@ impl Server {
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
         Arc::new_cyclic(|this: &Weak<Server>| {
-            let server = this.clone();
-            store.0.scripts.set_server(move |row, words, out| {
-                server.upgrade().is_some_and(|server| dispatch::tell(&server, row, words, out))
-            });
+            store.0.scripts.set_server(AroundScripts(this.clone()));
             Server {
                 store,
                 options_written: Mutex::new(Arc::new(options.clone())),

@@ -3,7 +3,7 @@
 //! A worker that runs a command posts a line to each watching client, whose own worker sends it; without a watcher that
 //! is one load. Lines of one worker come in its order, those of several in the order of their posting. A watcher that
 //! does not read is closed, as its lines wait in a buffer with a limit. Administrators' commands and passwords are not
-//! shown, as in Redis.
+//! shown, as in Redis. Commands of scripts come from `lua`; of a script that began anew, those of both times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Row};
 use crate::config::OutputLimit;
+use crate::script::Watches;
 
 /// Bytes of lines that may wait for a watcher where `client-output-buffer-limit normal` sets no limit.
 const WAITING_MAX: u64 = 64 << 20;
@@ -35,31 +36,29 @@ impl Monitors {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    fn add(&self, client: &Arc<Client>) {
+    fn add(&self, client: &Arc<Client>, scripts: &Watches) {
         let mut clients = self.clients.lock();
         if !clients.iter().any(|known| known.id == client.id) {
             clients.push(client.clone());
         }
         self.count.store(clients.len(), Ordering::Relaxed);
+        scripts.show(true);
     }
 
     /// A client that has gone, or watches no more.
-    pub fn remove(&self, client: &Client) {
+    pub fn remove(&self, client: &Client, scripts: &Watches) {
         client.set_monitor(false);
         let mut clients = self.clients.lock();
         clients.retain(|known| known.id != client.id);
         self.count.store(clients.len(), Ordering::Relaxed);
+        scripts.show(!clients.is_empty());
     }
 
-    /// Shows a command to all who watch.
+    /// Shows a command to all who watch; `place` is its database, and who sent it.
     #[cold]
-    pub fn show(&self, row: &Row, db: u32, client: &Client, args: &[&[u8]], limit: OutputLimit) {
+    pub fn show(&self, row: &Row, place: &str, args: &[&[u8]], limit: OutputLimit) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let address = match client.is_unix {
-            true => format!("unix:{}", client.address.strip_suffix(":0").unwrap_or(&client.address)),
-            false => client.address.clone(),
-        };
-        let mut line = format!("+{}.{:06} [{db} {address}]", time.as_secs(), time.subsec_micros()).into_bytes();
+        let mut line = format!("+{}.{:06} [{place}]", time.as_secs(), time.subsec_micros()).into_bytes();
         for (at, word) in args.iter().enumerate() {
             line.push(b' ');
             quote(if is_secret(row, args, at) { REDACTED } else { word }, &mut line);
@@ -117,7 +116,8 @@ pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         return Outcome::Done;
     }
     context.client.set_monitor(true);
-    context.worker.server.monitors.add(context.client);
+    let server = &context.worker.server;
+    server.monitors.add(context.client, &server.store.0.scripts.watches);
     out.ok();
     Outcome::Done
 }

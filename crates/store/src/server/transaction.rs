@@ -90,9 +90,8 @@ impl Queued {
 
     /// Keeps it for the slow log and as an event if it took long.
     fn judge(&self, spent: Duration, context: &Context<'_>) {
-        judge(context.worker, context.options, self.row, spent, context.client, || {
-            slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec())
-        });
+        let words = || slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec());
+        judge(&context.worker.server, context.options, self.row, spent, || Some(&**context.client), words);
     }
 
     /// Whether it may have to be carried out by another thread.
@@ -519,6 +518,11 @@ impl Exec {
         let (before, protocol) = (output.len(), context.session.protocol);
         let place = RefCell::new(Some(section));
         let words = self.commands[at].words.to_vec();
+        let command = &INDEX.rows()[usize::from(self.commands[at].row)];
+        if command.spec.flags.has(Flags::SKIP_MONITOR) {
+            // Before the commands that it calls.
+            context.show(command, &words);
+        }
         let start = Start {
             inner: &self.inner,
             words: &words,
@@ -720,10 +724,8 @@ impl Exec {
             self.commands[at].judge(spent, context);
         }
         let command = &INDEX.rows()[usize::from(row)];
-        let server = &context.worker.server;
-        if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
-            let limit = context.options.client_output_buffer_limit[0];
-            server.monitors.show(command, context.session.db, context.client, &self.commands[at].words.to_vec(), limit);
+        if !command.spec.flags.has(Flags::SKIP_MONITOR) {
+            context.show(command, &self.commands[at].words.to_vec());
         }
         context.session.count_inner(context.worker, row, &output[before..]);
         if context.session.is_mute() {

@@ -9,15 +9,16 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::support::{Running, on_runtime};
 
-/// A line of MONITOR without its time and address.
+/// A line of MONITOR without its time and the address of a client.
 fn shown(line: &str) -> String {
     let (time, rest) = line.split_once(" [").expect("a time");
     let (seconds, micros) = time.strip_prefix('+').and_then(|time| time.split_once('.')).expect("seconds and a point");
     assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6, "{line}");
     let (place, words) = rest.split_once("] ").expect("a place");
     let (db, address) = place.split_once(' ').expect("a database and an address");
-    assert!(address.starts_with("127.0.0.1:"), "{line}");
-    format!("[{db}] {words}")
+    let from = if address == "lua" { " lua" } else { "" };
+    assert!(!from.is_empty() || address.starts_with("127.0.0.1:"), "{line}");
+    format!("[{db}{from}] {words}")
 }
 
 #[test]
@@ -37,6 +38,25 @@ fn monitor_shows_what_all_workers_run_in_the_form_of_redis() {
         &["CLIENT", "LIST"],
         &["COMMAND", "COUNT"],
         &["EVAL", "return 1", "0"],
+        &[
+            "EVAL",
+            "redis.call('set', KEYS[1], 1.5); redis.call('Get', KEYS[1]); return redis.pcall('nosuch')",
+            "1",
+            "k",
+        ],
+        &["EVAL", "redis.call('SELECT', 4) return redis.call('lpush', 'other', 1, '\"\\n\"')", "0"],
+        &["EVAL", "redis.pcall('get', 'a', 'b') redis.pcall('config', 'get', 'maxmemory')", "0"],
+        &["EVAL_RO", "redis.pcall('set', 'k', 'v') redis.pcall('hget', 'k', 'f') return redis.call('ping')", "0"],
+        &["EVAL", "no code", "0"],
+        &["EVAL", "return 1", "x"],
+        &["EVALSHA", "x", "0"],
+        &["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() redis.call('incr', 'n') end)"],
+        &["FCALL", "f", "0"],
+        &["MULTI"],
+        &["SET", "k", "v"],
+        &["EVAL", "return redis.call('get', KEYS[1])", "1", "k"],
+        &["FCALL", "f", "0"],
+        &["EXEC"],
         &["INFO", "server"],
         &["ECHO", ""],
     ];
@@ -181,6 +201,7 @@ fn the_slow_log_names_the_commands_of_a_transaction() {
             &[&["SET", "k", "1"][..], &["GET", "k"], &["SELECT", "0"], &["AUTH", "a", "b"]][..],
             &[&["SET", "k", "1"], &["SCRIPT", "EXISTS", "x"], &["CLIENT", "SETNAME", "me"], &["EVAL", "return 1", "0"]],
             &[&["SET", "k", "1"], &["FLUSHALL"], &["KEYS", "*"], &["INCR", "k"]],
+            &[&["SET", "k", "1"], &["EVAL", "redis.call('get', KEYS[1]) redis.pcall('lpush', KEYS[1], 1)", "1", "k"]],
         ] {
             client.ask(&["SLOWLOG", "RESET"]);
             client.ask(&["MULTI"]);
@@ -199,6 +220,59 @@ fn the_slow_log_names_the_commands_of_a_transaction() {
     }
     assert_eq!(all[1], all[0]);
     assert!(all[1][0].contains(&"AUTH (redacted) (redacted)".to_owned()), "{all:?}");
+}
+
+#[test]
+fn the_slow_log_names_the_commands_of_a_script() {
+    const SCRIPT: &str = "redis.call('set', KEYS[1], 'v') redis.pcall('nosuch') redis.pcall('get') \
+                          redis.pcall('lpush', KEYS[1], 1) return redis.call('get', 'undeclared')";
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let mut all = Vec::new();
+    for client in [&mut Client::connect(&redis.address()), &mut ours.connect()] {
+        client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        client.ask(&[
+            "FUNCTION",
+            "LOAD",
+            "#!lua name=l\nredis.register_function('f', function() redis.call('incr', 'n') end)",
+        ]);
+        client.ask(&["SLOWLOG", "RESET"]);
+        client.ask(&["EVAL", SCRIPT, "1", "k"]);
+        client.ask(&["FCALL", "f", "0"]);
+        all.push(logged(client));
+    }
+    assert_eq!(all[1], all[0]);
+    assert_eq!(all[1][0], "FCALL f 0");
+    // Who sent the script, and no time for what takes none.
+    let mut client = ours.connect();
+    client.ask(&["CLIENT", "SETNAME", "me"]);
+    client.ask(&["SLOWLOG", "RESET"]);
+    client.ask(&["EVAL", "return redis.call('get', KEYS[1])", "1", "k"]);
+    let entries = value(&mut client.ask(&["SLOWLOG", "GET"]).split("\r\n"));
+    let from: Vec<&str> = list(&entries).iter().map(|entry| list(entry)[5].text()).collect();
+    assert_eq!(from, ["me"; 3]);
+    client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "999"]);
+    client.ask(&["SLOWLOG", "RESET"]);
+    client.ask(&["EVAL", "for i = 1, 100 do redis.call('get', KEYS[1]) end", "1", "k"]);
+    assert!(!logged(&mut client).iter().any(|words| words.starts_with("get")));
+}
+
+#[test]
+fn the_slow_log_names_the_long_command_of_a_script_by_its_own_time() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    fill_large(&mut client);
+    // The least with which commands that take the same time for every value are not timed.
+    client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
+    for flags in ["", "#!lua flags=disable-atomicity\n"] {
+        client.ask(&["SLOWLOG", "RESET"]);
+        let script =
+            format!("{flags}redis.call('get', 'k') for i = 1, 4 do redis.call('sunionstore', 'd', 'large') end");
+        assert_eq!(client.ask(&["EVAL", &script, "2", "large", "d"]), "$-1\r\n");
+        let logged = logged(&mut client);
+        assert_eq!(logged.iter().filter(|words| *words == "sunionstore d large").count(), 4, "{flags} {logged:?}");
+        assert!(logged.len() <= 5, "{logged:?}");
+    }
 }
 
 /// Makes a set of 80,000 members, which is read aside.

@@ -1,0 +1,34 @@
+//! What the scripts of a store have of its server: commands about it, and those who watch what they call.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use sluicegate_wire::resp::ReplyWriter;
+
+use super::dispatch::{self, INDEX, judge};
+use super::{Server, slowlog};
+use crate::catalogue::Flags;
+use crate::script::Surroundings;
+
+/// The server around a store's scripts, while it lives.
+pub(super) struct AroundScripts(pub Weak<Server>);
+
+impl Surroundings for AroundScripts {
+    fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
+        self.0.upgrade().is_some_and(|server| dispatch::tell(&server, row, words, out))
+    }
+
+    fn show(&self, row: u16, words: &[&[u8]], db: u32) {
+        let Some(server) = self.0.upgrade() else { return };
+        let row = &INDEX.rows()[usize::from(row)];
+        if !row.spec.flags.has(Flags::ADMIN) {
+            server.monitors.show(row, &format!("{db} lua"), words, server.options().client_output_buffer_limit[0]);
+        }
+    }
+
+    fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration) {
+        let Some(server) = self.0.upgrade() else { return };
+        let shortened = || slowlog::shortened(&INDEX.rows()[usize::from(row)], words);
+        judge(&server, &server.options(), row, spent, || server.clients.with_ids(&[client]).pop(), shortened);
+    }
+}
