@@ -20,11 +20,12 @@
 mod alone;
 mod away;
 mod gather;
+mod queue;
+mod together;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,32 +33,29 @@ use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
-use smallvec::SmallVec;
 use tokio::time::Sleep;
 
-use super::dispatch::{Context, INDEX, Outcome, Row, Session, is_timed_alone, judge, touching_or_not};
-use super::{pause, slowlog};
+use super::dispatch::{Context, INDEX, Outcome, Session, is_timed_alone, touching_or_not};
 use crate::Inner;
-use crate::big::{KEYS_MAX, MANY_KEYS, carry_out};
-use crate::block::Ready;
+use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::Ticket;
-use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
+use crate::park::{Finished, Parked, ReplyForm, Waits, give_way};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};
 use crate::stripe::{Frozen, Now};
 use crate::turn::caught;
 use crate::undeclared::Alone;
-use crate::watch::Watching;
-use crate::whole::ELEMENTS_MAX;
 use alone::{Listed, alone_until};
 use away::{Away, Back, Rest};
 use gather::{Gathering, Ready as Gathered};
+use queue::{FREED_ASIDE, Queued};
+pub(super) use queue::{Multi, discard, end_queue, end_watch, multi, unwatch, watch};
+use together::run_together;
 
 /// How long a transaction works before it yields.
 const SLICE: Duration = Duration::from_micros(500);
@@ -65,164 +63,8 @@ const SLICE: Duration = Duration::from_micros(500);
 const COMMANDS_PER_LOOK: usize = 16;
 /// Commands of so many words, together, are done alone before and with those that change databases.
 const ALONE_MAX: usize = 512;
-/// Commands of more bytes than this are freed by a thread aside.
-const FREED_ASIDE: usize = 128 << 10;
 /// So many commands of a client that has gone are run on its worker.
 const LEFT_MAX: usize = 64;
-/// What a queued command takes beside its words, in bytes.
-const OVERHEAD: usize = size_of::<Queued>() + 32;
-
-/// A command that waits for EXEC.
-#[derive(Debug)]
-struct Queued {
-    row: u16,
-    words: Words,
-}
-
-impl Queued {
-    fn spec(&self) -> &'static CommandSpec {
-        INDEX.rows()[usize::from(self.row)].spec
-    }
-
-    fn cost(&self) -> Cost {
-        self.spec().cost_of(self.words.len())
-    }
-
-    /// Keeps it for the slow log and as an event if it took long.
-    fn judge(&self, spent: Duration, context: &Context<'_>) {
-        let words = || slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec());
-        judge(&context.worker.server, context.options, self.row, spent, || Some(&**context.client), words);
-    }
-
-    /// Whether it may have to be carried out by another thread.
-    fn may_take_long(&self) -> bool {
-        match self.cost() {
-            _ if matches!(self.spec().handler, Handler::Script(_)) => true,
-            Cost::Constant => self.words.len() > ELEMENTS_MAX,
-            Cost::PerKey => self.words.len() > KEYS_MAX,
-            _ => matches!(self.spec().handler, Handler::Keyspace(_) | Handler::Script(_)),
-        }
-    }
-}
-
-/// What is queued since MULTI.
-#[derive(Debug, Default)]
-pub(super) struct Multi {
-    commands: Vec<Queued>,
-    bytes: usize,
-    /// A command was refused, so EXEC will be.
-    pub aborted: bool,
-    /// The flags of all commands together.
-    flags: u32,
-    /// One of them does more than is done under one locking.
-    is_long: bool,
-    /// One of them needs the keyspace for itself.
-    is_alone: bool,
-    /// One of them is about scripts.
-    has_script: bool,
-}
-
-/// Commands of the connection that may be run while stripes are locked: they lock nothing, wake nobody and are short.
-const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
-
-impl Multi {
-    /// Queues a command.
-    pub fn push(&mut self, row: u16, command: &Row, args: &[&[u8]], received: Option<&crate::park::Received>) {
-        let spec = command.spec;
-        let words = Words::within(received, args);
-        self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
-        self.flags |= spec.flags.0;
-        self.is_long |= self.commands.len() == COMMANDS_MAX
-            || match command.local() {
-                Some(_) => !UNDER_LOCKS.contains(&&*command.full_name) || !are_short(args),
-                None => !suits(spec, args),
-            };
-        self.is_alone |= spec.needs_everything();
-        self.has_script |= matches!(spec.handler, Handler::Script(_));
-        self.commands.push(Queued { row, words });
-    }
-
-    /// Frees what is queued and will not be run, a long queue aside.
-    pub fn free(self, inner: &Inner) {
-        if self.bytes > FREED_ASIDE {
-            inner.aside.run(move || drop(self));
-        }
-    }
-
-    /// Number of commands, and the bytes they take.
-    pub fn size(&self) -> (usize, usize) {
-        (self.commands.len(), self.bytes)
-    }
-
-    /// Whether one of the commands waits while writes are paused.
-    pub fn may_write(&self, inner: &Arc<Inner>) -> bool {
-        self.commands.iter().any(|queued| pause::may_write(inner, queued.spec(), &queued.words.to_vec()))
-    }
-
-    /// Whether one of the commands has this flag.
-    pub fn has(&self, flag: Flags) -> bool {
-        Flags(self.flags).has(flag)
-    }
-}
-
-/// `MULTI`.
-pub(super) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.rare.multi.is_some() {
-        out.error("ERR MULTI calls can not be nested");
-    } else {
-        context.session.rare.multi = Some(Box::default());
-        out.ok();
-    }
-    Outcome::Done
-}
-
-/// `DISCARD`.
-pub(super) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let inner = &context.worker.server.store.0;
-    if context.session.rare.multi.is_none() {
-        out.error("ERR DISCARD without MULTI");
-    } else {
-        end_queue(context.session, inner);
-        end_watch(context.session, inner);
-        out.ok();
-    }
-    Outcome::Done
-}
-
-/// `WATCH key…`.
-pub(super) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.rare.multi.is_some() {
-        out.error("ERR WATCH inside MULTI is not allowed");
-        return Outcome::Done;
-    }
-    let inner = &context.worker.server.store.0;
-    let watching = context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
-    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
-    out.ok();
-    Outcome::Done
-}
-
-/// `UNWATCH`.
-pub(super) fn unwatch(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    // Queued, it comes too late to change anything: EXEC has ended the watch.
-    end_watch(context.session, &context.worker.server.store.0);
-    out.ok();
-    Outcome::Done
-}
-
-/// Forgets what is queued since MULTI, if anything is.
-pub(super) fn end_queue(session: &mut Session, inner: &Inner) {
-    if let Some(multi) = session.rare.multi.take() {
-        multi.free(inner);
-    }
-}
-
-/// Ends the watch of a client.
-pub(super) fn end_watch(session: &mut Session, inner: &Inner) {
-    if let Some(watching) = session.rare.watching.take() {
-        watching.end(inner);
-    }
-}
 
 /// `EXEC`.
 pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
@@ -295,16 +137,6 @@ enum Turn {
     Ending(Ending),
     /// It has ended, or was refused.
     Over,
-}
-
-/// A command of a transaction that is run under one locking.
-struct Step {
-    command: &'static Row,
-    /// Its words among those of all commands.
-    words: Range<usize>,
-    db: u32,
-    /// Its number in the plan, if it is one of the keyspace.
-    planned: Option<usize>,
 }
 
 impl Exec {
@@ -765,6 +597,12 @@ impl Exec {
         }
         true
     }
+
+    fn leave_gate_if_queued(&mut self) {
+        if let Turn::Alone(_) = self.turn {
+            self.leave_gate();
+        }
+    }
 }
 
 impl Drop for Exec {
@@ -797,122 +635,8 @@ impl Drop for Exec {
     }
 }
 
-impl Exec {
-    fn leave_gate_if_queued(&mut self) {
-        if let Turn::Alone(_) = self.turn {
-            self.leave_gate();
-        }
-    }
-}
-
-/// What commands leave that were run under one locking.
-struct Together {
-    /// Where the first reply starts in the output.
-    head: usize,
-    /// Where each ends; none if the transaction was refused because of a watched key.
-    ends: SmallVec<[usize; 8]>,
-    /// Places of commands whose own time may be wanted, with it: none unless such times are asked for.
-    timed: Vec<(usize, Duration)>,
-    /// Keys that others wait for.
-    ready: Option<Box<Ready>>,
-}
-
-/// Runs commands under one locking of all their stripes, and ends the watch; [`None`] if that cannot be, and then nothing
-/// has happened.
-fn run_together(
-    inner: &Inner,
-    commands: &[Queued],
-    watching: Option<&Watching>,
-    context: &mut Context<'_>,
-    output: &mut Vec<u8>,
-) -> Option<Together> {
-    let mut words: SmallVec<[&[u8]; 32]> = SmallVec::new();
-    for queued in commands {
-        words.extend((0..queued.words.len()).map(|word| queued.words.get(word)));
-    }
-    let mut plan = Plan::new();
-    if watching.is_some_and(|watching| !plan.watch(inner, watching)) {
-        return None;
-    }
-    let mut steps: SmallVec<[Step; 8]> = SmallVec::new();
-    let (mut db, mut from, mut planned) = (context.session.db, 0, 0);
-    for queued in commands {
-        let command = &INDEX.rows()[usize::from(queued.row)];
-        let of_command = from..from + queued.words.len();
-        from = of_command.end;
-        let is_local = command.local().is_some();
-        if !is_local {
-            if !plan.add(inner, command.spec, &words[of_command.clone()], db) {
-                return None;
-            }
-            planned += 1;
-        } else if command.full_name == "select" {
-            db = selected(inner, words[of_command.start + 1]).unwrap_or(db);
-        }
-        steps.push(Step { command, words: of_command, db, planned: (!is_local).then(|| planned - 1) });
-    }
-    let pass = inner.gate.enter();
-    let mut ctx = plan.lock(inner, &pass)?;
-    let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
-    let protocol = context.session.protocol;
-    let (mut ends, mut timed) = (SmallVec::new(), Vec::new());
-    if is_dirty {
-        ReplyWriter::new(output, protocol).null_array();
-        return Some(Together { head: output.len(), ends, timed, ready: Plan::unlock(inner, ctx) });
-    }
-    ReplyWriter::new(output, protocol).array(steps.len());
-    let head = output.len();
-    for (at, step) in steps.iter().enumerate() {
-        let start = is_timed_alone(step.command.spec, step.words.len(), context.options).then(Instant::now);
-        let before = output.len();
-        let words = &words[step.words.clone()];
-        let spec = step.command.spec;
-        // A fault ends its command; the others are run all the same.
-        let run = catch_unwind(AssertUnwindSafe(|| {
-            let out = &mut ReplyWriter::new(output, protocol);
-            match (step.planned, spec.handler, step.command.local()) {
-                (Some(number), Handler::Keyspace(handle), _) => {
-                    plan.turn_to(number, &mut ctx, words, step.db);
-                    touching_or_not(context.session.no_touch, spec, || handle(&mut ctx, out));
-                }
-                (_, _, Some(local)) => drop(local.call(context, words, out)),
-                _ => out.error(FAILED),
-            }
-        }));
-        if run.is_err() {
-            output.truncate(before);
-            ReplyWriter::new(output, protocol).error(FAILED);
-        }
-        ends.push(output.len());
-        timed.extend(start.map(|start| (at, start.elapsed())));
-    }
-    Some(Together { head, ends, timed, ready: Plan::unlock(inner, ctx) })
-}
-
 /// The database that a SELECT chooses, if it exists.
 fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
     let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
     (db < inner.keyspace.databases()).then_some(db)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::dispatch::INDEX;
-    use crate::{Store, StoreOptions};
-
-    #[test]
-    fn a_long_queue_is_freed_aside_and_a_short_one_at_once() {
-        for (count, threads) in [(10, 0), (10_000, 1)] {
-            let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
-            let row = INDEX.find(b"set").expect("it exists");
-            let command = &INDEX.rows()[usize::from(row)];
-            let mut multi = Multi::default();
-            for _ in 0..count {
-                multi.push(row, command, &[b"SET", b"k", b"v"], None);
-            }
-            multi.free(&store.0);
-            assert_eq!(store.0.aside.threads(), threads, "{count} commands");
-        }
-    }
 }

@@ -1,0 +1,112 @@
+//! A transaction of a few short commands, under one locking of all their stripes.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+use smallvec::SmallVec;
+
+use super::queue::Queued;
+use super::selected;
+use crate::Inner;
+use crate::block::Ready;
+use crate::catalogue::Handler;
+use crate::execute::FAILED;
+use crate::multi_lock::Plan;
+use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone, touching_or_not};
+use crate::watch::Watching;
+
+/// A command of a transaction that is run under one locking.
+struct Step {
+    command: &'static Row,
+    /// Its words among those of all commands.
+    words: Range<usize>,
+    db: u32,
+    /// Its number in the plan, if it is one of the keyspace.
+    planned: Option<usize>,
+}
+
+/// What commands leave that were run under one locking.
+pub(super) struct Together {
+    /// Where the first reply starts in the output.
+    pub(super) head: usize,
+    /// Where each ends; none if the transaction was refused because of a watched key.
+    pub(super) ends: SmallVec<[usize; 8]>,
+    /// Places of commands whose own time may be wanted, with it: none unless such times are asked for.
+    pub(super) timed: Vec<(usize, Duration)>,
+    /// Keys that others wait for.
+    pub(super) ready: Option<Box<Ready>>,
+}
+
+/// Runs commands under one locking of all their stripes, and ends the watch; [`None`] if that cannot be, and then nothing
+/// has happened.
+pub(super) fn run_together(
+    inner: &Inner,
+    commands: &[Queued],
+    watching: Option<&Watching>,
+    context: &mut Context<'_>,
+    output: &mut Vec<u8>,
+) -> Option<Together> {
+    let mut words: SmallVec<[&[u8]; 32]> = SmallVec::new();
+    for queued in commands {
+        words.extend((0..queued.words.len()).map(|word| queued.words.get(word)));
+    }
+    let mut plan = Plan::new();
+    if watching.is_some_and(|watching| !plan.watch(inner, watching)) {
+        return None;
+    }
+    let mut steps: SmallVec<[Step; 8]> = SmallVec::new();
+    let (mut db, mut from, mut planned) = (context.session.db, 0, 0);
+    for queued in commands {
+        let command = &INDEX.rows()[usize::from(queued.row)];
+        let of_command = from..from + queued.words.len();
+        from = of_command.end;
+        let is_local = command.local().is_some();
+        if !is_local {
+            if !plan.add(inner, command.spec, &words[of_command.clone()], db) {
+                return None;
+            }
+            planned += 1;
+        } else if command.full_name == "select" {
+            db = selected(inner, words[of_command.start + 1]).unwrap_or(db);
+        }
+        steps.push(Step { command, words: of_command, db, planned: (!is_local).then(|| planned - 1) });
+    }
+    let pass = inner.gate.enter();
+    let mut ctx = plan.lock(inner, &pass)?;
+    let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
+    let protocol = context.session.protocol;
+    let (mut ends, mut timed) = (SmallVec::new(), Vec::new());
+    if is_dirty {
+        ReplyWriter::new(output, protocol).null_array();
+        return Some(Together { head: output.len(), ends, timed, ready: Plan::unlock(inner, ctx) });
+    }
+    ReplyWriter::new(output, protocol).array(steps.len());
+    let head = output.len();
+    for (at, step) in steps.iter().enumerate() {
+        let start = is_timed_alone(step.command.spec, step.words.len(), context.options).then(Instant::now);
+        let before = output.len();
+        let words = &words[step.words.clone()];
+        let spec = step.command.spec;
+        // A fault ends its command; the others are run all the same.
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            let out = &mut ReplyWriter::new(output, protocol);
+            match (step.planned, spec.handler, step.command.local()) {
+                (Some(number), Handler::Keyspace(handle), _) => {
+                    plan.turn_to(number, &mut ctx, words, step.db);
+                    touching_or_not(context.session.no_touch, spec, || handle(&mut ctx, out));
+                }
+                (_, _, Some(local)) => drop(local.call(context, words, out)),
+                _ => out.error(FAILED),
+            }
+        }));
+        if run.is_err() {
+            output.truncate(before);
+            ReplyWriter::new(output, protocol).error(FAILED);
+        }
+        ends.push(output.len());
+        timed.extend(start.map(|start| (at, start.elapsed())));
+    }
+    Some(Together { head, ends, timed, ready: Plan::unlock(inner, ctx) })
+}
