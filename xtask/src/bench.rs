@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{output, root, run};
+use crate::release;
+use crate::run::{output, root};
 
 const CONNECTIONS: u32 = 40;
 const RUNS: usize = 5;
@@ -20,7 +21,7 @@ const SECONDS: u32 = 3;
 /// `bench accounting [--runs N] [--seconds N] [--only WORD] [--write]`.
 pub fn accounting(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
-    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
+    release::program(false)?;
     let bench = Bench::new()?;
     let mut setups = bench.setups()?;
     options.choose(&mut setups);
@@ -307,13 +308,14 @@ impl Drop for Bench {
     }
 }
 
-/// Where the release profile's programs are.
-pub(crate) fn release() -> PathBuf {
+/// Where the release profile's programs are that are built as they stand.
+pub(crate) fn plain() -> PathBuf {
     std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("release")
 }
 
+/// The program that is measured.
 pub(crate) fn binary() -> PathBuf {
-    release().join("sluicegate")
+    release::place()
 }
 
 pub(crate) fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {

@@ -8,7 +8,8 @@ use crate::bench::{
     self, Bench, Goals, Guard, Options, Sample, Setup, each, find, free_port, machine, median, stolen, table,
     wait_for_port,
 };
-use crate::run::{output, root, run};
+use crate::release;
+use crate::run::{output, root};
 
 /// Commands of each half of the reconnection table; the post's.
 const COMMANDS: u32 = 50_000;
@@ -18,7 +19,7 @@ const REDIRECT: &str = "http-request redirect location /ok";
 /// `bench engines [--runs N] [--seconds N] [--only WORD] [--write]`.
 pub fn engines(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
-    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
+    release::program(false)?;
     let bench = Bench::new()?;
     let cluster = Cluster::new()?;
     let mut setups = setups(&bench, &cluster)?;

@@ -2,7 +2,8 @@
 //!
 //! Each path runs under callgrind with `FEW` and with `MANY` repetitions; the difference, divided by the difference in
 //! repetitions, is one repetition without the start. In the proxy only the worker's thread counts: what others do
-//! depends on the time that passes. The kernel's part is not seen.
+//! depends on the time that passes. The kernel's part is not seen. The build is the plain one: [what a program was seen
+//! doing](crate::release) is not the same twice.
 //!
 //! What was accepted stands in docs/benchmarks/guard.md, a row per version of rustc and level of the CPU (libraries
 //! choose their code by it).
@@ -13,7 +14,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::bench::{binary, free_port, release, wait_for_port};
+use crate::bench::{free_port, plain, wait_for_port};
 use crate::run::{output, root, run};
 
 const FEW: u64 = 2_000;
@@ -123,7 +124,7 @@ impl Measurement {
     }
 
     fn parse(&self) -> Result<u64, String> {
-        let program = release().join("examples/parse");
+        let program = plain().join("examples/parse");
         let one = |count: u64| {
             let mut child = self.callgrind(&program, &[&count.to_string()])?;
             let status = child.wait().map_err(|error| error.to_string())?;
@@ -208,7 +209,7 @@ impl Measurement {
             let port = free_port()?;
             let file = self.0.join("guard.cfg");
             std::fs::write(&file, configuration(port)).map_err(|error| error.to_string())?;
-            let mut child = self.callgrind(&binary(), &["run", &file.display().to_string()])?;
+            let mut child = self.callgrind(&plain().join("sluicegate"), &["run", &file.display().to_string()])?;
             let driven = wait_for_port(port).and_then(|()| {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
                 drive(&mut stream, count).map_err(|error| format!("the program under callgrind: {error}"))

@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::bench::{binary, free_port, machine, median, spread, start, wait_for_port};
+use crate::release;
 use crate::report::number;
-use crate::run::{root, run};
+use crate::run::root;
 
 const RUNS: usize = 5;
 const SECONDS: u32 = 3;
@@ -37,7 +38,7 @@ pub fn http_self(arguments: &[&str]) -> Result<(), String> {
         ["--write"] => true,
         other => return Err(format!("unknown: {}", other.join(" "))),
     };
-    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
+    release::program(false)?;
     let program = binary().display().to_string();
     let (origin_port, redis_port) = (free_port()?, free_port()?);
     let origin = start(0, &program, &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;

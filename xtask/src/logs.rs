@@ -10,7 +10,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use crate::bench::{Bench, Setup, busy, free_port, machine, median, on_core, spread, start_proxy, wait_for_port, wrk};
-use crate::run::{root, run};
+use crate::release;
+use crate::run::root;
 
 const RUNS: usize = 5;
 const SECONDS: u32 = 3;
@@ -29,7 +30,7 @@ pub fn logs(arguments: &[&str]) -> Result<(), String> {
             other => return Err(format!("unknown: {other}")),
         }
     }
-    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
+    release::program(false)?;
     let bench = Bench::new()?;
     let directory = std::env::temp_dir().join(format!("sluicegate-logs-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;

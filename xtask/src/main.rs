@@ -15,6 +15,7 @@ mod package;
 mod peers;
 mod proxy;
 mod random;
+mod release;
 mod report;
 mod run;
 mod soak;
@@ -39,6 +40,7 @@ cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
 cargo xtask package             a .deb; --program PATH, --to DIRECTORY
+cargo xtask release             the release build, optimised by what the program was seen doing
 cargo xtask soak [SEED]         what is too slow for `test`
 ";
 
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
         ["package", rest @ ..] => package::package(rest),
+        ["release", rest @ ..] => release::release(rest),
         ["soak", rest @ ..] => soak::soak(rest),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

@@ -1,6 +1,7 @@
 //! `cargo xtask package`: a `.deb` of the program, put together from `packaging/` and the documents.
 //!
-//! `--program PATH` takes a program that was built before; without it the release build is made. `--to DIRECTORY` says
+//! `--program PATH` takes a program that was built before; without it the [optimised](crate::release) one is
+//! made. `--to DIRECTORY` says
 //! where the package goes, `target/package` unless said otherwise.
 
 use std::fs;
@@ -10,7 +11,8 @@ use std::process::Command;
 
 use lexopt::prelude::{Long, ValueExt};
 
-use crate::run::{output, root, run};
+use crate::release;
+use crate::run::{output, root};
 
 /// Files of the package: from where in the workspace, to where, with which mode.
 const FILES: [(&str, &str, u32); 9] = [
@@ -41,10 +43,7 @@ pub fn package(words: &[&str]) -> Result<(), String> {
     }
     let program = match program {
         Some(program) => program,
-        None => {
-            run("cargo", &["build", "--release", "-p", "sluicegate"])?;
-            root().join("target/release/sluicegate")
-        }
+        None => release::program(true)?,
     };
     let made = build(&program, &to).map_err(|error| format!("the package can't be made: {error}"))?;
     println!("{}", made.display());

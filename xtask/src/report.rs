@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::bench::{machine, release, spread};
+use crate::bench::{machine, plain, spread};
+use crate::release;
 use crate::run::{root, run};
 
 const RUNS: usize = 9;
@@ -92,8 +93,12 @@ impl Report {
                 }
             }
         }
-        run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
-        options.program = release().with_file_name(&options.profile).join("sluicegate");
+        options.program = if options.profile == "release" {
+            release::program(false)?
+        } else {
+            run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
+            plain().with_file_name(&options.profile).join("sluicegate")
+        };
         let mut parts = Vec::new();
         for (name, measure) in self.parts {
             if wanted.is_empty() || wanted.contains(name) {

@@ -1,0 +1,193 @@
+//! `cargo xtask release`: the program as it is packaged and measured, optimised by what it was seen doing.
+//!
+//! It is built twice: first so that it counts how often each branch is taken, Lua too where gcc compiles it; after it has done what stands in `train`, again with these counts. What is hot is put together and
+//! inlined then, what is rare put aside. Both builds have one target directory, since gcc finds its counts by the
+//! path of the object, and get their flags from files, since cargo names directories by flags. Other C code, such as the
+//! cryptography, is compiled as its authors say.
+//!
+//! Everything lies in `target/profiled`. The benchmarks use the counts that are there, if the compilers are the same;
+//! `cargo xtask release` and `cargo xtask package` count anew.
+
+mod train;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{output, root};
+
+/// `cargo xtask release`.
+pub(crate) fn release(words: &[&str]) -> Result<(), String> {
+    if !words.is_empty() {
+        return Err(format!("unknown: {}", words.join(" ")));
+    }
+    println!("{}", program(true)?.display());
+    Ok(())
+}
+
+/// The optimised program, built if it is not there; counted `anew`, or with the counts that are there.
+pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
+    let profiled = Profiled::new()?;
+    if anew || !profiled.is_counted() {
+        profiled.count()?;
+    }
+    profiled.build(&profiled.optimising(), &profiled.lua_optimising())?;
+    let (made, place) = (profiled.program(), place());
+    fs::copy(&made, &place).map_err(|error| format!("{} to {}: {error}", made.display(), place.display()))?;
+    Ok(place)
+}
+
+/// Where the optimised program is.
+pub(crate) fn place() -> PathBuf {
+    target().join("profiled/sluicegate")
+}
+
+struct Profiled {
+    folder: PathBuf,
+    /// What the Rust compiler calls this machine.
+    host: String,
+    /// Who counts, and whose counts can be used.
+    compilers: String,
+    /// From the same installation as rustc, whose format it must read.
+    merger: PathBuf,
+    /// The C compiler, and whether it is gcc.
+    cc: String,
+    has_gcc: bool,
+}
+
+impl Profiled {
+    fn new() -> Result<Profiled, String> {
+        let version = output("rustc", &["-vV"]).ok_or("rustc does not start")?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc -vV names no host")?;
+        let sysroot = output("rustc", &["--print", "sysroot"]).ok_or("rustc has no sysroot")?;
+        let merger = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
+        if !merger.exists() {
+            return Err(String::from("llvm-profdata is missing: `rustup component add llvm-tools` brings it"));
+        }
+        let cc = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
+        let compiler = output(&cc, &["--version"]).unwrap_or_default();
+        let has_gcc = compiler.contains("Free Software Foundation");
+        Ok(Profiled {
+            folder: target().join("profiled"),
+            host: host.to_owned(),
+            compilers: format!("{version}{compiler}"),
+            merger,
+            cc,
+            has_gcc,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.built().join("release/sluicegate")
+    }
+
+    /// Where the builds for the host's own kind are, as for any other.
+    fn built(&self) -> PathBuf {
+        self.path("build").join(&self.host)
+    }
+
+    fn is_counted(&self) -> bool {
+        fs::read_to_string(self.path("compilers")).is_ok_and(|compilers| compilers == self.compilers)
+    }
+
+    /// Counts anew.
+    fn count(&self) -> Result<(), String> {
+        // Cargo does not see that the flags in the files are others.
+        for place in [self.built(), self.path("counts")] {
+            remove(&place)?;
+        }
+        let _ = fs::remove_file(self.path("compilers"));
+        let counts = self.path("counts");
+        fs::create_dir_all(&counts).map_err(|error| format!("{}: {error}", counts.display()))?;
+        let mut flags = vec![format!("-Cprofile-generate={}", counts.display())];
+        if self.has_gcc {
+            flags.push(String::from("-Clink-arg=-fprofile-generate"));
+        }
+        self.build(&flags, &format!("'-fprofile-generate={}' -fprofile-update=prefer-atomic", counts.display()))?;
+        train::train(&self.program(), &counts)?;
+        let raw = raw(&counts);
+        if raw.is_empty() {
+            return Err(format!("the program left no counts in {}", counts.display()));
+        }
+        // gcc's stand under the whole path of their object.
+        if self.has_gcc && !counts.join(self.built().strip_prefix("/").unwrap_or(&counts)).exists() {
+            return Err(format!("Lua left no counts in {}", counts.display()));
+        }
+        let merged = Command::new(&self.merger).arg("merge").arg("-o").arg(self.merged()).args(&raw).status();
+        if !merged.is_ok_and(|status| status.success()) {
+            return Err(format!("{} can't merge the counts", self.merger.display()));
+        }
+        remove(&self.built())?;
+        let compilers = self.path("compilers");
+        fs::write(&compilers, &self.compilers).map_err(|error| format!("{}: {error}", compilers.display()))
+    }
+
+    fn merged(&self) -> PathBuf {
+        self.path("counts/merged.profdata")
+    }
+
+    /// What was not seen is still made fast, not small.
+    fn optimising(&self) -> Vec<String> {
+        vec![format!("-Cprofile-use={}", self.merged().display()), String::from("-Cllvm-args=-pgso=false")]
+    }
+
+    fn lua_optimising(&self) -> String {
+        format!("'-fprofile-use={}' -fprofile-partial-training -fprofile-correction", self.path("counts").display())
+    }
+
+    /// Builds with these flags of rustc, beside those of the environment, and these for Lua.
+    fn build(&self, flags: &[String], lua_flags: &str) -> Result<(), String> {
+        let own = std::env::var("RUSTFLAGS").unwrap_or_default();
+        let lines: Vec<&str> = own.split_whitespace().chain(flags.iter().map(String::as_str)).collect();
+        let flags_file = self.path("flags");
+        write(&flags_file, &lines.join("\n"))?;
+        let mut command = Command::new("cargo");
+        command.args(["build", "--release", "-p", "sluicegate", "--target", &self.host, "--target-dir"]);
+        command.arg(self.path("build")).current_dir(root()).env("RUSTFLAGS", format!("@{}", flags_file.display()));
+        if self.has_gcc {
+            let wrapper = self.path("cc");
+            let cc = &self.cc;
+            write(
+                &wrapper,
+                &format!(
+                    "#!/bin/sh\ncase \" $*\" in\n*/mlua-sys-*) exec {cc} {lua_flags} \"$@\" ;;\nesac\nexec {cc} \"$@\"\n"
+                ),
+            )?;
+            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
+            command.env("CC", wrapper);
+        }
+        println!("$ cargo build --release -p sluicegate, with {}", flags[0]);
+        let status = command.status().map_err(|error| format!("cargo does not start: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("cargo build ended with {status}")) }
+    }
+}
+
+/// Writes a file unless it says this already.
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    match fs::read_to_string(file) {
+        Ok(known) if known == text => Ok(()),
+        _ => fs::write(file, text).map_err(|error| format!("{}: {error}", file.display())),
+    }
+}
+
+fn target() -> PathBuf {
+    std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), |target| root().join(target))
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {error}", folder.display())),
+        _ => Ok(()),
+    }
+}
+
+/// The counts of each run.
+fn raw(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    all.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|known| known == "profraw")).collect()
+}

@@ -1,0 +1,319 @@
+//! What the program does while it counts: a bit of everything that is asked of it often, with its own load generators.
+//!
+//! What is not done here is compiled as ever, so that nothing becomes slower than without counts; but what is often
+//! asked for and missing is not made faster either.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::bench::{free_port, wait_for_port};
+use crate::connection::Connection;
+
+/// Commands over one kind of connections: connections, pipeline, how many requests, which.
+struct Load(u32, u32, u32, &'static [&'static str]);
+
+const STRINGS: &[&str] = &[
+    "SET __key__ __data__",
+    "GET __key__",
+    "SET __key__ __data__ EX 1000",
+    "MGET __key__ __key__ __key__ __key__",
+    "MSET __key__ __data__ __key__ __data__",
+    "EXISTS __key__",
+    "TTL __key__",
+    "EXPIRE __key__ 1000",
+    "DEL __key__",
+    "SETNX __key__ 1",
+    "APPEND __key__ x",
+    "STRLEN __key__",
+    "GETRANGE __key__ 0 9",
+    "INCR n:__key__",
+    "INCRBY n:__key__ 5",
+    "DECR n:__key__",
+    "GETDEL __key__",
+    "TYPE __key__",
+    "PING",
+];
+
+const ELEMENTS: &[&str] = &[
+    "LPUSH l:__key__ __data__",
+    "RPUSH l:__key__ 1 2 3",
+    "LTRIM l:__key__ 0 99",
+    "LRANGE l:__key__ 0 9",
+    "LPOP l:__key__",
+    "RPOP l:__key__",
+    "LLEN l:__key__",
+    "LINDEX l:__key__ 1",
+    "HSET h:__key__ f __data__ g 1",
+    "HGET h:__key__ f",
+    "HINCRBY h:__key__ n 1",
+    "HMGET h:__key__ f g n",
+    "HGETALL h:__key__",
+    "HDEL h:__key__ g",
+    "SADD s:__key__ 1 2 __data__ m:__key__",
+    "SISMEMBER s:__key__ 2",
+    "SREM s:__key__ 1",
+    "SCARD s:__key__",
+    "SMEMBERS s:__key__",
+    "SINTER s:__key__ s:__key__",
+    "SPOP s:__key__",
+];
+
+const SCORES: &[&str] = &[
+    "ZADD z:__key__ 1 a 2 __data__",
+    "ZADD rank 5 m:__key__",
+    "ZINCRBY rank 1 m:__key__",
+    "ZSCORE rank m:__key__",
+    "ZRANK rank m:__key__",
+    "ZRANGE rank 0 9 WITHSCORES",
+    "ZRANGEBYSCORE rank 5 9 LIMIT 0 10",
+    "ZREVRANGE rank 0 9",
+    "ZREM rank m:__key__",
+    "ZCARD z:__key__",
+    "ZREMRANGEBYRANK z:__key__ 0 -51",
+    "ZPOPMIN z:__key__",
+    "SETBIT b:__key__ 100 1",
+    "GETBIT b:__key__ 100",
+    "PFADD p:__key__ a b",
+    "GEOADD g:__key__ 13.4 52.5 a",
+    "CL.THROTTLE t:__key__ 15 30 60",
+    "PUBLISH channel __data__",
+    "SCAN 0 COUNT 10",
+];
+
+const LOADS: &[Load] = &[
+    Load(50, 1, 60_000, &["SET __key__ __data__"]),
+    Load(50, 1, 60_000, &["GET __key__"]),
+    Load(50, 16, 400_000, &["SET __key__ __data__"]),
+    Load(50, 16, 400_000, &["GET __key__"]),
+    Load(50, 16, 400_000, &["INCR n:__key__"]),
+    Load(50, 1, 60_000, STRINGS),
+    Load(20, 16, 600_000, STRINGS),
+    Load(50, 1, 40_000, ELEMENTS),
+    Load(20, 16, 500_000, ELEMENTS),
+    Load(50, 1, 40_000, SCORES),
+    Load(20, 16, 400_000, SCORES),
+    // On one connection, where the next command is its own.
+    Load(1, 16, 300_000, &["MULTI", "SET __key__ __data__", "GET __key__", "INCR counter", "EXEC"]),
+    Load(1, 16, 100_000, &["WATCH __key__", "GET __key__", "MULTI", "SET __key__ __data__", "EXEC"]),
+];
+
+/// Scripts, with what stands behind their digest: pipeline, how many requests.
+const SCRIPTS: &[(&str, &str, u32, u32)] = &[
+    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", 16, 300_000),
+    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", 1, 30_000),
+    ("return redis.call('INCR', ARGV[1])", "0 n:__key__", 16, 100_000),
+    (
+        "for _, key in ipairs(KEYS) do for _, message in ipairs(cjson.decode(ARGV[1])) do \
+         redis.pcall('LPUSH', key, message) redis.pcall('LTRIM', key, 0, 50) end end return 'OK'",
+        "5 l:__key__ l:__key__ l:__key__ l:__key__ l:__key__ [1,2,3,4,5]",
+        5,
+        12_000,
+    ),
+    (
+        "local n = redis.call('HINCRBY', KEYS[1], 'n', 1) \
+         if n % 10 == 0 then redis.call('SET', KEYS[2], n, 'EX', 60) end \
+         redis.call('ZADD', KEYS[3], n, 'm' .. n) redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -101) \
+         local seen = redis.call('HGETALL', KEYS[1]) \
+         return {n, redis.call('GET', KEYS[2]), cjson.encode(seen), #redis.call('ZRANGE', KEYS[3], 0, 9)}",
+        "3 h2:__key__ s2:__key__ z2:__key__",
+        4,
+        60_000,
+    ),
+    (
+        "local used = tonumber(redis.call('GET', KEYS[1]) or '0') if used >= 100 then return 0 end \
+         redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return 1",
+        "1 r:__key__ 60000",
+        1,
+        60_000,
+    ),
+];
+
+/// Actions of the proxy's Lua: on the store inside, on an engine, and on the request itself.
+const ACTIONS: &str = "\
+local store, engine = core.redis('main'), core.redis('data')
+core.register_action('count', {'http-req'}, function(txn)
+  local n = store:incrby('c:' .. txn.sf:src(), 1)
+  txn:set_var('txn.n', n)
+  txn.http:req_set_header('x-count', tostring(n))
+end)
+core.register_action('ask', {'http-req'}, function(txn)
+  if engine:get('k') == nil then engine:set('k', 'v') end
+  engine:incrby('e', 1)
+end)
+core.register_fetches('kind', function(txn) return txn.sf:path():match('^/(%a+)') or 'none' end)
+";
+
+/// Requests to the proxy: path, further words of the load generator, how many.
+const REQUESTS: &[(&str, &[&str], u32)] = &[
+    ("/", &[], 60_000),
+    ("/r/x", &["-H", "Cookie: a=b; site=known", "-H", "Accept: */*"], 40_000),
+    ("/rules/__key__", &["-H", "User-Agent: trainer", "-H", "X-Forwarded-For: 10.1.2.3"], 40_000),
+    ("/count", &[], 40_000),
+    ("/ask", &[], 20_000),
+    ("/post", &["-b", "{\"id\": \"__key__\", \"text\": \"__data__\"}"], 20_000),
+    ("/bytes/20000", &[], 10_000),
+    ("/", &["--no-keep-alive"], 8_000),
+];
+
+fn proxy(ports: &[u16; 3], store: u16, folder: &Path) -> String {
+    let [listen, origin, inside] = ports;
+    format!(
+        "\
+global
+    nbthread 1
+    lua-load {}
+defaults
+    mode http
+    log stdout format raw local0
+    option httplog
+    timeout client 10s
+    timeout server 10s
+    timeout connect 5s
+store main
+    bind 127.0.0.1:{inside}
+redis data
+    server one 127.0.0.1:{store}
+origin one
+    bind 127.0.0.1:{origin}
+backend clients
+    stick-table type ip size 10k expire 1m store http_req_rate(10s),gpc0
+frontend gate
+    bind 127.0.0.1:{listen}
+    acl is_rules path_beg /rules
+    http-request track-sc0 src table clients
+    http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 100000000 }}
+    http-request redirect location /ok if {{ path_beg /r/ }}
+    http-request set-header X-Client %[src] if is_rules
+    http-request set-var(txn.path) path,lower if is_rules
+    http-request deny if {{ path_beg /admin }} is_rules
+    http-request add-header X-Kind %[lua.kind] if is_rules
+    http-request del-header Cookie if is_rules
+    http-request limit per-ip key src rate 100000000/1m if is_rules
+    http-request store-call main INCRBY \"hits:%[src]\" 1 set-var(txn.hits) if is_rules
+    http-response set-header X-Hits %[var(txn.hits)] if {{ var(txn.hits) -m found }}
+    http-request lua.count if {{ path /count }}
+    http-request lua.ask if {{ path /ask }}
+    use_backend large if {{ path_beg /bytes }}
+    default_backend small
+backend small
+    balance leastconn
+    http-request set-path /fast
+    server a 127.0.0.1:{origin} check
+    server b 127.0.0.1:{origin}
+backend large
+    compression algo gzip
+    compression type text/plain
+    server a 127.0.0.1:{origin}
+",
+        folder.join("train.lua").display()
+    )
+}
+
+/// A running program; ended in order, because its counts are written at its end.
+struct Running {
+    child: Child,
+    /// What ends it in order.
+    signal: &'static str,
+}
+
+impl Running {
+    fn end(mut self) -> Result<(), String> {
+        let asked = Command::new("kill").args([self.signal, &self.child.id().to_string()]).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            return Err(String::from("the program in training has ended by itself"));
+        }
+        self.child.wait().map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Trainer<'a> {
+    program: &'a Path,
+    counts: &'a Path,
+}
+
+/// Lets the program do all of this, and leave its counts in a folder.
+pub(super) fn train(program: &Path, counts: &Path) -> Result<(), String> {
+    let trainer = Trainer { program, counts };
+    let store = free_port()?;
+    let running = trainer.start(&["store", "--port", &store.to_string(), "--threads", "1", "--save", ""], "-TERM")?;
+    wait_for_port(store)?;
+    for Load(connections, pipeline, requests, commands) in LOADS {
+        trainer.commands(store, *connections, *pipeline, *requests, commands)?;
+    }
+    for (script, words, pipeline, requests) in SCRIPTS {
+        let sha = load(store, script)?;
+        let connections = if *pipeline == 5 { 1 } else { 20 };
+        trainer.commands(store, connections, *pipeline, *requests, &[&format!("EVALSHA {sha} {words}")])?;
+    }
+    let ports = [free_port()?, free_port()?, free_port()?];
+    let file = counts.join("train.cfg");
+    for (path, text) in [(&file, proxy(&ports, store, counts)), (&counts.join("train.lua"), ACTIONS.to_owned())] {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let gate = trainer.start(&["run", &file.display().to_string()], "-USR1")?;
+    wait_for_port(ports[0])?;
+    for (path, words, requests) in REQUESTS {
+        let url = format!("http://127.0.0.1:{}{path}", ports[0]);
+        let count = requests.to_string();
+        trainer.load(&[&["bench", "http", "-c", "40", "-n", &count], *words, &[&url]].concat())?;
+    }
+    gate.end()?;
+    running.end()
+}
+
+impl Trainer<'_> {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(words).env("LLVM_PROFILE_FILE", self.counts.join("%p.profraw"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn start(&self, words: &[&str], signal: &'static str) -> Result<Running, String> {
+        let child = self.command(words).stderr(Stdio::null()).spawn();
+        let child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
+        Ok(Running { child, signal })
+    }
+
+    /// Sends these commands in turn.
+    fn commands(
+        &self,
+        port: u16,
+        connections: u32,
+        pipeline: u32,
+        requests: u32,
+        commands: &[&str],
+    ) -> Result<(), String> {
+        let server = format!("127.0.0.1:{port}");
+        let [connections, pipeline, requests] = [connections, pipeline, requests].map(|number| number.to_string());
+        let words = ["bench", "redis", "-s", &server, "-c", &connections, "-P", &pipeline, "-n", &requests];
+        self.load(&[&words[..], &["--key-max", "20000"], commands].concat())
+    }
+
+    fn load(&self, words: &[&str]) -> Result<(), String> {
+        println!("training: {}", words.iter().skip(1).take(16).copied().collect::<Vec<_>>().join(" "));
+        let status = self.command(words).status().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("a load of the training ended with {status}")) }
+    }
+}
+
+/// Makes a script known; its digest.
+fn load(port: u16, script: &str) -> Result<String, String> {
+    let mut connection = Connection::connect(port)?;
+    connection.add(&["SCRIPT", "LOAD", script]);
+    connection.flush()?;
+    while connection.received().len() < 47 {
+        if connection.receive().map_err(|error| error.to_string())? == 0 {
+            break;
+        }
+    }
+    let reply = String::from_utf8_lossy(connection.received()).into_owned();
+    reply.lines().nth(1).map(str::to_owned).ok_or(format!("SCRIPT LOAD says {reply:?}"))
+}
