@@ -13,7 +13,8 @@
 //!
 //! Memory is looked at before a command's stripes are locked, and the command itself makes room, for at most
 //! [`BUDGET`]; what is still to be evicted then is left to those that follow and to the tick. So a command is refused
-//! only after the hand went round once without finding anything.
+//! only after the hand went round once without finding anything. What was flushed goes before keys do, in the same time:
+//! right after a large FLUSHALL commands pass until it is freed, even where what is left is beyond a new limit.
 //!
 //! The evictor's lock stands above the stripes': it is held while a segment is looked at.
 

@@ -59,6 +59,7 @@ mod reference;
 mod script;
 mod section;
 pub mod server;
+mod short;
 mod slab;
 mod stats;
 mod stripe;

@@ -22,6 +22,7 @@ use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY};
 use crate::keys::KeyRule;
 use crate::pubsub::Kind;
+use crate::short::same;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
 use crate::watch::Watching;
@@ -123,7 +124,7 @@ impl<'w> Plan<'w> {
 
     /// The index of a key, which is added if it is new.
     fn key(&mut self, inner: &Inner, db: u32, hash: u64, key: &'w [u8], mode: Mode) -> Option<u16> {
-        let known = |planned: &PlannedKey<'_>| planned.hash == hash && planned.db == db && *planned.key == *key;
+        let known = |planned: &PlannedKey<'_>| planned.hash == hash && planned.db == db && same(planned.key, key);
         if let Some(index) = self.keys.iter().position(known) {
             if mode == Mode::Exclusive {
                 self.keys[index].mode = mode;

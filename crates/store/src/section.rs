@@ -32,6 +32,7 @@ use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::park::give_way;
+use crate::short::same;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now, assert_none_locked};
 use crate::turn::{Entered, Taken, Taker};
@@ -392,7 +393,7 @@ impl Section {
         let hash = self.hash_last?;
         let key = words[spec.keys.only()?];
         let held = self.holding.keys.get(self.used_last)?;
-        let is_it = held.db == db && *held.key == *key && !self.everything && spec.others.is_none();
+        let is_it = held.db == db && same(&held.key, key) && !self.everything && spec.others.is_none();
         (is_it && (held.mode == Mode::Exclusive || spec.mode() == Mode::Shared)).then_some(hash)
     }
 
@@ -500,7 +501,8 @@ impl Section {
             let pass = self.inner.gate.enter_with(&self.holding);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
-        self.effects = collected.into_inner();
+        // What stood there was taken, so that there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut self.effects, collected.into_inner()));
         match ran {
             Attempted::Done => Ok(true),
             Attempted::Blocked(_waiter) => Ok(true),
@@ -568,15 +570,15 @@ impl Section {
             return if is_refused { Err(SectionError::ReadOnly) } else { Ok(()) };
         }
         let keys = &self.holding.keys;
-        let same = |held: &HeldKey| held.db == db && *held.key == *key;
+        let is_it = |held: &HeldKey| held.db == db && same(&held.key, key);
         let place = match keys.get(self.used_last) {
-            Some(held) if same(held) => Some(self.used_last),
+            Some(held) if is_it(held) => Some(self.used_last),
             // They are ordered by stripe; few enough of them are looked through as they are.
-            _ if keys.len() <= 8 => keys.iter().position(same),
+            _ if keys.len() <= 8 => keys.iter().position(is_it),
             _ => {
                 let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
                 let start = keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
-                let place = keys[start..].iter().take_while(|held| held.stripe == stripe).position(same);
+                let place = keys[start..].iter().take_while(|held| held.stripe == stripe).position(is_it);
                 place.map(|place| start + place)
             }
         };

@@ -28,6 +28,7 @@ use std::ops::{Deref, DerefMut};
 use smallvec::SmallVec;
 
 use self::segment::{CAPACITIES, FULL, Segment, layout};
+use crate::short::same;
 
 /// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
 #[derive(Clone, Debug, Default)]
@@ -199,7 +200,7 @@ impl<T: Item> Table<T> {
         let is_it = |entry: &T| {
             // An entry of small words mostly lies in two lines; the second is asked for with the first.
             prefetch(entry.address().wrapping_add(64));
-            entry.key() == key
+            same(entry.key(), key)
         };
         let (index, entry) = segment.find(hash, is_it)?;
         Some((Slot { directory: directory as u32, index: index as u16 }, entry))

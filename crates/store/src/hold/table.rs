@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::{Hold, KeyName};
+use crate::short::same;
 
 /// Holds up to which they stand in a list.
 const FEW: usize = 4;
@@ -42,7 +43,7 @@ impl Holds {
     }
 
     fn place(&self, key: &[u8]) -> Option<usize> {
-        self.few.iter().position(|(name, _)| **name == *key)
+        self.few.iter().position(|(name, _)| same(name, key))
     }
 
     fn spill(&mut self) {
@@ -87,7 +88,7 @@ impl Holds {
     /// Takes the only hold away if `id` has its key for itself and nobody waits; false if it is not so simple.
     pub(super) fn end_only(&mut self, id: u64, key: &[u8]) -> bool {
         let is_it = matches!(&self.few[..], [(name, hold)]
-            if hold.exclusive == Some(id) && hold.queue.is_empty() && **name == *key);
+            if hold.exclusive == Some(id) && hold.queue.is_empty() && same(name, key));
         if is_it {
             self.few.clear();
         }

@@ -27,6 +27,7 @@ use super::registry::Script;
 use crate::catalogue::Numbered;
 use crate::gate::thread_number;
 use crate::memory::{Memory, Outside};
+use crate::short::same;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;
@@ -153,7 +154,7 @@ impl Host {
         let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or_default());
         let sum = name.len().wrapping_add(byte(0) * 7).wrapping_add(byte(name.len() / 2) * 3);
         let known = &mut self.known[sum.wrapping_add(byte(name.len().wrapping_sub(1)) * 5) % COMMANDS];
-        if known.name[..usize::from(known.len)] == *name
+        if same(&known.name[..usize::from(known.len)], name)
             && let Some(row) = known.row
         {
             return Some(row);

@@ -23,7 +23,9 @@ impl Times {
         let us = took.as_micros() as u64;
         let bucket = (u64::BITS - us.leading_zeros()) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
+        if us > 0 {
+            self.sum_us.fetch_add(us, Ordering::Relaxed);
+        }
         // Only a new record is written.
         if us > self.max_us.load(Ordering::Relaxed) {
             self.max_us.fetch_max(us, Ordering::Relaxed);
