@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::run::root;
-use crate::{clients, differential, peers};
+use crate::{clients, differential, peers, release};
 
 /// Cases of each property test.
 const CASES: &str = "10000";
@@ -23,7 +23,7 @@ const COMMANDS: usize = 5_000_000;
 const COMMANDS_SEED: u64 = 1_000;
 
 /// Runs every suite with more cases of its property tests, sends more garbage, and compares the store with redis-server
-/// by more scripts and commands, from other seeds than `test` does.
+/// by more scripts and commands, from other seeds than `test` does; the packaged program, too.
 pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let first_seed = match arguments {
         [] => COMMANDS_SEED,
@@ -53,6 +53,14 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     }
     if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, first_seed)) {
         failed.push(format!("differential: {fault}"));
+    }
+    // As it is packaged, which is compiled by other rules.
+    let packaged = || {
+        let plan = differential::Plan::new(COMMANDS / 10, first_seed + 1);
+        differential::compare_programs(&plan.on(release::program(false)?))
+    };
+    if let Err(fault) = packaged() {
+        failed.push(format!("differential of the packaged program: {fault}"));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

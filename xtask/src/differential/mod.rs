@@ -51,6 +51,11 @@ impl Plan {
         Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary: Some(built()) }
     }
 
+    /// On another program.
+    pub(crate) fn on(self, binary: PathBuf) -> Plan {
+        Plan { binary: Some(binary), ..self }
+    }
+
     fn parse(arguments: &[&str]) -> Result<Plan, String> {
         let mut plan = Plan { binary: None, ..Plan::new(200_000, 1) };
         let mut arguments = arguments.iter();

@@ -1,9 +1,10 @@
 //! `cargo xtask release`: the program as it is packaged and measured, optimised by what it was seen doing.
 //!
-//! It is built twice: first so that it counts how often each branch is taken, Lua too where gcc compiles it; after it has done what stands in `train`, again with these counts. What is hot is put together and
-//! inlined then, what is rare put aside. Both builds have one target directory, since gcc finds its counts by the
-//! path of the object, and get their flags from files, since cargo names directories by flags. Other C code, such as the
-//! cryptography, is compiled as its authors say.
+//! It is built twice: first so that it counts how often each branch is taken, Lua too where gcc compiles it; after it has
+//! done what stands in `train`, again with these counts. What is hot is put together and inlined then, what is rare put
+//! aside. Both builds have one target directory, since gcc finds its counts by the path of the object, and get their flags
+//! from files, since cargo names directories by flags. Other C code, such as the cryptography, is compiled as its authors
+//! say.
 //!
 //! Everything lies in `target/profiled`. The benchmarks use the counts that are there, if the compilers are the same;
 //! `cargo xtask release` and `cargo xtask package` count anew.
