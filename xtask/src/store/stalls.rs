@@ -30,7 +30,7 @@ const EXPIRY_MAX: Duration = Duration::from_secs(60);
 pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("stalls", "Stalls");
     run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate", "--example", "stalls"])?;
-    let program = options.program.with_file_name("examples").join("stalls");
+    let program = crate::bench::plain().with_file_name(&options.profile).join("examples/stalls");
     let output = Command::new(&program)
         .arg(KEYS.to_string())
         .output()

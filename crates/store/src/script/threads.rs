@@ -32,7 +32,7 @@ const KEPT: Duration = Duration::from_millis(20);
 /// A thread that had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
 /// How far behind the workers these threads stand: on a core that workers keep busy a script gets a quarter of it.
-const NICE: libc::c_int = 4;
+const NICE: libc::c_int = 5;
 /// The same of one that has stepped aside: the last there is. A thread does not come back from there.
 const NICE_ASIDE: libc::c_int = 19;
 /// A script that has waited so long for a thread gets a new one.
