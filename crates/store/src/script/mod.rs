@@ -26,6 +26,7 @@ mod counts;
 mod dragonfly;
 mod environment;
 mod errors_only;
+mod failed;
 pub(crate) mod function_command;
 mod fuzz;
 mod gather;
