@@ -164,6 +164,12 @@ impl Guard {
     pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus, String> {
         self.0.wait().map_err(|error| error.to_string())
     }
+
+    /// Ends it in order, by a signal as `kill` writes it: what it says at its end is written then.
+    pub(crate) fn end(mut self, signal: &str) -> Result<(), String> {
+        output("kill", &[signal, &self.id().to_string()]).ok_or("it had ended by itself")?;
+        self.wait().map(drop)
+    }
 }
 
 impl Drop for Guard {
@@ -306,11 +312,6 @@ impl Drop for Bench {
         let _ = self.redis.0.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-/// Where the release profile's programs are that are built as they stand.
-pub(crate) fn plain() -> PathBuf {
-    std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("release")
 }
 
 /// The program that is measured.

@@ -14,8 +14,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::bench::{free_port, plain, wait_for_port};
-use crate::run::{output, root, run};
+use crate::bench::{Guard, free_port, wait_for_port};
+use crate::run::{built, output, root, run};
 
 const FEW: u64 = 2_000;
 const MANY: u64 = 6_000;
@@ -124,10 +124,9 @@ impl Measurement {
     }
 
     fn parse(&self) -> Result<u64, String> {
-        let program = plain().join("examples/parse");
+        let program = built("release").join("examples/parse");
         let one = |count: u64| {
-            let mut child = self.callgrind(&program, &[&count.to_string()])?;
-            let status = child.wait().map_err(|error| error.to_string())?;
+            let status = self.callgrind(&program, &[&count.to_string()])?.wait()?;
             if status.success() { self.read_counts() } else { Err(format!("{}: {status}", program.display())) }
         };
         each(&one(FEW)?, &one(MANY)?)
@@ -209,21 +208,20 @@ impl Measurement {
             let port = free_port()?;
             let file = self.0.join("guard.cfg");
             std::fs::write(&file, configuration(port)).map_err(|error| error.to_string())?;
-            let mut child = self.callgrind(&plain().join("sluicegate"), &["run", &file.display().to_string()])?;
+            let program =
+                self.callgrind(&built("release").join("sluicegate"), &["run", &file.display().to_string()])?;
             let driven = wait_for_port(port).and_then(|()| {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
                 drive(&mut stream, count).map_err(|error| format!("the program under callgrind: {error}"))
             });
-            // By the signal that ends it in order: callgrind writes its files then.
-            let ended = output("kill", &["-TERM", &child.id().to_string()]).ok_or("it had ended by itself".to_owned());
-            child.wait().map_err(|error| error.to_string())?;
-            driven.and(ended.map(drop))?;
+            let ended = program.end("-TERM");
+            driven.and(ended)?;
             self.read_counts()
         };
         each(&one(FEW)?, &one(MANY)?)
     }
 
-    fn callgrind(&self, program: &Path, arguments: &[&str]) -> Result<std::process::Child, String> {
+    fn callgrind(&self, program: &Path, arguments: &[&str]) -> Result<Guard, String> {
         Command::new("valgrind")
             .args(["--quiet", "--tool=callgrind", "--separate-threads=yes"])
             .arg(format!("--callgrind-out-file={}", self.0.join("out").display()))
@@ -233,6 +231,7 @@ impl Measurement {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
+            .map(Guard::new)
             .map_err(|error| format!("valgrind: {error}"))
     }
 

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::bench::{binary, free_port, machine, median, spread, start, wait_for_port};
+use crate::bench::{free_port, machine, median, spread, start, wait_for_port};
 use crate::release;
 use crate::report::number;
 use crate::run::root;
@@ -38,8 +38,7 @@ pub fn http_self(arguments: &[&str]) -> Result<(), String> {
         ["--write"] => true,
         other => return Err(format!("unknown: {}", other.join(" "))),
     };
-    release::program(false)?;
-    let program = binary().display().to_string();
+    let program = release::program(false)?.display().to_string();
     let (origin_port, redis_port) = (free_port()?, free_port()?);
     let origin = start(0, &program, &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
     wait_for_port(origin_port)?;

@@ -1,8 +1,7 @@
 //! `cargo xtask package`: a `.deb` of the program, put together from `packaging/` and the documents.
 //!
 //! `--program PATH` takes a program that was built before; without it the [optimised](crate::release) one is
-//! made. `--to DIRECTORY` says
-//! where the package goes, `target/package` unless said otherwise.
+//! made. `--to DIRECTORY` says where the package goes, `target/package` unless said otherwise.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

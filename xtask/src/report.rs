@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::bench::{machine, plain, spread};
+use crate::bench::{machine, spread};
 use crate::release;
-use crate::run::{root, run};
+use crate::run::{built, root, run};
 
 const RUNS: usize = 9;
 
@@ -97,7 +97,7 @@ impl Report {
             release::program(false)?
         } else {
             run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
-            plain().with_file_name(&options.profile).join("sluicegate")
+            built(&options.profile).join("sluicegate")
         };
         let mut parts = Vec::new();
         for (name, measure) in self.parts {

@@ -8,6 +8,16 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
+/// Where cargo puts what it builds.
+pub fn target() -> PathBuf {
+    root().join(std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| String::from("target")))
+}
+
+/// Where the programs of a profile are.
+pub fn built(profile: &str) -> PathBuf {
+    target().join(profile)
+}
+
 /// Runs a command in the workspace's folder and prints it first; an error if it fails.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     run_in(&root(), program, arguments)

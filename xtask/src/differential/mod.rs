@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::random::Random;
-use crate::run::{root, run};
+use crate::run::{built, run};
 use compare::{EXPLAINED, LEFT_OUT, NOT_SENT, is_left_out};
 use grammar::Grammar;
 use pair::{Difference, Pair};
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// So many commands from a seed, on a program that is built already.
     pub(crate) fn new(commands: usize, seed: u64) -> Plan {
-        Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary: Some(built()) }
+        Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary: Some(quick()) }
     }
 
     /// On another program.
@@ -76,9 +76,9 @@ impl Plan {
     }
 }
 
-/// Where the quick profile's program is.
-fn built() -> PathBuf {
-    std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("quick/sluicegate")
+/// The quick profile's program.
+fn quick() -> PathBuf {
+    built("quick").join("sluicegate")
 }
 
 /// `cargo xtask differential …`.
@@ -86,14 +86,14 @@ pub(crate) fn differential(arguments: &[&str]) -> Result<(), String> {
     let mut plan = Plan::parse(arguments)?;
     if plan.binary.is_none() {
         run("cargo", &["build", "--quiet", "--profile", "quick", "-p", "sluicegate"])?;
-        plan.binary = Some(built());
+        plan.binary = Some(quick());
     }
     compare_programs(&plan)
 }
 
 /// Runs a plan; an error if anything differs that is not explained, or anything was not met.
 pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
-    let binary = plan.binary.clone().unwrap_or_else(built);
+    let binary = plan.binary.clone().unwrap_or_else(quick);
     let mut pair = Pair::start(&binary)?;
     let grammar = Grammar::new(pair.payloads()?);
     println!(

@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{output, root};
+use crate::run::{output, root, target};
 
 /// `cargo xtask release`.
 pub(crate) fn release(words: &[&str]) -> Result<(), String> {
@@ -174,10 +174,6 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
         Ok(known) if known == text => Ok(()),
         _ => fs::write(file, text).map_err(|error| format!("{}: {error}", file.display())),
     }
-}
-
-fn target() -> PathBuf {
-    std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), |target| root().join(target))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {

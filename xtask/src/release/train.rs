@@ -4,13 +4,13 @@
 //! asked for and missing is not made faster either.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::bench::{free_port, wait_for_port};
-use crate::connection::Connection;
+use crate::bench::{Guard, free_port, wait_for_port};
+use crate::store::Client;
 
-/// Commands over one kind of connections: connections, pipeline, how many requests, which.
-struct Load(u32, u32, u32, &'static [&'static str]);
+/// Connections, pipeline, how many requests.
+type Amount = [u32; 3];
 
 const STRINGS: &[&str] = &[
     "SET __key__ __data__",
@@ -80,34 +80,34 @@ const SCORES: &[&str] = &[
     "SCAN 0 COUNT 10",
 ];
 
-const LOADS: &[Load] = &[
-    Load(50, 1, 60_000, &["SET __key__ __data__"]),
-    Load(50, 1, 60_000, &["GET __key__"]),
-    Load(50, 16, 400_000, &["SET __key__ __data__"]),
-    Load(50, 16, 400_000, &["GET __key__"]),
-    Load(50, 16, 400_000, &["INCR n:__key__"]),
-    Load(50, 1, 60_000, STRINGS),
-    Load(20, 16, 600_000, STRINGS),
-    Load(50, 1, 40_000, ELEMENTS),
-    Load(20, 16, 500_000, ELEMENTS),
-    Load(50, 1, 40_000, SCORES),
-    Load(20, 16, 400_000, SCORES),
+/// Commands in turn.
+const LOADS: &[(Amount, &[&str])] = &[
+    ([50, 1, 60_000], &["SET __key__ __data__"]),
+    ([50, 1, 60_000], &["GET __key__"]),
+    ([50, 16, 400_000], &["SET __key__ __data__"]),
+    ([50, 16, 400_000], &["GET __key__"]),
+    ([50, 16, 400_000], &["INCR n:__key__"]),
+    ([50, 1, 60_000], STRINGS),
+    ([20, 16, 600_000], STRINGS),
+    ([50, 1, 40_000], ELEMENTS),
+    ([20, 16, 500_000], ELEMENTS),
+    ([50, 1, 40_000], SCORES),
+    ([20, 16, 400_000], SCORES),
     // On one connection, where the next command is its own.
-    Load(1, 16, 300_000, &["MULTI", "SET __key__ __data__", "GET __key__", "INCR counter", "EXEC"]),
-    Load(1, 16, 100_000, &["WATCH __key__", "GET __key__", "MULTI", "SET __key__ __data__", "EXEC"]),
+    ([1, 16, 300_000], &["MULTI", "SET __key__ __data__", "GET __key__", "INCR counter", "EXEC"]),
+    ([1, 16, 100_000], &["WATCH __key__", "GET __key__", "MULTI", "SET __key__ __data__", "EXEC"]),
 ];
 
-/// Scripts, with what stands behind their digest: pipeline, how many requests.
-const SCRIPTS: &[(&str, &str, u32, u32)] = &[
-    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", 16, 300_000),
-    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", 1, 30_000),
-    ("return redis.call('INCR', ARGV[1])", "0 n:__key__", 16, 100_000),
+/// Scripts, with what stands behind their digest.
+const SCRIPTS: &[(&str, &str, Amount)] = &[
+    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", [20, 16, 300_000]),
+    ("return redis.call('INCR', KEYS[1])", "1 n:__key__", [20, 1, 30_000]),
+    ("return redis.call('INCR', ARGV[1])", "0 n:__key__", [20, 16, 100_000]),
     (
         "for _, key in ipairs(KEYS) do for _, message in ipairs(cjson.decode(ARGV[1])) do \
          redis.pcall('LPUSH', key, message) redis.pcall('LTRIM', key, 0, 50) end end return 'OK'",
         "5 l:__key__ l:__key__ l:__key__ l:__key__ l:__key__ [1,2,3,4,5]",
-        5,
-        12_000,
+        [1, 5, 12_000],
     ),
     (
         "local n = redis.call('HINCRBY', KEYS[1], 'n', 1) \
@@ -116,15 +116,13 @@ const SCRIPTS: &[(&str, &str, u32, u32)] = &[
          local seen = redis.call('HGETALL', KEYS[1]) \
          return {n, redis.call('GET', KEYS[2]), cjson.encode(seen), #redis.call('ZRANGE', KEYS[3], 0, 9)}",
         "3 h2:__key__ s2:__key__ z2:__key__",
-        4,
-        60_000,
+        [20, 4, 60_000],
     ),
     (
         "local used = tonumber(redis.call('GET', KEYS[1]) or '0') if used >= 100 then return 0 end \
          redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return 1",
         "1 r:__key__ 60000",
-        1,
-        60_000,
+        [20, 1, 60_000],
     ),
 ];
 
@@ -209,30 +207,6 @@ backend large
     )
 }
 
-/// A running program; ended in order, because its counts are written at its end.
-struct Running {
-    child: Child,
-    /// What ends it in order.
-    signal: &'static str,
-}
-
-impl Running {
-    fn end(mut self) -> Result<(), String> {
-        let asked = Command::new("kill").args([self.signal, &self.child.id().to_string()]).status();
-        if !asked.is_ok_and(|status| status.success()) {
-            return Err(String::from("the program in training has ended by itself"));
-        }
-        self.child.wait().map(drop).map_err(|error| error.to_string())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 struct Trainer<'a> {
     program: &'a Path,
     counts: &'a Path,
@@ -242,30 +216,30 @@ struct Trainer<'a> {
 pub(super) fn train(program: &Path, counts: &Path) -> Result<(), String> {
     let trainer = Trainer { program, counts };
     let store = free_port()?;
-    let running = trainer.start(&["store", "--port", &store.to_string(), "--threads", "1", "--save", ""], "-TERM")?;
+    let running = trainer.start(&["store", "--port", &store.to_string(), "--threads", "1", "--save", ""])?;
     wait_for_port(store)?;
-    for Load(connections, pipeline, requests, commands) in LOADS {
-        trainer.commands(store, *connections, *pipeline, *requests, commands)?;
+    for (amount, commands) in LOADS {
+        trainer.commands(store, *amount, commands)?;
     }
-    for (script, words, pipeline, requests) in SCRIPTS {
-        let sha = load(store, script)?;
-        let connections = if *pipeline == 5 { 1 } else { 20 };
-        trainer.commands(store, connections, *pipeline, *requests, &[&format!("EVALSHA {sha} {words}")])?;
+    let mut client = Client::connect(store)?;
+    for (script, words, amount) in SCRIPTS {
+        let sha = client.must(&["SCRIPT", "LOAD", script])?;
+        trainer.commands(store, *amount, &[&format!("EVALSHA {sha} {words}")])?;
     }
     let ports = [free_port()?, free_port()?, free_port()?];
     let file = counts.join("train.cfg");
     for (path, text) in [(&file, proxy(&ports, store, counts)), (&counts.join("train.lua"), ACTIONS.to_owned())] {
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    let gate = trainer.start(&["run", &file.display().to_string()], "-USR1")?;
+    let gate = trainer.start(&["run", &file.display().to_string()])?;
     wait_for_port(ports[0])?;
     for (path, words, requests) in REQUESTS {
         let url = format!("http://127.0.0.1:{}{path}", ports[0]);
         let count = requests.to_string();
         trainer.load(&[&["bench", "http", "-c", "40", "-n", &count], *words, &[&url]].concat())?;
     }
-    gate.end()?;
-    running.end()
+    gate.end("-USR1")?;
+    running.end("-TERM")
 }
 
 impl Trainer<'_> {
@@ -276,23 +250,15 @@ impl Trainer<'_> {
         command
     }
 
-    fn start(&self, words: &[&str], signal: &'static str) -> Result<Running, String> {
+    fn start(&self, words: &[&str]) -> Result<Guard, String> {
         let child = self.command(words).stderr(Stdio::null()).spawn();
-        let child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
-        Ok(Running { child, signal })
+        child.map(Guard::new).map_err(|error| format!("{}: {error}", self.program.display()))
     }
 
     /// Sends these commands in turn.
-    fn commands(
-        &self,
-        port: u16,
-        connections: u32,
-        pipeline: u32,
-        requests: u32,
-        commands: &[&str],
-    ) -> Result<(), String> {
+    fn commands(&self, port: u16, amount: Amount, commands: &[&str]) -> Result<(), String> {
         let server = format!("127.0.0.1:{port}");
-        let [connections, pipeline, requests] = [connections, pipeline, requests].map(|number| number.to_string());
+        let [connections, pipeline, requests] = amount.map(|number| number.to_string());
         let words = ["bench", "redis", "-s", &server, "-c", &connections, "-P", &pipeline, "-n", &requests];
         self.load(&[&words[..], &["--key-max", "20000"], commands].concat())
     }
@@ -302,18 +268,4 @@ impl Trainer<'_> {
         let status = self.command(words).status().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("a load of the training ended with {status}")) }
     }
-}
-
-/// Makes a script known; its digest.
-fn load(port: u16, script: &str) -> Result<String, String> {
-    let mut connection = Connection::connect(port)?;
-    connection.add(&["SCRIPT", "LOAD", script]);
-    connection.flush()?;
-    while connection.received().len() < 47 {
-        if connection.receive().map_err(|error| error.to_string())? == 0 {
-            break;
-        }
-    }
-    let reply = String::from_utf8_lossy(connection.received()).into_owned();
-    reply.lines().nth(1).map(str::to_owned).ok_or(format!("SCRIPT LOAD says {reply:?}"))
 }

@@ -111,10 +111,10 @@ pub(super) enum Answer {
 }
 
 /// A blocking connection.
-pub(super) struct Client(Connection);
+pub(crate) struct Client(Connection);
 
 impl Client {
-    pub(super) fn connect(port: u16) -> Result<Client, String> {
+    pub(crate) fn connect(port: u16) -> Result<Client, String> {
         Connection::connect(port).map(Client)
     }
 
@@ -179,7 +179,7 @@ impl Client {
     }
 
     /// As [`ask`](Self::ask), and an error reply is one.
-    pub(super) fn must(&mut self, words: &[&str]) -> Result<String, String> {
+    pub(crate) fn must(&mut self, words: &[&str]) -> Result<String, String> {
         let reply = self.ask(words)?;
         if reply.starts_with('-') { Err(format!("{}: {reply}", words.join(" "))) } else { Ok(reply) }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::peer::{Client, Peer, Server, fill};
 use crate::random::Random;
 use crate::report::{Options, Part};
-use crate::run::run;
+use crate::run::{built, run};
 
 /// Keys of the largest database, members of the largest set.
 const KEYS: usize = 10_000_000;
@@ -30,7 +30,7 @@ const EXPIRY_MAX: Duration = Duration::from_secs(60);
 pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("stalls", "Stalls");
     run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate", "--example", "stalls"])?;
-    let program = crate::bench::plain().with_file_name(&options.profile).join("examples/stalls");
+    let program = built(&options.profile).join("examples/stalls");
     let output = Command::new(&program)
         .arg(KEYS.to_string())
         .output()

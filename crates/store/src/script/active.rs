@@ -10,7 +10,7 @@ use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
 use super::run::{Call, WORDS_BYTES_MAX};
 use super::source::Flags;
 use super::take::Take;
-use super::watched::ParkedCommand;
+use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
@@ -33,7 +33,7 @@ pub(crate) enum Waits {
     /// A script that is not atomic: for keys that it locks.
     Lock(SectionWait),
     /// A script that is not atomic: for a command that was parked.
-    Command(ParkedCommand),
+    Command(Awaited),
     /// Its reply.
     Reply(Vec<u8>),
     /// It may not have the key.
@@ -271,7 +271,7 @@ impl Active {
             Some(parked) => {
                 // A script does not wait for other clients.
                 parked.time_out();
-                self.waits = Waits::Command(ParkedCommand { parked, worked: None });
+                self.waits = Waits::Command(Awaited { parked, worked: None });
                 Ran::Waits
             }
         }

@@ -193,11 +193,11 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
         let Host { active: Some(active), reply, words, .. } = host else { return 0 };
         reply.clear();
         let may_leave = !active.is_patient && sluicegate_script::can_wait(lua);
-        let watched = active.watched();
-        let ran = match watched.is_nothing() {
-            true => active.execute(row, words, how.wants_reply(), may_leave, reply),
-            false => active.execute_watched(watched, row, words, how.wants_reply(), may_leave, reply),
-        };
+        let watch = active.watch(row, words.len());
+        let ran = active.execute(row, words, how.wants_reply(), may_leave, reply);
+        if let Some(watch) = watch {
+            active.tell(watch, &ran, words);
+        }
         match ran {
             Ran::Replied => answer(lua, host_of(lua), how),
             Ran::RepliedMuch => {

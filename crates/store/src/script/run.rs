@@ -601,15 +601,15 @@ impl Job {
                         continue;
                     }
                 },
-                Waits::Command(mut command) => match command.poll(context) {
+                Waits::Command(mut awaited) => match awaited.poll(context) {
                     Poll::Pending => {
-                        active.waits = Waits::Command(command);
+                        active.waits = Waits::Command(awaited);
                         return Step::Waits;
                     }
                     Poll::Ready(bytes) => {
                         let leaves = bytes.len() > MUCH && !is_patient;
                         active.waits = if leaves { Waits::Away(bytes) } else { Waits::Reply(bytes) };
-                        if let Some(worked) = command.worked {
+                        if let Some(worked) = awaited.worked {
                             runs.judge_command(worked);
                         }
                         if leaves {

@@ -45,53 +45,35 @@ impl Watches {
     }
 }
 
-/// What is watched of a command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watched(u8);
-
-impl Watched {
-    #[inline]
-    pub(crate) fn is_nothing(self) -> bool {
-        self.0 == 0
-    }
-
-    fn times(self, row: Numbered, words: usize) -> bool {
-        self.0 & TIMED != 0 || self.0 & LONG_TIMED != 0 && row.spec.cost_of(words) != Cost::Constant
-    }
+/// What is watched of a command that runs.
+pub(crate) struct Watch {
+    is_shown: bool,
+    /// When it began, if it is timed.
+    began: Option<Instant>,
 }
 
 impl Active {
-    /// What is watched of its commands; nearly always nothing. Those of a script that is not atomic may take long wherever
-    /// it runs, since it waits for them.
+    /// What is watched of the command that comes now; nearly always nothing. Those of a script that is not atomic may take
+    /// long wherever it runs, since it waits for them.
     #[inline]
-    pub(crate) fn watched(&self) -> Watched {
+    pub(crate) fn watch(&self, row: Option<Numbered>, words: usize) -> Option<Watch> {
         let all = self.inner().scripts.watches.0.load(Ordering::Relaxed);
-        Watched(if self.is_patient || self.section.is_none() { all } else { all & !LONG_TIMED })
+        let watched = if self.is_patient || self.section.is_none() { all } else { all & !LONG_TIMED };
+        if watched == 0 { None } else { Some(begin(watched, row?, words)) }
     }
 
-    /// [`Active::execute`] of a script that is watched. A script that begins anew is seen to.
+    /// Tells of a command what is watched of it, if it has run. One of a script that begins anew has.
     #[cold]
-    pub(crate) fn execute_watched(
-        &mut self,
-        watched: Watched,
-        row: Option<Numbered>,
-        words: &[&[u8]],
-        wants_reply: bool,
-        may_leave: bool,
-        out: &mut Vec<u8>,
-    ) -> Ran {
-        let began = row.filter(|row| watched.times(*row, words.len())).map(|_| Instant::now());
-        let ran = self.execute(row, words, wants_reply, may_leave, out);
+    pub(crate) fn tell(&mut self, watch: Watch, ran: &Ran, words: &[&[u8]]) {
         let is_over = matches!(ran, Ran::Replied | Ran::RepliedMuch);
-        if watched.0 & SHOWN != 0 && (is_over || matches!(self.waits, Waits::Command(_))) {
+        if watch.is_shown && (is_over || matches!(self.waits, Waits::Command(_))) {
             self.inner().scripts.with_server(|server| server.show(self.row, words, self.db));
         }
-        match (began, &mut self.waits) {
+        match (watch.began, &mut self.waits) {
             (Some(began), _) if is_over => self.judge(words, began.elapsed()),
-            (Some(began), Waits::Command(parked)) => parked.worked = Some(began.elapsed()),
+            (Some(began), Waits::Command(awaited)) => awaited.worked = Some(began.elapsed()),
             _ => {}
         }
-        ran
     }
 
     /// Keeps the last command if it took long.
@@ -101,14 +83,20 @@ impl Active {
     }
 }
 
-/// A command of a script that is not atomic, which was parked.
-pub(crate) struct ParkedCommand {
+#[cold]
+fn begin(watched: u8, row: Numbered, words: usize) -> Watch {
+    let is_timed = watched & TIMED != 0 || watched & LONG_TIMED != 0 && row.spec.cost_of(words) != Cost::Constant;
+    Watch { is_shown: watched & SHOWN != 0, began: is_timed.then(Instant::now) }
+}
+
+/// A command of a script that is not atomic, which was parked: the script waits for it.
+pub(crate) struct Awaited {
     pub(crate) parked: Parked,
     /// How long it has worked, if that is watched; elsewhere than here it is known at its end.
     pub(crate) worked: Option<Duration>,
 }
 
-impl ParkedCommand {
+impl Awaited {
     /// Goes on; its reply.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<u8>> {
         let began = self.worked.map(|_| Instant::now());

@@ -192,6 +192,11 @@ impl Client {
         }
     }
 
+    /// Its address and its name, as the slow log has them.
+    pub fn sender(&self) -> (String, String) {
+        (self.address.clone(), self.names.lock().name.clone())
+    }
+
     /// What MONITOR shows of one of its commands before the words.
     pub fn place(&self, db: u32) -> String {
         match self.is_unix {

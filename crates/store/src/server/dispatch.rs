@@ -27,9 +27,6 @@ use crate::park::{Parked, Received, ReplyForm};
 use crate::value::without_touching;
 use crate::watch::{Mark, Watching};
 
-/// The address of a command that no client sent, as in Redis.
-const NOBODY: &str = "?:0";
-
 /// Bytes of a request that an unknown-command error quotes.
 const QUOTED_MAX: usize = 128;
 
@@ -215,7 +212,7 @@ impl Session {
             let ParkedCommand { row, words } = *parked;
             self.account(worker, row, output, before, false);
             self.spend(worker, row, worked);
-            judge(&worker.server, &worker.options(), row, worked, || Some(client), || words);
+            judge(&worker.server, &worker.options(), row, worked, || client.sender(), || words);
             self.now = Instant::now();
         }
     }
@@ -267,13 +264,28 @@ pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerO
     options.times_all() || options.slowlog_slower_than_us >= 0 && spec.cost_of(words) != Cost::Constant
 }
 
-/// Keeps a command that took long, with who sent it if anybody knows.
-pub(super) fn judge<C: std::ops::Deref<Target = Client>>(
+/// When MONITOR shows a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A script: before the commands that it calls.
+    Before,
+    /// Any other, as in Redis: SELECT is shown with the database that it chose.
+    After,
+}
+
+impl Moment {
+    fn of(row: &Row) -> Moment {
+        if row.spec.flags.has(Flags::SKIP_MONITOR) { Moment::Before } else { Moment::After }
+    }
+}
+
+/// Keeps a command that took long; `sender` has the address and the name of who sent it.
+pub(super) fn judge(
     server: &Server,
     options: &ServerOptions,
     row: u16,
     spent: Duration,
-    client: impl FnOnce() -> Option<C>,
+    sender: impl FnOnce() -> (String, String),
     words: impl FnOnce() -> Vec<Vec<u8>>,
 ) {
     let (spent_us, threshold_ms) = (spent.as_micros() as u64, options.latency_threshold_ms as u64);
@@ -283,10 +295,7 @@ pub(super) fn judge<C: std::ops::Deref<Target = Client>>(
     }
     let is_skipped = INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
     if !is_skipped && u64::try_from(options.slowlog_slower_than_us).is_ok_and(|limit| spent_us >= limit) {
-        let (address, name) = match client() {
-            Some(client) => (client.address.clone(), client.names.lock().name.clone()),
-            None => (NOBODY.to_owned(), String::new()),
-        };
+        let (address, name) = sender();
         server.slowlog.add(words(), spent_us, address, name, options.slowlog_max_len);
     }
 }
@@ -592,10 +601,7 @@ impl Context<'_> {
             self.session.timed = Some(row);
         }
         self.session.command = &command.full_name;
-        // A script is shown before the commands that it calls.
-        if command.spec.flags.has(Flags::SKIP_MONITOR) {
-            self.show(command, args);
-        }
+        self.show(command, Moment::Before, || args.to_vec());
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
             Some(local) => local.call(self, args, &mut out),
@@ -623,10 +629,7 @@ impl Context<'_> {
             },
             outcome => outcome,
         };
-        // After it, as in Redis: SELECT is shown with the database that it chose.
-        if !command.spec.flags.has(Flags::SKIP_MONITOR) {
-            self.show(command, args);
-        }
+        self.show(command, Moment::After, || args.to_vec());
         if let Outcome::Parked(_) | Outcome::Later(_) | Outcome::Exec(_) = outcome {
             self.session.timed = None;
             self.session.timed_calls = 0;
@@ -637,19 +640,20 @@ impl Context<'_> {
             self.session.account(self.worker, row, output, before, is_kept);
             if is_timed_alone {
                 let spent = self.session.stop_clock(self.worker);
-                let words = || slowlog::shortened(command, args);
-                judge(&self.worker.server, &self.worker.options(), row, spent, || Some(&**self.client), words);
+                let (server, words) = (&self.worker.server, || slowlog::shortened(command, args));
+                judge(server, &self.worker.options(), row, spent, || self.client.sender(), words);
             }
         }
         outcome
     }
 
-    /// Shows a command to those who watch by MONITOR.
-    pub fn show(&self, row: &Row, args: &[&[u8]]) {
+    /// Shows a command to those who watch by MONITOR, if this is its moment.
+    #[inline]
+    pub fn show<'w>(&self, row: &Row, moment: Moment, words: impl FnOnce() -> Vec<&'w [u8]>) {
         let monitors = &self.worker.server.monitors;
-        if monitors.any() && !row.spec.flags.has(Flags::ADMIN) {
+        if monitors.any() && moment == Moment::of(row) && !row.spec.flags.has(Flags::ADMIN) {
             let limit = self.options.client_output_buffer_limit[0];
-            monitors.show(row, &self.client.place(self.session.db), args, limit);
+            monitors.show(row, &self.client.place(self.session.db), &words(), limit);
         }
     }
 

@@ -10,6 +10,9 @@ use super::{Server, slowlog};
 use crate::catalogue::Flags;
 use crate::script::Surroundings;
 
+/// The address of a command that no client sent, as in Redis.
+const NOBODY: &str = "?:0";
+
 /// The server around a store's scripts, while it lives.
 pub(super) struct AroundScripts(pub Weak<Server>);
 
@@ -29,6 +32,10 @@ impl Surroundings for AroundScripts {
     fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration) {
         let Some(server) = self.0.upgrade() else { return };
         let shortened = || slowlog::shortened(&INDEX.rows()[usize::from(row)], words);
-        judge(&server, &server.options(), row, spent, || server.clients.with_ids(&[client]).pop(), shortened);
+        let sender = || match server.clients.with_ids(&[client]).pop() {
+            Some(client) => client.sender(),
+            None => (NOBODY.to_owned(), String::new()),
+        };
+        judge(&server, &server.options(), row, spent, sender, shortened);
     }
 }

@@ -35,10 +35,10 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
-use super::dispatch::{Context, INDEX, Outcome, Session, is_timed_alone, touching_or_not};
+use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone, touching_or_not};
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
-use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{CommandSpec, Cost, Handler};
 use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
@@ -350,11 +350,7 @@ impl Exec {
         let (before, protocol) = (output.len(), context.session.protocol);
         let place = RefCell::new(Some(section));
         let words = self.commands[at].words.to_vec();
-        let command = &INDEX.rows()[usize::from(self.commands[at].row)];
-        if command.spec.flags.has(Flags::SKIP_MONITOR) {
-            // Before the commands that it calls.
-            context.show(command, &words);
-        }
+        context.show(&INDEX.rows()[usize::from(self.commands[at].row)], Moment::Before, || words.clone());
         let start = Start {
             inner: &self.inner,
             words: &words,
@@ -555,10 +551,7 @@ impl Exec {
         if let Some(spent) = spent {
             self.commands[at].judge(spent, context);
         }
-        let command = &INDEX.rows()[usize::from(row)];
-        if !command.spec.flags.has(Flags::SKIP_MONITOR) {
-            context.show(command, &self.commands[at].words.to_vec());
-        }
+        context.show(&INDEX.rows()[usize::from(row)], Moment::After, || self.commands[at].words.to_vec());
         context.session.count_inner(context.worker, row, &output[before..]);
         if context.session.is_mute() {
             output.truncate(before);

@@ -39,7 +39,7 @@ impl Queued {
     /// Keeps it for the slow log and as an event if it took long.
     pub(super) fn judge(&self, spent: Duration, context: &Context<'_>) {
         let words = || slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec());
-        judge(&context.worker.server, context.options, self.row, spent, || Some(&**context.client), words);
+        judge(&context.worker.server, context.options, self.row, spent, || context.client.sender(), words);
     }
 
     /// Whether it may have to be carried out by another thread.
