@@ -1,84 +1,24 @@
-//! Client libraries of other languages that the store is tested with, in `target/clients`.
-//!
-//! Each language's own tool brings the versions that `crates/store/tests/clients` pins, once: what is installed stands
-//! with a copy of the file that pinned it, and is brought again only if that has changed. All run at a time.
+//! Client libraries of other languages that the store is tested with, in `target/clients`, at the versions that
+//! `crates/store/tests/clients` pins.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::run::{root, run_in};
+use crate::pinned::{Pinned, Set, python};
+use crate::run::run_in;
 
-/// One language.
-struct Language {
-    name: &'static str,
-    /// The files that say what is wanted.
-    pins: &'static [&'static str],
-    /// Installs into the folder `to`, from the files in `from`.
-    install: fn(from: &Path, to: &Path) -> Result<(), String>,
-}
-
-const LANGUAGES: &[Language] = &[
-    Language { name: "python", pins: &["requirements.txt"], install: python },
-    Language { name: "npm", pins: &["package.json", "package-lock.json"], install: npm },
-    Language { name: "go", pins: &["goredis/go.mod", "goredis/go.sum", "goredis/main.go"], install: go },
-    Language { name: "asynq", pins: &["asynq/go.mod", "asynq/go.sum", "asynq/main.go"], install: asynq },
-    Language { name: "jedis", pins: &["pom.xml", "JedisClient.java"], install: jedis },
-];
-
-/// Makes sure every library is there; without `install` by saying what is missing.
-pub fn ensure(install: bool) -> Result<(), String> {
-    let (from, to) = (root().join("crates/store/tests/clients"), root().join("target/clients"));
-    let missing: Vec<&Language> = LANGUAGES.iter().filter(|language| !language.is_there(&from, &to)).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if !install {
-        let names: Vec<&str> = missing.iter().map(|language| language.name).collect();
-        return Err(format!(
-            "clients are missing in target/clients: {}\nhint: `cargo xtask test --install` brings them",
-            names.join(", ")
-        ));
-    }
-    let (from, to) = (&from, &to);
-    std::thread::scope(|scope| {
-        let runs: Vec<_> = missing.into_iter().map(|language| scope.spawn(move || language.bring(from, to))).collect();
-        runs.into_iter().try_for_each(|run| run.join().unwrap_or_else(|_| Err("an installation panicked".to_owned())))
-    })
-}
-
-impl Language {
-    /// What the pins say; kept beside what they brought.
-    fn wanted(&self, from: &Path) -> String {
-        self.pins.iter().map(|pin| std::fs::read_to_string(from.join(pin)).unwrap_or_default()).collect()
-    }
-
-    fn stamp(&self, to: &Path) -> PathBuf {
-        to.join(format!("{}.pins", self.name))
-    }
-
-    fn is_there(&self, from: &Path, to: &Path) -> bool {
-        std::fs::read_to_string(self.stamp(to)).is_ok_and(|stamp| stamp == self.wanted(from))
-    }
-
-    fn bring(&self, from: &Path, to: &Path) -> Result<(), String> {
-        let (folder, stamp) = (to.join(self.name), self.stamp(to));
-        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        let _ = std::fs::remove_file(&stamp);
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        (self.install)(from, &folder)?;
-        std::fs::write(&stamp, self.wanted(from)).map_err(failed)
-    }
-}
-
-fn python(from: &Path, to: &Path) -> Result<(), String> {
-    run_in(to, "python3", &["-m", "venv", "."])?;
-    let pins = from.join("requirements.txt");
-    run_in(
-        to,
-        &to.join("bin/pip").to_string_lossy(),
-        &["install", "--quiet", "--disable-pip-version-check", "-r", &pins.to_string_lossy()],
-    )
-}
+/// All libraries, a member per language or program.
+pub const CLIENTS: Set = Set {
+    what: "clients",
+    from: "crates/store/tests/clients",
+    to: "clients",
+    members: &[
+        Pinned { name: "python", pins: &["requirements.txt"], install: python },
+        Pinned { name: "npm", pins: &["package.json", "package-lock.json"], install: npm },
+        Pinned { name: "go", pins: &["goredis/go.mod", "goredis/go.sum", "goredis/main.go"], install: go },
+        Pinned { name: "asynq", pins: &["asynq/go.mod", "asynq/go.sum", "asynq/main.go"], install: asynq },
+        Pinned { name: "jedis", pins: &["pom.xml", "JedisClient.java"], install: jedis },
+    ],
+};
 
 fn npm(from: &Path, to: &Path) -> Result<(), String> {
     for pin in ["package.json", "package-lock.json"] {

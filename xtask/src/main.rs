@@ -13,9 +13,11 @@ mod http_self;
 mod logs;
 mod package;
 mod peers;
+mod pinned;
 mod proxy;
 mod random;
 mod release;
+mod repeat;
 mod report;
 mod run;
 mod soak;
@@ -40,6 +42,7 @@ cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
 cargo xtask package             a .deb; --program PATH, --to DIRECTORY
+cargo xtask repeat [N] [CRATE]  every test program N times beside a load on all cores
 cargo xtask release             the release build, optimised by what the program was seen doing
 cargo xtask soak [SEED]         what is too slow for `test`
 ";
@@ -50,7 +53,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::test(false),
         ["test", "--install"] => test::test(true),
-        ["clients"] => clients::ensure(true),
+        ["clients"] => clients::CLIENTS.ensure(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "engines", rest @ ..] => engines::engines(rest),
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         ["differential", rest @ ..] => differential::differential(rest),
         ["package", rest @ ..] => package::package(rest),
         ["release", rest @ ..] => release::release(rest),
+        ["repeat", rest @ ..] => repeat::repeat(rest),
         ["soak", rest @ ..] => soak::soak(rest),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

