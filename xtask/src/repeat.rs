@@ -49,8 +49,8 @@ fn failures(crates: &[test::Tests], times: u32) -> u32 {
                     Ok(output) if output.status.success() => println!("run {run} of {times}: {} passed", one.name),
                     Ok(output) => {
                         failed += 1;
-                        let text = String::from_utf8_lossy(&output.stdout);
-                        println!("run {run} of {times}: {} FAILED\n{text}", one.name);
+                        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+                        println!("run {run} of {times}: {} FAILED\n{out}{err}", one.name);
                     }
                     Err(error) => {
                         failed += 1;
