@@ -383,7 +383,7 @@ impl Inner {
     #[cold]
     pub(crate) fn serve_and_end(&self, ready: Ready) {
         if let Some(ticket) = ready.ticket {
-            let extra = self.serve(ticket.id, None, ready.keys);
+            let extra = self.serve(ticket.id, ready.keys);
             self.end(ticket, &extra);
         }
     }
@@ -400,16 +400,16 @@ impl Inner {
         let ticket = Ticket::new(self.ticket_id(), KeyList::new(), None);
         ticket.grant();
         self.gate.add_ticket(&self.gate.enter());
-        let extra = self.serve(ticket.id, None, woken.into());
+        let extra = self.serve(ticket.id, woken.into());
         self.end(Arc::new(ticket), &extra);
     }
 
     /// Serves those who wait for keys that came to life, in the name of a ticket that holds them. Returns what the
     /// ticket holds beyond that now. The caller is outside the gate.
-    pub(crate) fn serve(&self, id: u64, now_ms: Option<i64>, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
+    pub(crate) fn serve(&self, id: u64, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
         let mut extra = Vec::new();
         while let Some((db, key)) = ready.pop_front() {
-            while self.serve_next(id, now_ms, (db, &key), &mut ready, &mut extra) {}
+            while self.serve_next(id, (db, &key), &mut ready, &mut extra) {}
         }
         extra
     }
@@ -418,13 +418,12 @@ impl Inner {
     fn serve_next(
         &self,
         id: u64,
-        now_ms: Option<i64>,
         (db, key): (u32, &[u8]),
         ready: &mut VecDeque<ReadyKey>,
         extra: &mut Vec<HeldKey>,
     ) -> bool {
         let pass = self.gate.enter();
-        let served = self.serve_inside(&pass, id, now_ms, (db, key), ready, extra);
+        let served = self.serve_inside(&pass, id, (db, key), ready, extra);
         drop(pass);
         match served {
             Served::Nobody => false,
@@ -444,7 +443,6 @@ impl Inner {
         &self,
         pass: &Pass<'_>,
         id: u64,
-        now_ms: Option<i64>,
         (index, key): (u32, &[u8]),
         ready: &mut VecDeque<ReadyKey>,
         extra: &mut Vec<HeldKey>,
@@ -453,9 +451,6 @@ impl Inner {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let mut now = Now::new(&self.clock);
-        if let Some(now_ms) = now_ms {
-            now = Now::frozen(&self.clock, now_ms);
-        }
         let mut locked = db.lock(stripe);
         let Some(waiter) = next_waiter(&mut locked, hash, key, &mut now) else { return Served::Nobody };
         if !self.hold_key(&mut locked, id, index, key, extra) {

@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub client_output_buffer_limit: [OutputLimit; 3],
     /// Most bytes of data and clients' buffers; 0: no limit.
     pub maxmemory: u64,
+    /// Most bytes of clients' buffers and of what clients have queued, watch and listen to.
+    pub maxmemory_clients: MemoryShare,
     /// What is evicted at `maxmemory`.
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
@@ -90,9 +92,42 @@ const WRONG_WORDS: &str = "wrong number of arguments";
 const NOT_SWITCH: &str = "argument must be 'yes' or 'no'";
 const NOT_NUMBER: &str = "argument couldn't be parsed into an integer";
 const NOT_MEMORY: &str = "argument must be a memory value";
+const NOT_SHARE: &str = "argument must be a memory or percent value";
 
 fn not_a_choice(choices: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", choices.join(", "))
+}
+
+/// A limit in bytes or as a part of another one; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryShare {
+    /// Bytes.
+    Bytes(u64),
+    /// Hundredths of `maxmemory`.
+    Percent(u8),
+}
+
+impl MemoryShare {
+    /// Bytes where `all` is the other limit; 0 for none.
+    pub fn of(self, all: u64) -> u64 {
+        match self {
+            MemoryShare::Bytes(bytes) => bytes,
+            MemoryShare::Percent(percent) => (u128::from(all) * u128::from(percent) / 100) as u64,
+        }
+    }
+
+    fn parse(text: &[u8]) -> Result<MemoryShare, String> {
+        let Some(number) = text.strip_suffix(b"%") else {
+            return parse_memory(text).map(MemoryShare::Bytes).ok_or_else(|| NOT_SHARE.into());
+        };
+        let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        match std::str::from_utf8(number).ok().filter(|_| is_number).map(|number| number.parse::<u8>()) {
+            Some(Ok(0)) => Ok(MemoryShare::Bytes(0)),
+            Some(Ok(percent @ ..=100)) => Ok(MemoryShare::Percent(percent)),
+            Some(_) => Err("percentage argument must be less or equal to 100".into()),
+            None => Err(NOT_SHARE.into()),
+        }
+    }
 }
 
 /// A class's row of `client-output-buffer-limit`.
@@ -141,6 +176,7 @@ impl Default for ServerOptions {
                 OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 },
             ],
             maxmemory: 0,
+            maxmemory_clients: MemoryShare::Bytes(0),
             maxmemory_policy: Policy::NoEviction,
             lfu_decay_time: 1,
             busy_reply_threshold_ms: 5000,
@@ -277,6 +313,7 @@ enum Field {
     Memory(fn(&mut ServerOptions) -> &mut u64, u64, u64),
     /// Bytes, of a limit of the process.
     Size(fn(&mut ServerOptions) -> &mut i64),
+    Share(fn(&mut ServerOptions) -> &mut MemoryShare),
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
@@ -412,6 +449,13 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.maxmemory, 0, u64::MAX),
     },
     Parameter {
+        name: "maxmemory-clients",
+        live: true,
+        docs: "Most bytes of clients' buffers and of what clients have queued, or N% of maxmemory; beyond, the largest \
+               clients are closed; 0: as long as maxmemory is kept.",
+        field: Field::Share(|options| &mut options.maxmemory_clients),
+    },
+    Parameter {
         name: "maxmemory-policy",
         live: true,
         docs: "Which keys are evicted at maxmemory; with noeviction commands that need memory are refused.",
@@ -537,6 +581,10 @@ impl Field {
             Field::Integer(field, ..) => field(options).to_string().into(),
             Field::Memory(field, ..) => field(options).to_string().into(),
             Field::Size(field) => field(options).to_string().into(),
+            Field::Share(field) => match field(options) {
+                MemoryShare::Bytes(bytes) => bytes.to_string().into(),
+                MemoryShare::Percent(percent) => format!("{percent}%").into(),
+            },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
             Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
@@ -571,6 +619,7 @@ impl Field {
                 }
                 *field(options) = bytes;
             }
+            Field::Share(field) => *field(options) = MemoryShare::parse(value)?,
             Field::Size(field) => {
                 let bytes = parse_memory(value).ok_or(NOT_MEMORY)?;
                 *field(options) = i64::try_from(bytes)
@@ -753,7 +802,8 @@ mod tests {
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
         assert!(options.needs_password() && !options.refuses_strangers());
 
-        let errors = apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "1g"), ("save", "")]));
+        let errors =
+            apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "101%"), ("save", "")]));
         let errors = errors.expect_err("wrong");
         let texts: Vec<(usize, &str)> = errors.iter().map(|error| (error.at, error.message.as_str())).collect();
         assert_eq!(
@@ -761,7 +811,7 @@ mod tests {
             [
                 (0, "unknown store parameter 'timout'"),
                 (1, "'maxclients 0': argument must be between 1 and 4294967295 inclusive"),
-                (2, "'maxmemory-clients 1g': clients are not evicted; see client-output-buffer-limit"),
+                (2, "'maxmemory-clients 101%': percentage argument must be less or equal to 100"),
             ]
         );
         assert_eq!(errors[0].hint.as_deref(), Some("did you mean 'timeout'?"));

@@ -60,9 +60,9 @@ fn tick_for(inner: &Inner, budget: Duration) {
     if !is_done && !is_aside {
         go_on_aside(inner);
     }
-    if inner.memory.is_over() {
+    if inner.memory.is_over() && !inner.memory.keeps_expired() {
         // What a command left to be evicted, or buffers pushed out.
-        inner.make_room_for(budget.saturating_sub(start.elapsed()));
+        let _ = inner.make_room_for(budget.saturating_sub(start.elapsed()));
     }
     if is_done {
         // What is about to be removed is not worth being moved.
@@ -102,7 +102,8 @@ fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();
     let first = sweeper.db.load(Ordering::Relaxed);
-    let swept = if sweeper.paused.load(Ordering::Relaxed) { 0 } else { databases };
+    let is_paused = sweeper.paused.load(Ordering::Relaxed) || inner.memory.keeps_expired();
+    let swept = if is_paused { 0 } else { databases };
     for step in 0..swept {
         let db = (first + step) % databases;
         let stripe = if step == 0 { sweeper.stripe.load(Ordering::Relaxed) } else { 0 };

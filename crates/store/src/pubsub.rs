@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::config::OutputLimit;
 use crate::glob;
+use crate::memory::{Account, Share};
 use crate::stripe::assert_none_locked;
 use std::hash::BuildHasher;
 
@@ -67,6 +68,8 @@ struct Inside {
     bytes: Vec<u8>,
     /// Since when the soft limit is exceeded.
     over_since: Option<Instant>,
+    /// What the buffer takes of its client's account.
+    share: Share,
     /// The client reads too slowly and is being closed: nothing more is kept for it.
     given_up: bool,
 }
@@ -83,6 +86,12 @@ pub(crate) enum Put {
 }
 
 impl Outbox {
+    /// That of a client, whose account has what waits here.
+    pub(crate) fn of(account: &Arc<Account>) -> Outbox {
+        let inside = Inside { share: Share::of(account, 0), ..Inside::default() };
+        Outbox { inside: Mutex::new(inside), ..Outbox::default() }
+    }
+
     /// Whether a message waits.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
@@ -107,6 +116,7 @@ impl Outbox {
         if inside.bytes.capacity() > KEPT_CAPACITY {
             inside.bytes = Vec::new();
         }
+        inside.count();
     }
 
     /// The owner has sent so much of its output that `unsent` bytes are left.
@@ -140,8 +150,10 @@ impl Outbox {
         if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
             inside.given_up = true;
             inside.bytes = Vec::new();
+            inside.count();
             return Put::TooMuch;
         }
+        inside.count();
         match self.filled.swap(true, Ordering::AcqRel) {
             true => Put::More,
             false => Put::First,
@@ -150,6 +162,11 @@ impl Outbox {
 }
 
 impl Inside {
+    /// Tells the account what the buffer takes, when it has grown or shrunk.
+    fn count(&mut self) {
+        self.share.set_own(self.bytes.capacity());
+    }
+
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize) -> bool {
         let waiting = (self.bytes.len() + unsent) as u64;
         if limit.soft > 0 && waiting >= limit.soft {
@@ -168,13 +185,22 @@ impl Inside {
 type Listeners = BTreeMap<u64, Arc<dyn Subscriber>>;
 type Channels = HashMap<Box<[u8]>, Listeners, RandomState>;
 
+/// Patterns that somebody listens to.
+#[derive(Default)]
+struct Patterns {
+    /// In the order in which they came, by number; each is looked at for each message, as in Redis.
+    listeners: BTreeMap<u64, (Arc<[u8]>, Listeners)>,
+    /// The number of each.
+    numbers: HashMap<Arc<[u8]>, u64, RandomState>,
+    next: u64,
+}
+
 /// All subscriptions of a store.
 pub(crate) struct PubSub {
     hasher: RandomState,
     channels: Box<[Mutex<Channels>]>,
     shards: Box<[Mutex<Channels>]>,
-    /// In the order in which they came; each is looked at for each message, as in Redis.
-    patterns: RwLock<Vec<(Box<[u8]>, Listeners)>>,
+    patterns: RwLock<Patterns>,
     /// Channels and patterns, and channels of shards, that somebody listens to.
     channel_count: AtomicUsize,
     shard_count: AtomicUsize,
@@ -248,7 +274,7 @@ impl PubSub {
             hand_out(&frame(&[name, channel, message]), listeners);
         }
         if kind == Kind::Channel && self.pattern_count.load(Ordering::Relaxed) > 0 {
-            for (pattern, listeners) in &*self.patterns.read() {
+            for (pattern, listeners) in self.patterns.read().listeners.values() {
                 if glob::matches(pattern, channel) {
                     hand_out(&frame(&[b"pmessage", pattern, channel, message]), listeners);
                 }
@@ -268,7 +294,7 @@ impl PubSub {
         let mut count = self.listeners(kind, channel);
         if kind == Kind::Channel {
             let patterns = self.patterns.read();
-            let matching = patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
+            let matching = patterns.listeners.values().filter(|(pattern, _)| glob::matches(pattern, channel));
             count += matching.map(|(_, listeners)| listeners.len()).sum::<usize>();
         }
         count
@@ -317,22 +343,31 @@ impl PubSub {
 
     /// Adds a client to a pattern.
     pub(crate) fn subscribe_pattern(&self, pattern: &[u8], client: &Arc<dyn Subscriber>) {
-        let mut patterns = self.patterns.write();
-        let place = patterns.iter().position(|(known, _)| **known == *pattern).unwrap_or_else(|| {
+        let mut locked = self.patterns.write();
+        let patterns = &mut *locked;
+        let number = patterns.numbers.get(pattern).copied().unwrap_or_else(|| {
             self.pattern_count.fetch_add(1, Ordering::Relaxed);
-            patterns.push((pattern.into(), Listeners::new()));
-            patterns.len() - 1
+            let (number, name) = (patterns.next, Arc::<[u8]>::from(pattern));
+            patterns.next += 1;
+            patterns.numbers.insert(name.clone(), number);
+            patterns.listeners.insert(number, (name, Listeners::new()));
+            number
         });
-        patterns[place].1.insert(client.id(), client.clone());
+        if let Some((_, listeners)) = patterns.listeners.get_mut(&number) {
+            listeners.insert(client.id(), client.clone());
+        }
     }
 
     /// Takes a client off a pattern.
     pub(crate) fn unsubscribe_pattern(&self, pattern: &[u8], id: u64) {
-        let mut patterns = self.patterns.write();
-        let Some(place) = patterns.iter().position(|(known, _)| **known == *pattern) else { return };
-        patterns[place].1.remove(&id);
-        if patterns[place].1.is_empty() {
-            patterns.remove(place);
+        let mut locked = self.patterns.write();
+        let patterns = &mut *locked;
+        let Some(&number) = patterns.numbers.get(pattern) else { return };
+        let Some((_, listeners)) = patterns.listeners.get_mut(&number) else { return };
+        listeners.remove(&id);
+        if listeners.is_empty() {
+            patterns.listeners.remove(&number);
+            patterns.numbers.remove(pattern);
             self.pattern_count.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -93,6 +93,8 @@ pub struct Section {
     used_last: usize,
     /// Its hash, once it was used.
     hash_last: Option<u64>,
+    /// Memory is full, and nothing may be evicted but what sections hold: it does not ask again.
+    is_full: bool,
 }
 
 /// The end of a section on another thread; a fault there is one, too.
@@ -202,6 +204,7 @@ impl Section {
             is_named: Cell::new(false),
             used_last: 0,
             hash_last: None,
+            is_full: false,
         }
     }
 
@@ -405,9 +408,9 @@ impl Section {
 
     /// Whether there is room was asked before the section began; a command is not refused in the middle.
     #[inline]
-    fn make_room_for(&self, spec: &CommandSpec) {
-        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
-            self.inner.make_room();
+    fn make_room_for(&mut self, spec: &CommandSpec) {
+        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() && !self.is_full {
+            self.is_full = !self.inner.make_room_in_section();
         }
     }
 
@@ -644,14 +647,17 @@ impl Drop for Section {
                 if self.0.is_named.get() {
                     self.0.inner.owners.lock().remove(&self.0.holding.id);
                 }
-                let now_ms = (!self.0.ready.is_empty()).then(|| self.0.now_ms());
-                let Section { inner, holding, extra, ready, everything, .. } = &mut *self.0;
-                if now_ms.is_some() {
-                    extra.extend(inner.serve(holding.id, now_ms, std::mem::take(ready)));
+                let Section { inner, holding, extra, ready, everything, is_full, .. } = &mut *self.0;
+                if !ready.is_empty() {
+                    // Its time has ended with it: what expired meanwhile is handed to nobody.
+                    extra.extend(inner.serve(holding.id, std::mem::take(ready)));
                 }
                 match everything {
                     true => inner.end_everything(holding, extra),
                     false => inner.end_section(holding, extra),
+                }
+                if *is_full {
+                    inner.memory.wake_evictor();
                 }
             }
         }

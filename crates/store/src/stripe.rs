@@ -385,7 +385,7 @@ impl Stripe {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
             Some(at_ms) if at_ms <= now.ms() => {
-                if !reads || self.holds.is_none() {
+                if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
                     self.expire(slot, key, at_ms);
                     now.removed = true;
                 }

@@ -703,7 +703,7 @@ impl Inner {
             Some(waiter) if waiter.is_won() => {
                 ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
-                return Some(self.serve(ticket.id, None, ready));
+                return Some(self.serve(ticket.id, ready));
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
@@ -739,7 +739,7 @@ impl Inner {
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }
         }
-        Some(self.serve(ticket.id, None, ready))
+        Some(self.serve(ticket.id, ready))
     }
 
     /// Runs a command that has just entered the queues, if they were empty. Returns whether a global section may now

@@ -229,6 +229,43 @@ fn the_own_verb_takes_flags_and_threads() {
     assert!(!place.path("s").exists(), "the socket's file goes with it");
 }
 
+/// Found outside: the process outlived SIGTERM and SHUTDOWN for as long as a transaction ran.
+#[test]
+fn a_long_transaction_does_not_outlive_the_end() {
+    for ends_by_signal in [true, false] {
+        let place = Place::new();
+        let (mut program, address) = place.start(&["--threads", "2"]);
+        let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
+        let id = client.ask(&["CLIENT", "ID"]).trim_matches([':', '\r', '\n']).to_owned();
+        let words: Vec<String> =
+            ["RPUSH".to_owned(), "long".to_owned()].into_iter().chain((0..2000).map(|n| n.to_string())).collect();
+        other.command(&words);
+        other.read_reply();
+        // Minutes of work; replies of a few bytes each.
+        let search = sluicegate_testkit::encode(&["LPOS", "long", "none"]);
+        let mut all = sluicegate_testkit::encode(&["MULTI"]);
+        all.extend(sluicegate_testkit::encode(&["SET", "k", "v"]));
+        (0..1_000_000).for_each(|_| all.extend_from_slice(&search));
+        all.extend(sluicegate_testkit::encode(&["EXEC"]));
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                client.send(&all);
+                // The end may come as a reset.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.read_to_end()));
+            });
+            wait_for("the transaction to run", || {
+                other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" cmd=exec ").then_some(())
+            });
+            match ends_by_signal {
+                true => program.signal(libc::SIGTERM),
+                false => other.command(&["SHUTDOWN", "NOSAVE"]),
+            }
+            assert_eq!(program.wait(), 0);
+            drop(sending.join());
+        });
+    }
+}
+
 #[test]
 fn a_file_standard_input_and_flags_follow_each_other() {
     let place = Place::new();

@@ -99,7 +99,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let (keys, tables, startup) = (sum(|db| db.keys), sum(|db| db.tables), sum(|db| db.stripes) * STRIPE_BYTES as u64);
     let outside = ctx.inner.memory.outside();
     let scripts = ctx.inner.scripts.usage();
-    let clients = outside.saturating_sub(scripts.bytes());
+    let clients = ctx.inner.memory.clients();
     let total = sum(|db| db.bytes) + startup + outside;
     let peak = ctx.inner.memory.note_peak(total);
     let overhead = startup + outside + tables;

@@ -175,8 +175,6 @@ pub enum Form {
     Number(i64, i64),
     /// A number of bytes, at least this one.
     Memory(u64),
-    /// A number of bytes, or of percent.
-    Share,
     /// A file's name without its directory, of which an empty one is refused or not.
     Name(&'static str, bool),
     /// Some of these words.
@@ -212,7 +210,7 @@ const DEFRAG: &str = "the allocator here does not fragment that way";
 const TABLES: &str = "tables here never rehash as a whole";
 const SYSTEM: &str = "the process leaves that to the system";
 
-use Form::{Choice, Flags, Memory, Name, Number, Scores, Share, Switch, Text};
+use Form::{Choice, Flags, Memory, Name, Number, Scores, Switch, Text};
 
 /// Parameters of what is not there, by what that is.
 pub static IDLE: &[Idle] = &[
@@ -327,7 +325,6 @@ pub static IDLE: &[Idle] = &[
         INT,
         "the first accesses are counted one by one, and a counter ends at half a million",
     ),
-    idle("maxmemory-clients", "0", Share, "clients are not evicted; see client-output-buffer-limit"),
     idle(
         "maxmemory-eviction-tenacity",
         "10",
@@ -436,15 +433,6 @@ impl Form {
                 Some(bytes) if (min..=i64::MAX as u64).contains(&bytes) => Ok(bytes.to_string().into()),
                 Some(_) => Err(between(min as i64, i64::MAX)),
                 None => Err(super::NOT_MEMORY.into()),
-            },
-            Share => match (value.strip_suffix(b"%").map(number), super::parse_memory(value)) {
-                (Some(Some(percent)), _) if percent > 100 => {
-                    Err("percentage argument must be less or equal to 100".into())
-                }
-                (Some(Some(0)), _) => Ok(b"0".to_vec()),
-                (Some(Some(percent)), _) if percent > 0 => Ok(format!("{percent}%").into()),
-                (None, Some(bytes)) => Ok(bytes.to_string().into()),
-                _ => Err("argument must be a memory or percent value".into()),
             },
             Choice(choices) => match choices.iter().find(|choice| choice.as_bytes() == lower) {
                 Some(choice) => Ok((*choice).into()),

@@ -24,10 +24,10 @@ use tokio::net::{tcp, unix};
 use super::Worker;
 use super::batch::{Exit, State};
 use super::client::Client;
-use super::dispatch::{Context, Outcome, Replies, Session};
+use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::transaction::Exec;
 use crate::config::ServerOptions;
-use crate::memory::{Memory, Outside};
+use crate::memory::{Kind, Memory, Outside, Share};
 use crate::park::{Parked, Received};
 
 /// Bytes read at a time, as in Redis.
@@ -81,7 +81,6 @@ socket!(tcp::OwnedReadHalf);
 socket!(unix::OwnedReadHalf);
 
 /// Buffers of a connection that is at work.
-#[derive(Default)]
 pub(super) struct Workspace {
     input: Vec<u8>,
     /// Start of the first request that is not run yet.
@@ -97,6 +96,20 @@ pub(super) struct Workspace {
     counted: Outside,
 }
 
+impl Default for Workspace {
+    fn default() -> Workspace {
+        Workspace {
+            input: Vec::new(),
+            start: 0,
+            parser: CommandParser::default(),
+            output: Vec::new(),
+            need: 0,
+            touched: 0,
+            counted: Outside::of(Kind::Clients),
+        }
+    }
+}
+
 impl Workspace {
     /// Nothing of a request is held.
     fn is_idle(&self) -> bool {
@@ -105,6 +118,19 @@ impl Workspace {
 
     pub fn is_modest(&self) -> bool {
         self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
+    }
+
+    /// Bytes that it is counted with.
+    pub fn counted(&self) -> usize {
+        self.counted.bytes()
+    }
+
+    fn buffers(&self) -> Buffers {
+        Buffers {
+            query: self.input.len() - self.start,
+            query_free: self.input.capacity() - self.input.len(),
+            reply_room: self.output.capacity(),
+        }
     }
 
     /// Counts the buffers as they are now towards `maxmemory`.
@@ -170,8 +196,8 @@ enum Step {
     Drained,
     /// A fair share of work is done, there is more.
     Share,
-    /// The command's reply comes later.
-    Parked(Parked),
+    /// The command's reply comes later; with the bytes of its request.
+    Parked(Parked, usize),
     /// The command's reply comes at a time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// A transaction waits for its turn, or goes on after a slice.
@@ -269,7 +295,9 @@ impl<S: Socket> Connection<S> {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
         self.client.outbox.drain(&mut workspace.output);
         let options = self.worker.options();
+        workspace.count(&self.worker.server.store.0.memory);
         let goes_on = self.flush(&mut workspace.output, &options).await;
+        workspace.count(&self.worker.server.store.0.memory);
         self.workspace = Some(workspace);
         if self.has_messages() {
             // The others on this worker go first.
@@ -294,19 +322,16 @@ impl<S: Socket> Connection<S> {
 
     /// After a turn: gives the buffers back if nothing is half read, and tells others what happened.
     fn settle(&mut self) {
-        let (mut query, mut query_free) = (0, 0);
+        let mut buffers = Buffers::default();
         match &self.workspace {
             Some(workspace) if workspace.is_idle() => self.give_back(),
-            Some(workspace) => {
-                query = workspace.input.len() - workspace.start;
-                query_free = workspace.input.capacity() - workspace.input.len();
-            }
+            Some(workspace) => buffers = workspace.buffers(),
             None => {}
         }
-        self.tell(false, query, query_free);
+        self.tell(false, buffers);
     }
 
-    fn tell(&self, is_blocked: bool, query: usize, query_free: usize) {
+    fn tell(&self, is_blocked: bool, buffers: Buffers) {
         let mut activity = self.client.activity.lock();
         activity.at = self.session.now;
         activity.command = self.session.command;
@@ -315,11 +340,16 @@ impl<S: Socket> Connection<S> {
         activity.no_evict = self.session.no_evict;
         activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
-        (activity.queued, activity.watch) = self.session.transaction();
+        activity.set_transaction(&self.session);
         activity.waits = None;
-        activity.query = query;
-        activity.query_free = query_free;
-        activity.output = 0;
+        Buffers { query: activity.query, query_free: activity.query_free, reply_room: activity.reply_room } = buffers;
+        (activity.output, activity.words) = (0, 0);
+    }
+
+    /// Tells others that it waits for a reply, with so many bytes of words.
+    fn waits(&self, workspace: &Workspace, words: usize) {
+        self.tell(true, workspace.buffers());
+        self.client.activity.lock().words = words;
     }
 
     /// Tells others that it waits no longer, before its client is told why.
@@ -327,6 +357,7 @@ impl<S: Socket> Connection<S> {
         let mut activity = self.client.activity.lock();
         activity.is_blocked = false;
         activity.waits = None;
+        activity.words = 0;
     }
 
     /// Runs every complete request; false if the connection is to be closed. After the `last` one nothing waits.
@@ -335,7 +366,12 @@ impl<S: Socket> Connection<S> {
         let goes_on = loop {
             let options = self.worker.options();
             let step = self.step(&mut workspace, &options);
-            workspace.count(&self.worker.server.store.0.memory);
+            let memory = &self.worker.server.store.0.memory;
+            workspace.count(memory);
+            if memory.watches_clients() && memory.has_clients_excess() {
+                self.tell(false, workspace.buffers());
+                self.worker.server.close_largest();
+            }
             self.session.stop_clock(&self.worker);
             match step {
                 Step::Drained if !last && self.keep(&mut workspace.output) => break true,
@@ -346,17 +382,21 @@ impl<S: Socket> Connection<S> {
                     }
                     tokio::task::yield_now().await;
                 }
-                Step::Parked(reply) => {
+                Step::Parked(reply, words) => {
                     // The replies before it must not wait for it.
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, words);
+                    // What is kept of the command counts while its client waits for it.
+                    let mut kept = Share::default();
+                    kept.set(&self.client.account, words);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     // Boxed: few connections ever wait so, all would carry the size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
+                    drop(kept);
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                     if self.exceeds(&workspace.output, &options) {
@@ -367,7 +407,7 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
@@ -385,7 +425,7 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, 0);
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move { server.pause.wait(is_write).await });
                     if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
@@ -452,43 +492,55 @@ impl<S: Socket> Connection<S> {
                 *start += consumed;
                 continue;
             }
-            let outcome = self.context(options, None).execute(args, output);
+            let buffers = Buffers {
+                query: request.len(),
+                query_free: input.capacity() - input.len(),
+                reply_room: output.capacity(),
+            };
+            let outcome = self.context(options, None, buffers).execute(args, output);
             if !matches!(outcome, Outcome::Paused { .. }) {
                 *start += consumed;
             }
-            if let Some(step) = self.after(outcome, output, options) {
+            if let Some(step) = self.after(outcome, consumed, output, options) {
                 return step;
             }
         }
         Step::Share
     }
 
-    fn context<'c>(&'c mut self, options: &'c Arc<ServerOptions>, received: Option<&'c Received>) -> Context<'c> {
-        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received }
+    fn context<'c>(
+        &'c mut self,
+        options: &'c Arc<ServerOptions>,
+        received: Option<&'c Received>,
+        buffers: Buffers,
+    ) -> Context<'c> {
+        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received, buffers }
     }
 
     /// Runs the request that was just read, which is long. What comes behind it goes on in a buffer of its own if the
     /// store keeps this one.
     fn run_long(&mut self, workspace: &mut Workspace, consumed: usize, options: &Arc<ServerOptions>) -> Step {
+        let buffers = workspace.buffers();
         let Workspace { input, start, parser, output, .. } = workspace;
         let received = Arc::new(std::mem::take(input));
-        let outcome = self.context(options, Some(&received)).execute(&parser.args(&received[*start..]), output);
+        let outcome =
+            self.context(options, Some(&received), buffers).execute(&parser.args(&received[*start..]), output);
         if !matches!(outcome, Outcome::Paused { .. }) {
             *start += consumed;
         }
         *input = Arc::try_unwrap(received).unwrap_or_else(|kept| kept[std::mem::take(start)..].to_vec());
-        self.after(outcome, output, options).unwrap_or(Step::Share)
+        self.after(outcome, consumed, output, options).unwrap_or(Step::Share)
     }
 
     /// What follows from a request that was run; nothing if the next one does.
     #[inline]
-    fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
+    fn after(&self, outcome: Outcome, request: usize, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
             self.client.outbox.drain(output);
         }
         Some(match outcome {
             Outcome::Paused { is_write } => Step::Paused { is_write },
-            Outcome::Parked(reply) => Step::Parked(reply),
+            Outcome::Parked(reply) => Step::Parked(reply, request),
             Outcome::Later(reply) => Step::Later(reply),
             Outcome::Exec(exec) => Step::Exec(exec),
             Outcome::Close => Step::Close,
@@ -584,14 +636,16 @@ impl<S: Socket> Connection<S> {
         if !exec.has_begun() && !self.flush(&mut workspace.output, options).await {
             return false;
         }
-        self.tell(true, workspace.input.len() - workspace.start, 0);
+        self.waits(workspace, 0);
         let finished = poll_fn(|cx| {
             self.client.register(cx.waker());
-            if self.client.is_killed() && exec.may_be_left() {
+            if self.client.is_killed() || self.exceeds(&workspace.output, options) {
                 return Poll::Ready(false);
             }
-            let mut context = self.context(options, None);
-            exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true)
+            let mut context = self.context(options, None, Buffers::default());
+            let polled = exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true);
+            workspace.count(&self.worker.server.store.0.memory);
+            polled
         });
         let finished = finished.await;
         self.goes_on();
@@ -631,7 +685,6 @@ impl<S: Socket> Connection<S> {
             self.session.now = Instant::now();
             return bytes.map(|bytes| (bytes, Duration::ZERO));
         }
-        let output = &mut workspace.output;
         let mut all = Duration::ZERO;
         loop {
             let came = poll_fn(|cx| match pin!(&mut reply).poll(cx) {
@@ -647,8 +700,9 @@ impl<S: Socket> Connection<S> {
             if let Some(bytes) = bytes {
                 return Some((bytes, all + reply.worked()));
             }
-            self.client.outbox.drain(output);
-            if !Box::pin(self.flush(output, options)).await {
+            self.client.outbox.drain(&mut workspace.output);
+            workspace.count(&self.worker.server.store.0.memory);
+            if !Box::pin(self.flush(&mut workspace.output, options)).await {
                 return None;
             }
         }
@@ -709,6 +763,7 @@ impl<S: Socket> Connection<S> {
                 Came::End => break None,
                 Came::Messages => {
                     self.client.outbox.drain(&mut workspace.output);
+                    workspace.count(&self.worker.server.store.0.memory);
                     if !self.flush(&mut workspace.output, options).await {
                         break None;
                     }
@@ -728,6 +783,8 @@ impl<S: Socket> Connection<S> {
             workspace.make_room();
             match ready!(pin!(self.stream.read_buf(&mut workspace.input)).poll(cx)) {
                 Ok(count) if count > 0 => {
+                    workspace.count(&self.worker.server.store.0.memory);
+                    self.client.activity.lock().query = workspace.input.len() - workspace.start;
                     self.worker.counters.reads.add(1);
                     self.worker.counters.input_bytes.add(count as u64);
                 }

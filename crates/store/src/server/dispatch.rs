@@ -534,6 +534,16 @@ impl Commands {
     }
 }
 
+/// How full the buffers of a connection are, for CLIENT LIST.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Buffers {
+    /// Bytes of requests that have not been run, this one included, and room behind them.
+    pub query: usize,
+    pub query_free: usize,
+    /// Room of the buffer for replies.
+    pub reply_room: usize,
+}
+
 /// One command's surroundings.
 pub(super) struct Context<'a> {
     pub worker: &'a Rc<Worker>,
@@ -542,6 +552,7 @@ pub(super) struct Context<'a> {
     pub client: &'a Arc<Client>,
     /// What the words stand in, of a long request.
     pub received: Option<&'a Received>,
+    pub buffers: Buffers,
 }
 
 impl Context<'_> {
@@ -672,6 +683,9 @@ impl Context<'_> {
         }
         // Queueing needs memory, too, whatever is queued.
         if (!is_exec || of_queue(Flags::DENYOOM)) && !self.has_room() {
+            if let Some(multi) = &mut self.session.rare.multi {
+                multi.give_up(&self.worker.server.store.0);
+            }
             return Some(self.reject(Some(row), output, before, |out| out.error(OOM)));
         }
         let server = &self.worker.server;
@@ -687,8 +701,10 @@ impl Context<'_> {
         if is_exec {
             return None;
         }
-        if let Some(multi) = &mut self.session.rare.multi {
-            multi.push(row, command, args, self.received);
+        if let Some(multi) = &mut self.session.rare.multi
+            && !multi.aborted
+        {
+            multi.push(&self.client.account, row, command, args, self.received);
         }
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
@@ -701,10 +717,11 @@ impl Context<'_> {
         pause::may_write(&self.worker.server.store.0, spec, args)
     }
 
-    /// Whether there is memory for one more command that needs some.
+    /// Whether there is memory for one more command of a transaction that needs some. What is queued is itself what
+    /// clients have.
     fn has_room(&self) -> bool {
         let inner = &self.worker.server.store.0;
-        !inner.memory.is_over() || inner.make_room()
+        !inner.memory.is_over() || inner.make_room() && !inner.memory.is_over_by_clients()
     }
 
     /// Hands a command over to the store.

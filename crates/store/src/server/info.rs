@@ -167,7 +167,8 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
     writeln!(out, "mem_fragmentation_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
     let scripts = server.store.0.scripts.usage();
-    writeln!(out, "mem_clients_normal:{}", outside.saturating_sub(scripts.bytes()))?;
+    writeln!(out, "mem_clients_normal:{}", server.store.0.memory.clients())?;
+    writeln!(out, "mem_not_counted_for_evict:{}", server.store.0.memory.apart())?;
     writeln!(out, "mem_fragmentation_bytes:{}", rss as i64 - used as i64)?;
     let total = scripts.eval_bytes + scripts.function_bytes;
     let bodies = (scripts.script_bytes + scripts.library_bytes) as u64;
@@ -189,7 +190,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     // Replicas, an append-only file: there are none.
     for name in [
-        "mem_not_counted_for_evict",
+        "mem_overhead_db_hashtable_rehashing",
         "mem_replication_backlog",
         "mem_total_replication_buffers",
         "mem_clients_slaves",
@@ -311,7 +312,7 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "expired_keys:{}", store.expired)?;
     writeln!(out, "expired_subkeys:{}", store.expired_elements)?;
     writeln!(out, "evicted_keys:{}", store.evicted)?;
-    writeln!(out, "evicted_clients:0")?;
+    writeln!(out, "evicted_clients:{}", server.store.0.memory.evicted_clients().load(Ordering::Relaxed))?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;
     writeln!(out, "keyspace_misses:{}", store.misses)?;
     let [channels, patterns, shard_channels] = server.store.0.pubsub.counts();

@@ -88,6 +88,9 @@ server to start accepting connections from the outside.\r\n";
 /// Buffers that a worker keeps for the next connection that becomes readable.
 const WORKSPACES_KEPT: usize = 64;
 
+/// Bytes of such buffers, at most.
+const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
+
 /// How often idle clients are looked for and rates are taken.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -108,6 +111,8 @@ pub struct Server {
     store_reset_at: Mutex<Stats>,
     pause: Pause,
     monitors: Monitors,
+    /// Taken by who closes the largest clients.
+    closing: Mutex<()>,
     slowlog: Slowlog,
     latency: Latency,
     histograms_reset_at: Mutex<Histograms>,
@@ -154,6 +159,8 @@ struct Worker {
     workspaces: RefCell<Vec<Box<Workspace>>>,
     /// Replies that leave together.
     batch: Batch,
+    /// Bytes of the workspaces that are kept.
+    kept: Cell<usize>,
     live: Cell<usize>,
     all_gone: Notify,
 }
@@ -182,6 +189,7 @@ impl Server {
                 store_reset_at: Mutex::default(),
                 pause: Pause::default(),
                 monitors: Monitors::default(),
+                closing: Mutex::default(),
                 slowlog: Slowlog::default(),
                 latency: Latency::default(),
                 histograms_reset_at: Mutex::default(),
@@ -241,8 +249,31 @@ impl Server {
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
-        self.pause.end();
+        self.end_pause();
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
+    }
+
+    /// Ends a pause; what expired meanwhile may be removed.
+    fn end_pause(&self) {
+        self.pause.end();
+        self.store.0.memory.keep_expired(None);
+    }
+
+    /// Closes the largest clients if clients have more than they may. Called outside of commands, with nothing locked.
+    #[cold]
+    fn close_largest(&self) {
+        let inner = &self.store.0;
+        if !inner.memory.has_clients_excess() {
+            return;
+        }
+        let may_go = !inner.memory.is_over() || inner.make_room() && inner.memory.policy() != crate::Policy::NoEviction;
+        if inner.memory.clients_excess(may_go) <= 0 {
+            return;
+        }
+        // Whoever comes second does nothing: those that are closed have given nothing back yet.
+        let Some(_closing) = self.closing.try_lock() else { return };
+        let killed = self.clients.kill_largest(inner.memory.clients_excess(may_go));
+        inner.memory.evicted_clients().fetch_add(killed, Ordering::Relaxed);
     }
 
     /// Closes all connections at once, whatever they wait for.
@@ -346,6 +377,7 @@ impl Server {
             options: RefCell::new((self.options_version.load(Ordering::Acquire), self.options())),
             workspaces: RefCell::default(),
             batch: Batch::default(),
+            kept: Cell::new(0),
             live: Cell::new(0),
             all_gone: Notify::new(),
         })
@@ -373,8 +405,11 @@ impl Server {
                 output: now.output_bytes,
             };
         }
-        if self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
-            self.clients.kill_overdue(&self.options.read().client_output_buffer_limit[2]);
+        if self.monitors.any() || self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
+            self.clients.kill_overdue(&self.options.read().client_output_buffer_limit);
+        }
+        if self.store.0.memory.watches_clients() {
+            self.close_largest();
         }
         self.peak.fetch_max(self.store.used_bytes(), Ordering::Relaxed);
         let timeout_s = self.options.read().timeout_s;
@@ -469,7 +504,7 @@ impl Worker {
         let (stream, half) = stream.into_split();
         let authenticated = !options.needs_password();
         self.start(stream, Half::Tcp(half), &options, authenticated, |id| {
-            Client::new(id, peer.to_string(), local, false, descriptor)
+            Client::new(&self.server.store.0.memory, id, peer.to_string(), local, false, descriptor)
         });
     }
 
@@ -480,7 +515,7 @@ impl Worker {
         let (stream, half) = stream.into_split();
         let authenticated = !options.needs_password();
         self.start(stream, Half::Unix(half), &options, authenticated, |id| {
-            Client::new(id, address.clone(), address, true, descriptor)
+            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
@@ -488,7 +523,7 @@ impl Worker {
         let (descriptor, options, address) = (stream.as_raw_fd(), self.options(), "inside:0".to_owned());
         let (stream, half) = stream.into_split();
         self.start(stream, Half::Unix(half), &options, true, |id| {
-            Client::new(id, address.clone(), address, true, descriptor)
+            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
@@ -541,12 +576,16 @@ impl Worker {
     }
 
     fn take_workspace(&self) -> Box<Workspace> {
-        self.workspaces.borrow_mut().pop().unwrap_or_default()
+        let Some(workspace) = self.workspaces.borrow_mut().pop() else { return Box::default() };
+        self.kept.set(self.kept.get() - workspace.counted());
+        workspace
     }
 
     fn give_back(&self, workspace: Box<Workspace>) {
         let mut kept = self.workspaces.borrow_mut();
-        if kept.len() < WORKSPACES_KEPT && workspace.is_modest() {
+        let bytes = self.kept.get() + workspace.counted();
+        if kept.len() < WORKSPACES_KEPT && bytes <= WORKSPACE_BYTES_KEPT && workspace.is_modest() {
+            self.kept.set(bytes);
             kept.push(workspace);
         }
     }
@@ -576,6 +615,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     limits::LFU_DECAY.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
+    store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);

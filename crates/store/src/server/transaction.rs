@@ -14,7 +14,10 @@
 //! from there on nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
 //! holds go. There is no roll-back, as in Redis: an error is that command's reply.
 //!
-//! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield up to its last
+//! One whose client is killed, or leaves too many replies unread, goes on on another thread if it has written, since half a
+//! transaction must not stay, and ends if it has not.
+//!
+//! Limits: queued commands count for `client-query-buffer-limit` and as memory of their client. One that is alone does not yield up to its last
 //! FLUSHALL, FLUSHDB or SWAPDB, or SORT that leads to other keys before its last KEYS.
 
 mod alone;
@@ -43,6 +46,7 @@ use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::Ticket;
+use crate::memory::Share;
 use crate::park::{Finished, Parked, ReplyForm, Waits, give_way};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take, Took};
@@ -92,8 +96,9 @@ pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
 pub(super) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
-    /// What they take.
+    /// What they take, and what the account of its client knows of that.
     bytes: usize,
+    share: Share,
     next: usize,
     turn: Turn,
     /// It is a section that holds everything.
@@ -141,7 +146,7 @@ enum Turn {
 
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let Multi { commands, bytes, is_alone: wants_everything, has_script, is_long, .. } = multi;
+        let Multi { commands, bytes, share, is_alone: wants_everything, has_script, is_long, .. } = multi;
         let (listed, gathered, db) = (VecDeque::new(), None, session.db);
         // With much to do before it changes databases it holds everything instead of standing in the gate.
         let words = || commands[..alone_until(&commands)].iter().map(|queued| queued.words.len());
@@ -155,6 +160,7 @@ impl Exec {
             inner,
             commands,
             bytes,
+            share,
             next: 0,
             turn,
             wants_everything,
@@ -174,9 +180,13 @@ impl Exec {
         self.nap.is_some() || matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
-    /// Whether its client may be let go of now: it has not begun, or others are at work on it, who finish it.
-    pub fn may_be_left(&self) -> bool {
-        !matches!(self.turn, Turn::Held(_))
+    /// Whether it has run a command that writes.
+    fn has_written(&self) -> bool {
+        let writes = |queued: &Queued| {
+            let spec = queued.spec();
+            spec.counts_as_write() || spec.may_write() || matches!(spec.handler, Handler::Script(_))
+        };
+        self.commands[..self.next].iter().any(writes)
     }
 
     /// Where its reply starts in the output, once it has begun.
@@ -613,10 +623,12 @@ impl Drop for Exec {
             return;
         }
         // Its client has gone in the middle; half a transaction must not stay.
-        let inner = self.inner.clone();
-        let rest = Rest { inner, commands: std::mem::take(&mut self.commands), next: self.next, db: self.db };
+        let (inner, has_written) = (self.inner.clone(), self.has_written());
+        let (commands, share) = (std::mem::take(&mut self.commands), std::mem::take(&mut self.share));
+        let rest = Rest { inner, commands, next: self.next, db: self.db, _share: share };
         match std::mem::replace(&mut self.turn, Turn::Over) {
-            Turn::Held(section) => rest.finish_somewhere(section),
+            Turn::Held(section) if has_written => rest.finish_somewhere(section),
+            Turn::Held(section) => rest.give_up(section),
             Turn::Aside(away) => away.leave(rest),
             Turn::Script(script) => script.leave(move |ended| {
                 if let Some(section) = ended.section {

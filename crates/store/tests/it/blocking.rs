@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sluicegate_store::{Caller, Mode, Parked, Store, StoreOptions};
+use sluicegate_store::{Caller, Clock, ManualClock, Mode, Parked, Store, StoreOptions};
 use sluicegate_testkit::{Client, wait_for};
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::ReplyWriter;
 
 use crate::support::Running;
-use crate::{Random, ask, block_on, start};
+use crate::{Random, ask, block_on, run, start};
 
 /// Starts a blocking command given as text, which finds nothing.
 #[track_caller]
@@ -512,4 +513,31 @@ fn a_server_that_stops_does_not_wait_for_elements() {
     blocked(&server, 1);
     server.server.stop();
     assert_eq!(client.read_to_end(), b"");
+}
+
+/// Found outside: an element of a key that had expired while the script ran was handed to a client.
+#[test]
+fn what_expired_during_a_section_is_handed_to_nobody() {
+    let hand = ManualClock::new(1_000_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    let waits: &[(&[&[u8]], &[&[u8]])] = &[
+        (&[b"BZPOPMIN", b"k", b"0"], &[b"ZADD", b"k", b"1", b"a"]),
+        (&[b"BLPOP", b"k", b"0"], &[b"RPUSH", b"k", b"a"]),
+        (&[b"BLMOVE", b"k", b"to", b"LEFT", b"LEFT", b"0"], &[b"RPUSH", b"k", b"a"]),
+    ];
+    for (waits, brings) in waits {
+        let Err(mut waiting) = start(&store, &mut Caller::default(), waits) else { panic!("nothing is there") };
+        let mut section = block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("the key is free");
+        for words in [brings, &[&b"PEXPIRE"[..], b"k", b"20"][..]] {
+            let mut reply = Vec::new();
+            section.execute(0, words, &mut ReplyWriter::new(&mut reply, Default::default())).expect("its own key");
+            assert_eq!(reply, b":1\r\n");
+        }
+        hand.advance(30);
+        drop(section);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut waiting).poll(&mut context).is_pending(), "{waits:?}");
+        assert_eq!(run(&store, &mut Caller::default(), brings), b":1\r\n");
+        assert!(Pin::new(&mut waiting).poll(&mut context).is_ready(), "{waits:?}: what comes later is");
+    }
 }

@@ -241,7 +241,7 @@ fn what_does_not_act_is_refused() {
         assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.default]), "+OK\r\n", "{}", row.name);
         let other = match row.form {
             Form::Text | Form::Name(..) => "other",
-            Form::Number(..) | Form::Memory(_) | Form::Share => "7",
+            Form::Number(..) | Form::Memory(_) => "7",
             Form::Flags(_) => "now",
             Form::Scores => "1 2 3",
             Form::Switch if row.default == "yes" => "no",

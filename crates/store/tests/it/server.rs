@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
-use sluicegate_store::{Mode, Store, StoreOptions};
+use sluicegate_store::{Clock, ManualClock, Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer, descriptors, wait_for};
 
 use crate::support::{Running, exchange, on_runtime};
@@ -259,6 +259,46 @@ fn a_pause_holds_writes_until_it_is_ended() {
     assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
     assert_eq!(writer.read_reply(), b"+OK\r\n");
     assert_eq!(admin.ask(&["GET", "k"]), "$1\r\nv\r\n");
+}
+
+/// As in Redis, which keeps them for its replicas.
+#[test]
+fn keys_do_not_expire_while_a_pause_holds() {
+    let hand = ManualClock::new(1_000_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let (mut admin, mut listening) = (ours.connect(), ours.connect());
+    assert_eq!(admin.ask(&["CONFIG", "SET", "notify-keyspace-events", "Ex"]), "+OK\r\n");
+    assert!(listening.ask(&["SUBSCRIBE", "__keyevent@0__:expired"]).ends_with(":1\r\n"));
+    let mut expired = 0;
+    let mut expired_after = |admin: &mut Client, more: u64| {
+        expired += more;
+        let text = admin.ask(&["INFO", "stats"]);
+        assert!(text.contains(&format!("\r\nexpired_keys:{expired}\r\n")), "{text}");
+    };
+    for unpause in [&["CLIENT", "UNPAUSE"][..], &["CLIENT", "PAUSE", "0", "WRITE"]] {
+        assert_eq!(admin.ask(&["SET", "a", "v", "PX", "30"]), "+OK\r\n");
+        assert_eq!(admin.ask(&["SET", "b", "v", "PX", "30"]), "+OK\r\n");
+        assert_eq!(admin.ask(&["CLIENT", "PAUSE", "100000000", "WRITE"]), "+OK\r\n");
+        hand.advance(150);
+        store.tick();
+        assert_eq!(admin.ask(&["GET", "a"]), "$-1\r\n");
+        assert_eq!(admin.ask(&["DBSIZE"]), ":2\r\n");
+        expired_after(&mut admin, 0);
+        if unpause.len() > 2 {
+            // A shorter pause does not end a longer one.
+            assert_eq!(admin.ask(unpause), "+OK\r\n");
+            store.tick();
+            assert_eq!(admin.ask(&["DBSIZE"]), ":2\r\n");
+        }
+        assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
+        assert_eq!(admin.ask(&["GET", "a"]), "$-1\r\n");
+        assert_eq!(admin.ask(&["DBSIZE"]), ":1\r\n");
+        store.tick();
+        assert_eq!(admin.ask(&["DBSIZE"]), ":0\r\n");
+        expired_after(&mut admin, 2);
+        (0..2).for_each(|_| drop(listening.read_reply()));
+    }
 }
 
 /// Also the command that would end it.
