@@ -20,17 +20,26 @@ use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::stripe::{Now, Stripe};
 
-/// Whether one of a client's watched keys was touched.
+/// What others see of a client's watch: whether one of its keys was touched, and how many there are.
 #[derive(Debug, Default)]
-pub(crate) struct Mark(AtomicBool);
+pub(crate) struct Mark {
+    is_dirty: AtomicBool,
+    /// Keys that its client watches.
+    keys: AtomicUsize,
+}
 
 impl Mark {
     pub(crate) fn is_dirty(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_dirty.load(Ordering::Acquire)
+    }
+
+    /// How many keys its client watches.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
     }
 
     fn soil(&self) {
-        self.0.store(true, Ordering::Release);
+        self.is_dirty.store(true, Ordering::Release);
     }
 }
 
@@ -72,6 +81,11 @@ impl WatchTable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// How many keys are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) {
@@ -149,6 +163,7 @@ impl Watching {
         let since_ms = inner.clock.now_ms();
         let hash = inner.keyspace.hasher.hash(key);
         self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
+        self.mark.keys.store(self.keys.len(), Ordering::Relaxed);
         let pass = inner.gate.enter();
         let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
         stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms);

@@ -86,7 +86,7 @@ pub(super) struct Activity {
     pub no_touch: bool,
     /// Commands that wait for EXEC, and the bytes they take.
     pub queued: Option<(usize, usize)>,
-    /// What says whether a watched key was touched, which others do while this client rests.
+    /// How many keys it watches, and whether one was touched, which others do while this client rests.
     pub watch: Option<Arc<Mark>>,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
@@ -261,7 +261,7 @@ impl Client {
         }
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
-             ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+             ssub={shards} multi={} watch={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
              user=default redir=-1 resp={} lib-name={} lib-ver={}{why}",
             self.id,
             self.address,
@@ -272,6 +272,7 @@ impl Client {
             now.duration_since(activity.at).as_secs(),
             activity.db,
             activity.queued.map_or(-1, |(commands, _)| commands as i64),
+            activity.watch.as_ref().map_or(0, |mark| mark.keys()),
             activity.query,
             activity.query_free,
             activity.queued.map_or(0, |(_, bytes)| bytes),
@@ -329,6 +330,8 @@ pub(super) struct Filter {
     pub local: Option<Vec<u8>>,
     pub client_type: Option<ClientType>,
     pub skip: Option<u64>,
+    /// The least age, in seconds.
+    pub age_s: Option<u64>,
 }
 
 impl Filter {
@@ -338,6 +341,7 @@ impl Filter {
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
             && self.skip != Some(client.id)
+            && self.age_s.is_none_or(|age_s| client.since.elapsed().as_secs() >= age_s)
     }
 }
 
