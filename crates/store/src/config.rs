@@ -78,7 +78,7 @@ pub struct ServerOptions {
     pub standalone: bool,
     /// What is in [`PROCESS`].
     pub process: ProcessOptions,
-    /// What a file set of [`IDLE`].
+    /// What a file or `CONFIG SET` set of [`IDLE`].
     pub idle: BTreeMap<&'static str, Vec<u8>>,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
@@ -242,8 +242,13 @@ impl ServerOptions {
             return Err(fixed.why.to_owned());
         }
         if let Some(idle) = tables::find_idle(name) {
-            return match idle.parse(&[value.to_vec()])?.eq_ignore_ascii_case(&idle.value(self)) {
+            let value = idle.parse(&[value.to_vec()])?;
+            return match value.eq_ignore_ascii_case(&idle.value(self)) {
                 true => Ok(()),
+                false if idle.is_hint => {
+                    self.idle.insert(idle.name, value);
+                    Ok(())
+                }
                 false => Err(idle.why.to_owned()),
             };
         }
@@ -262,11 +267,13 @@ impl ServerOptions {
         find(name).map(|parameter| &parameter.field).or_else(|| own().filter(|_| self.standalone))
     }
 
-    /// Whether a parameter that acts is read at start alone.
+    /// Whether a parameter is read at start alone.
     pub fn is_immutable(&self, name: &str) -> bool {
         let name = canonical(name);
         let process = PROCESS.iter().find(|parameter| self.standalone && parameter.name == name);
-        find(name).is_some_and(|parameter| !parameter.live) || process.is_some_and(|parameter| !parameter.live)
+        find(name).is_some_and(|parameter| !parameter.live)
+            || process.is_some_and(|parameter| !parameter.live)
+            || tables::is_immutable(name)
     }
 
     /// Whether a client must authenticate.
@@ -536,20 +543,19 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
 pub static FIXED: &[Fixed] = &[
     fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
-    fixed("aof_rewrite_cpulist", "", "processors are left to the system"),
+    fixed("aof-rewrite-cpulist", "", "processors are left to the system"),
     fixed("appendonly", "no", "nothing is persisted yet"),
-    fixed("bgsave_cpulist", "", "processors are left to the system"),
+    fixed("bgsave-cpulist", "", "processors are left to the system"),
     fixed("bind-source-addr", "", "replication is not available yet"),
-    fixed("bio_cpulist", "", "processors are left to the system"),
+    fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
     fixed("enable-protected-configs", "no", "no parameter is protected here"),
-    fixed("list-compress-depth", "0", "lists are not compressed"),
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
     fixed("save", "", "nothing is persisted yet"),
-    fixed("server_cpulist", "", "processors are left to the system"),
+    fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
     fixed("tls-port", "0", "TLS is not available yet"),

@@ -101,7 +101,7 @@ pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> 
         && words.len() >= 2
     {
         let sub = spec.subcommand(words[1]).ok_or_else(|| {
-            if let Some(text) = crate::redis::refusal(&[name, b"|", words[1]].concat()) {
+            if let Some(text) = crate::redis::refusal_of_subcommand(name, words[1]) {
                 return text.into();
             }
             let shown = &words[1][..words[1].len().min(128)];
@@ -152,12 +152,15 @@ pub(crate) struct Who<'w> {
     /// The hash of the command's only key, if that is known.
     pub(crate) hash: Option<u64>,
     pub(crate) blocks: Blocks<'w>,
+    /// A script runs it.
+    pub(crate) of_script: bool,
 }
 
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks: Blocks::As(form) }
+        let blocks = Blocks::As(form);
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script: false }
     }
 }
 
@@ -379,6 +382,7 @@ impl Inner {
         };
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
         ctx.collected = who.collected;
+        ctx.of_script = who.of_script;
         ctx
     }
 
@@ -454,7 +458,9 @@ impl Inner {
     /// Locks the stripes of all keys, in order.
     #[inline]
     fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
-        let writes = spec.flags.has(Flags::WRITE);
+        // A waiter needs its stripes even if nothing was ever written to their database.
+        let waits = spec.blocking.is_some_and(|blocking| blocking.leaves_waiters(ctx));
+        let writes = spec.flags.has(Flags::WRITE) || waits;
         if let KeyRule::Range { first, last, .. } = spec.keys
             && first == last
         {

@@ -10,7 +10,7 @@
 //! Redis draws samples instead, and leaves up to a quarter of the expired keys for later; here nothing expired stays
 //! longer than the time to the next tick and that which removing it takes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Inner;
@@ -39,6 +39,15 @@ pub(crate) struct Sweeper {
     is_aside: AtomicBool,
     db: AtomicU32,
     stripe: AtomicUsize,
+    /// Microseconds that looking for what has expired has taken.
+    spent_us: AtomicU64,
+}
+
+impl Sweeper {
+    /// Milliseconds that looking for what has expired has taken.
+    pub(crate) fn spent_ms(&self) -> u64 {
+        self.spent_us.load(Ordering::Relaxed) / 1000
+    }
 }
 
 /// Removes expired keys, frees flushed databases, and moves entries together.
@@ -98,6 +107,14 @@ fn go_on_aside(inner: &Inner) {
 /// Sweeps all databases and frees flushed ones until time is over. `helps` tells that another thread does the same: it
 /// begins elsewhere then. Returns whether it came to the end.
 fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    let is_done = sweep_all(inner, helps, is_over);
+    inner.sweeper.spent_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+    is_done
+}
+
+/// The same, without the time being counted.
+fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let sweeper = &inner.sweeper;
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();

@@ -136,6 +136,8 @@ pub struct Keyspace {
     woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
+    /// Keys of flushed databases that were freed.
+    pub(crate) freed: AtomicU64,
     memory: Arc<Memory>,
     /// Clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
@@ -156,6 +158,7 @@ impl Keyspace {
             next_turn: AtomicU64::new(1),
             woken: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
+            freed: AtomicU64::new(0),
             memory,
             watching: Arc::default(),
             clock,
@@ -374,13 +377,20 @@ impl Keyspace {
         (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).holds.take()?))).collect()
     }
 
+    /// How many keys of flushed databases wait to be freed.
+    pub(crate) fn discarded_keys(&self) -> u64 {
+        self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
+    }
+
     /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
         // Taken out, so that the lock isn't held while memory is freed.
         let Some((db, mut next)) = self.discarded.lock().pop() else { return false };
         let end = (next + stripes).min(db.stripes());
         while next < end {
-            db.lock(next).clear();
+            let mut stripe = db.lock(next);
+            self.freed.fetch_add(stripe.table.len() as u64, Ordering::Relaxed);
+            stripe.clear();
             next += 1;
         }
         if next < db.stripes() {

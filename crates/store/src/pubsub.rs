@@ -131,7 +131,18 @@ impl Outbox {
 
     /// Whether the soft limit has been exceeded for too long, also if no more messages come.
     pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
-        self.is_filled() && self.inside.lock().exceeds(limit, self.unsent.load(Ordering::Relaxed))
+        if !self.is_filled() {
+            return false;
+        }
+        let mut inside = self.inside.lock();
+        let is_overdue = inside.exceeds(limit, self.unsent.load(Ordering::Relaxed));
+        inside.given_up |= is_overdue;
+        is_overdue
+    }
+
+    /// Whether the client is being closed because it left too much unread.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.inside.lock().given_up
     }
 
     /// Whether messages begin as pushes or as arrays.

@@ -52,7 +52,12 @@ refuses them, with what to write instead:
 
 const IDLE_HEAD: &str = "
 Those of what is not there. A redis.conf may have them, as they change nothing in Redis either while that is off; \
-`CONFIG GET` shows them, `CONFIG SET` refuses to change them:
+`CONFIG GET` shows them. `CONFIG SET` takes these, too, which change nothing:
+
+";
+
+const FIRM_HEAD: &str = "
+`CONFIG SET` refuses to change these, as somebody might rely on them:
 
 ";
 
@@ -99,7 +104,12 @@ pub fn reference() -> String {
         line(&mut page, fixed.name, &[&quoted(fixed.value), fixed.why]);
     }
     page += IDLE_HEAD;
-    by_reason(&mut page, &IDLE.iter().map(|idle| (idle.name, idle.why)).collect::<Vec<_>>());
+    let idle = |is_hint: bool| -> Vec<(&str, &str)> {
+        IDLE.iter().filter(|idle| idle.is_hint == is_hint).map(|idle| (idle.name, idle.why)).collect()
+    };
+    by_reason(&mut page, &idle(true));
+    page += FIRM_HEAD;
+    by_reason(&mut page, &idle(false));
     page += REFUSED_HEAD;
     by_reason(&mut page, REFUSED);
     let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` is `{new}`")).collect();

@@ -165,7 +165,7 @@ impl Future for SectionWait {
         }
         let ticket = this.ticket.take().expect("it was there above");
         let mut section = Section::new(&this.inner, Holding::Waited(ticket));
-        section.time = Frozen::at(this.inner.clock.now_ms());
+        section.time = Frozen::at(this.inner.clock.now_us());
         Poll::Ready(Ok(section))
     }
 }
@@ -242,14 +242,14 @@ impl Section {
         inner: &Arc<Inner>,
         closed: &Closed<'_>,
         ticket: Ticket,
-        now_ms: i64,
+        now_us: i64,
         effects: Vec<Effect>,
     ) -> Section {
         let ticket = Arc::new(ticket);
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let mut section = Section::new(inner, Holding::Waited(ticket));
-        section.time = Frozen::at(now_ms);
+        section.time = Frozen::at(now_us);
         section.effects = effects;
         section
     }
@@ -297,6 +297,11 @@ impl Section {
     pub(crate) fn adopt(&mut self, held: HeldKey) {
         self.missed = None;
         self.extra.push(held);
+    }
+
+    /// Whether a script runs its commands.
+    fn is_of_script(&self) -> bool {
+        self.more != More::AsCommand
     }
 
     /// How many keys it holds.
@@ -353,10 +358,23 @@ impl Section {
         self.holding.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
     }
 
+    /// Publishes now what it has published so far, because its client is about to change what it listens to.
+    pub(crate) fn emit_early(&mut self) {
+        let (deferred, now) = std::mem::take(&mut self.effects).into_iter().partition(Effect::is_deferred);
+        self.effects = deferred;
+        let now: Vec<Effect> = now;
+        self.inner.emit(now);
+    }
+
     /// Forgets what it would publish. Returns the keys that it took.
     pub(crate) fn give_up(&mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         self.effects.clear();
         self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect()
+    }
+
+    /// The section's time in Unix microseconds.
+    pub(crate) fn now_us(&self) -> i64 {
+        Now::kept(&self.inner.clock, &self.time).us()
     }
 
     /// The section's time in Unix milliseconds.
@@ -500,7 +518,9 @@ impl Section {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
             let (id, time) = (self.holding.id, Some(&self.time));
-            let who = Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
+            let of_script = self.is_of_script();
+            let who =
+                Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never, of_script };
             let pass = self.inner.gate.enter_with(&self.holding);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
@@ -538,6 +558,7 @@ impl Section {
             let mut ctx = inner.pinned(&pass, spec, words, db);
             ctx.now = Now::kept(&inner.clock, &self.time);
             ctx.collected = Some(&collected);
+            ctx.of_script = self.is_of_script();
             let result = work(&mut ctx);
             (result, ctx.take_ready_pins())
         };

@@ -707,7 +707,8 @@ impl Inner {
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
-        let who = Who { id: ticket.id, time: None, collected: None, covers: true, hash: None, blocks };
+        let who =
+            Who { id: ticket.id, time: None, collected: None, covers: true, hash: None, blocks, of_script: false };
         let mut ready = VecDeque::new();
         let (mut blocked, mut is_long) = (false, false);
         let (reply, worked) = caught(command.form, |out| {

@@ -21,7 +21,7 @@ use crate::locks::Locks;
 use crate::memory::{Account, Share, heap_bytes};
 use crate::stripe::{Now, Stripe};
 
-/// Whether one of a client's watched keys was touched.
+/// Set when one of a client's watched keys was touched.
 #[derive(Debug, Default)]
 pub(crate) struct Mark(AtomicBool);
 
@@ -73,6 +73,11 @@ impl WatchTable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// How many keys are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     /// Adds a watcher of a key; false if it watches the key already.

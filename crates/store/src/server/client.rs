@@ -373,6 +373,8 @@ pub(super) struct Filter {
     pub local: Option<Vec<u8>>,
     pub client_type: Option<ClientType>,
     pub skip: Option<u64>,
+    /// The least age, in seconds.
+    pub age_s: Option<u64>,
 }
 
 impl Filter {
@@ -382,6 +384,7 @@ impl Filter {
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
             && self.skip != Some(client.id)
+            && self.age_s.is_none_or(|age_s| client.since.elapsed().as_secs() >= age_s)
     }
 }
 

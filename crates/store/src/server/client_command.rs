@@ -161,6 +161,11 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
                     Some(wanted) => filter.client_type = Some(wanted),
                     None => return quote("ERR Unknown client type", value, out),
                 },
+                b"maxage" => match parse_i64(value) {
+                    Some(age) if age > 0 => filter.age_s = Some(age as u64),
+                    Some(_) => return fail("ERR maxage should be greater than 0", out),
+                    None => return fail("ERR maxage is not an integer or out of range", out),
+                },
                 b"addr" => filter.address = Some(value.to_vec()),
                 b"laddr" => filter.local = Some(value.to_vec()),
                 b"user" if *value == b"default" => {}

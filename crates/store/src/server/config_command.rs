@@ -157,6 +157,7 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     *server.reset_at.lock() = server.all_time();
     *server.histograms_reset_at.lock() = server.all_times();
     server.store.0.errors.reset();
+    server.store.0.keyspace.freed.store(0, Ordering::Relaxed);
     *server.store_reset_at.lock() = server.store.stats();
     server.store.0.memory.evicted_clients().store(0, Ordering::Relaxed);
     out.ok();

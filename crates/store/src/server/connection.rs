@@ -287,7 +287,8 @@ impl<S: Socket> Connection<S> {
 
     /// Whether messages wait to be sent.
     fn has_messages(&self) -> bool {
-        (self.session.listens() || self.client.is_monitor()) && self.client.outbox.is_filled()
+        // A client may have stopped listening since: in the transaction that published them.
+        self.client.outbox.is_filled()
     }
 
     /// Sends the messages that came while nothing was asked, and what is left of the last replies; false if the connection is to be closed.
@@ -448,6 +449,7 @@ impl<S: Socket> Connection<S> {
     fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
         let query_limit = options.client_query_buffer_limit;
         if (workspace.input.len() - workspace.start + self.session.queued_bytes()) as u64 > query_limit {
+            self.worker.counters.query_limit.add(1);
             return Step::Abort;
         }
         if self.has_messages() {
@@ -602,7 +604,11 @@ impl<S: Socket> Connection<S> {
                     self.client.activity.lock().output = waiting;
                     let soft = limit.is_nearly_passed_by(waiting).then(|| Duration::from_secs(limit.soft_s));
                     // Boxed: few replies have to wait, all connections would carry its size.
+                    let since = Instant::now();
                     if !Box::pin(self.wait_writable(soft)).await {
+                        if soft.is_some_and(|soft| since.elapsed() >= soft) {
+                            self.worker.counters.output_limit.add(1);
+                        }
                         return false;
                     }
                 }
@@ -664,7 +670,11 @@ impl<S: Socket> Connection<S> {
 
     /// Whether the replies are more than the client may ever leave unread.
     fn exceeds(&self, output: &[u8], options: &ServerOptions) -> bool {
-        options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len())
+        let exceeds = options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len());
+        if exceeds {
+            self.worker.counters.output_limit.add(1);
+        }
+        exceeds
     }
 
     /// Which row of `client-output-buffer-limit` is its own.
@@ -778,6 +788,7 @@ impl<S: Socket> Connection<S> {
     fn poll_gone(&mut self, cx: &mut TaskContext<'_>, workspace: &mut Workspace, options: &ServerOptions) -> Poll<()> {
         loop {
             if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
+                self.worker.counters.query_limit.add(1);
                 return Poll::Ready(());
             }
             workspace.make_room();
@@ -842,6 +853,9 @@ impl<S> Drop for Connection<S> {
         if self.client.is_monitor() {
             let server = &self.worker.server;
             server.monitors.remove(&self.client, &server.store.0.scripts.watches);
+        }
+        if self.client.outbox.is_given_up() {
+            self.worker.counters.output_limit.add(1);
         }
         self.worker.gone(self.client.id);
     }

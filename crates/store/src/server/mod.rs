@@ -13,6 +13,7 @@
 //! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`, and the
 //! turn's own bounds in `connection`.
 
+mod acl;
 mod admin;
 mod batch;
 mod client;
@@ -38,15 +39,18 @@ mod subscription;
 mod transaction;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::{Rc, Weak as RcWeak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use rows::COMMANDS;
@@ -130,6 +134,8 @@ pub struct Server {
     empty_bytes: u64,
     peak: AtomicU64,
     tcp_port: AtomicU64,
+    /// The sockets that are listened on, as INFO shows them.
+    listeners: Mutex<Vec<String>>,
 }
 
 /// Counters of those who serve now, and sums of those who did.
@@ -138,6 +144,8 @@ struct Workers {
     running: Vec<Arc<WorkerCounters>>,
     ended: Totals,
     ended_times: Histograms,
+    /// The runtimes of the threads that serve.
+    runtimes: HashMap<ThreadId, RuntimeMetrics>,
 }
 
 /// Commands per second, taken by housekeeping.
@@ -147,7 +155,10 @@ struct Rate {
     commands: u64,
     input: u64,
     output: u64,
-    per_second: [f64; 3],
+    cycles: u64,
+    busy_us: u64,
+    /// Commands, bytes in, bytes out, rounds of the workers' loops; and the microseconds that such a round takes.
+    per_second: [f64; 5],
 }
 
 /// What a worker's connections of one listener share.
@@ -193,7 +204,15 @@ impl Server {
                 slowlog: Slowlog::default(),
                 latency: Latency::default(),
                 histograms_reset_at: Mutex::default(),
-                rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
+                rate: Mutex::new(Rate {
+                    at: now,
+                    commands: 0,
+                    input: 0,
+                    output: 0,
+                    cycles: 0,
+                    busy_us: 0,
+                    per_second: [0.0; 5],
+                }),
                 stopping: watch::Sender::new(false),
                 shutdown: watch::Sender::new(false),
                 config_file: OnceLock::new(),
@@ -202,6 +221,7 @@ impl Server {
                 empty_bytes,
                 peak: AtomicU64::new(0),
                 tcp_port: AtomicU64::new(0),
+                listeners: Mutex::default(),
             }
         })
     }
@@ -285,7 +305,9 @@ impl Server {
     pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        self.tcp_port.store(u64::from(listener.local_addr()?.port()), Ordering::Relaxed);
+        let local = listener.local_addr()?;
+        self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
+        self.note_listener(format!("name=tcp,bind={},port={}", local.ip(), local.port()));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
@@ -300,6 +322,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
+        self.note_listener(format!("name=unix,bind={path}"));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
@@ -368,9 +391,39 @@ impl Server {
         }
     }
 
+    /// Notes a socket that is listened on; every worker has its own of the same address.
+    fn note_listener(&self, listener: String) {
+        let mut listeners = self.listeners.lock();
+        if !listeners.contains(&listener) {
+            listeners.push(listener);
+        }
+    }
+
+    /// When the server was made, in Unix seconds.
+    fn started_s(&self) -> u64 {
+        let started = SystemTime::now().checked_sub(self.started.elapsed());
+        started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
+    }
+
+    /// Rounds of the loops of the threads that serve, and the microseconds that they took.
+    fn loops(&self) -> [u64; 2] {
+        let workers = self.workers.lock();
+        let runtimes = workers.runtimes.values();
+        runtimes.fold([0, 0], |[cycles, busy_us], runtime| {
+            let busy = runtime.worker_total_busy_duration(0);
+            [cycles + runtime.worker_park_count(0), busy_us + busy.as_micros() as u64]
+        })
+    }
+
     fn worker(self: &Arc<Self>) -> Rc<Worker> {
         let counters = Arc::new(WorkerCounters::new(INDEX.len()));
-        self.workers.lock().running.push(counters.clone());
+        {
+            let mut workers = self.workers.lock();
+            workers.running.push(counters.clone());
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                workers.runtimes.insert(std::thread::current().id(), runtime.metrics());
+            }
+        }
         Rc::new(Worker {
             server: self.clone(),
             counters,
@@ -392,6 +445,8 @@ impl Server {
                 return;
             }
             let now = self.all_time();
+            let [cycles, busy_us] = self.loops();
+            let rounds = cycles.saturating_sub(rate.cycles);
             let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed.as_secs_f64();
             *rate = Rate {
                 at: Instant::now(),
@@ -399,10 +454,14 @@ impl Server {
                     per_second(now.commands, rate.commands),
                     per_second(now.input_bytes, rate.input),
                     per_second(now.output_bytes, rate.output),
+                    per_second(cycles, rate.cycles),
+                    busy_us.saturating_sub(rate.busy_us) as f64 / rounds.max(1) as f64,
                 ],
                 commands: now.commands,
                 input: now.input_bytes,
                 output: now.output_bytes,
+                cycles,
+                busy_us,
             };
         }
         if self.monitors.any() || self.store.0.pubsub.counts().iter().any(|count| *count > 0) {

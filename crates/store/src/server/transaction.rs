@@ -105,7 +105,8 @@ pub(super) struct Exec {
     wants_everything: bool,
     /// A command asked for the end of the connection.
     pub closes: bool,
-    now_ms: i64,
+    /// When it began, in Unix microseconds.
+    now_us: i64,
     /// Where the reply starts in the output.
     start: Option<usize>,
     /// The database of commands that are finished after their client has gone.
@@ -165,7 +166,7 @@ impl Exec {
             turn,
             wants_everything,
             closes: false,
-            now_ms: 0,
+            now_us: 0,
             start: None,
             db,
             listed,
@@ -335,7 +336,7 @@ impl Exec {
     /// Begins to reply, with everything that it needs held; false if it is over, because a watched key was touched.
     fn begin_held(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
         if let Turn::Held(section) = &self.turn {
-            self.now_ms = section.now_ms();
+            self.now_us = section.now_us();
         }
         let is_dirty = self.ends_watch_dirty(context.session, None);
         let begins = self.begin(is_dirty, context, output);
@@ -448,7 +449,7 @@ impl Exec {
     /// Ends the watch; whether a watched key was touched.
     fn ends_watch_dirty(&self, session: &mut Session, closed: Option<&Closed<'_>>) -> bool {
         let Some(watching) = session.rare.watching.take() else { return false };
-        let mut now = Now::frozen(&self.inner.clock, self.now_ms);
+        let mut now = Now::frozen(&self.inner.clock, self.now_us / 1000);
         let pass = match closed {
             Some(closed) => closed.pass(),
             None => self.inner.gate.enter(),
@@ -497,6 +498,9 @@ impl Exec {
         let timed = self.is_timed(at, context).then(Instant::now);
         let mut slept = None;
         context.session.in_exec = true;
+        if command.changes_listening() {
+            self.emit_early(alone.map(|(_, collected)| collected));
+        }
         // A fault ends its command; the others are run all the same.
         let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
             Some(local) => {
@@ -549,6 +553,15 @@ impl Exec {
         true
     }
 
+    /// Publishes what the commands so far have published.
+    fn emit_early(&mut self, collected: Option<&Collected>) {
+        match (collected, &mut self.turn) {
+            (Some(collected), _) => self.inner.emit(collected.take()),
+            (None, Turn::Held(section)) => section.emit_early(),
+            (None, _) => {}
+        }
+    }
+
     /// Whether a command's own time may be wanted.
     fn is_timed(&self, at: usize, context: &Context<'_>) -> bool {
         let queued = &self.commands[at];
@@ -563,7 +576,7 @@ impl Exec {
         }
         context.show(&INDEX.rows()[usize::from(row)], Moment::After, || self.commands[at].words.to_vec());
         context.session.count_inner(context.worker, row, &output[before..]);
-        if context.session.is_mute() {
+        if context.session.is_mute() && !INDEX.rows()[usize::from(row)].pushes() {
             output.truncate(before);
         }
     }
@@ -586,7 +599,7 @@ impl Exec {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(_) => {
-                    let time = Frozen::at(self.now_ms);
+                    let time = Frozen::at(self.now_us);
                     Alone { inner, closed, time, collected }.execute(spec, db, &words, out);
                 }
                 // With a script, it would be a section.
