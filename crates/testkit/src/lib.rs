@@ -13,7 +13,7 @@ mod process;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response, encode};
-pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
+pub use peer::{Haproxy, Program, RedisServer, Sluicegate, newer_peer};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -191,11 +191,21 @@ impl RedisServer {
         RedisServer::start_with(|| arguments.iter().map(|word| (*word).to_owned()).collect())
     }
 
+    /// Starts a Valkey instead (`"8.1"` or `"9.1"`), where redis-server lacks a behaviour.
+    pub fn start_valkey(version: &str, arguments: &[&str]) -> RedisServer {
+        let program = newer_peer(&format!("valkey-server-{version}"));
+        RedisServer::start_program(&program, || arguments.iter().map(|word| (*word).to_owned()).collect())
+    }
+
     /// Starts one with the arguments that `arguments` gives for each try, since they may name ports too.
     pub fn start_with(arguments: impl Fn() -> Vec<String>) -> RedisServer {
+        RedisServer::start_program(Path::new("redis-server"), arguments)
+    }
+
+    fn start_program(program: &Path, arguments: impl Fn() -> Vec<String>) -> RedisServer {
         for _ in 0..5 {
             let port = free_port();
-            let mut command = Command::new("redis-server");
+            let mut command = Command::new(program);
             command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
             command.args(arguments());
             let mut program = Program::start(command, &[]);
@@ -203,7 +213,7 @@ impl RedisServer {
                 return RedisServer { program, port };
             }
         }
-        panic!("redis-server found no free port in five tries");
+        panic!("{} found no free port in five tries", program.display());
     }
 
     /// `127.0.0.1:PORT`.
@@ -212,7 +222,17 @@ impl RedisServer {
     }
 }
 
-/// Debian's haproxy in the foreground with the given configuration.
+/// The program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
+///
+/// # Panics
+/// If it is not installed.
+pub fn newer_peer(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin").join(name);
+    assert!(path.exists(), "{} is missing: `cargo xtask test --install` installs it", path.display());
+    path
+}
+
+/// A haproxy in the foreground with the given configuration.
 pub struct Haproxy {
     /// The process.
     pub program: Program,
@@ -220,12 +240,21 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it; `listening` are inherited, so that the text may say `bind fd@N`.
+    /// Starts Debian's 2.6; `listening` are inherited, so that the text may say `bind fd@N`.
     pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
+        Haproxy::start_program(Path::new("/usr/sbin/haproxy"), configuration, listening)
+    }
+
+    /// Starts HAProxy 2.8, where 2.6 lacks a behaviour.
+    pub fn start_2_8(configuration: &str, listening: &[&Listening]) -> Haproxy {
+        Haproxy::start_program(&newer_peer("haproxy-2.8"), configuration, listening)
+    }
+
+    fn start_program(program: &Path, configuration: &str, listening: &[&Listening]) -> Haproxy {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("haproxy.cfg");
         std::fs::write(&path, configuration).expect("writable");
-        let mut command = Command::new("/usr/sbin/haproxy");
+        let mut command = Command::new(program);
         command.arg("-db").arg("-f").arg(&path);
         let program = Program::start(command, &fds(listening));
         Haproxy { program, _directory: directory }
