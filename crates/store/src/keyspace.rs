@@ -262,6 +262,7 @@ impl Keyspace {
             }
             watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
+            self.totals.add_changes(old.keys());
             self.discarded.lock().push((old, 0));
         }
         if index == 0 || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {

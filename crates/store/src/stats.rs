@@ -59,9 +59,15 @@ pub(crate) struct Totals {
     misses: AtomicU64,
     expired: AtomicU64,
     expired_elements: AtomicU64,
+    changes: AtomicU64,
 }
 
 impl Totals {
+    /// Counts changes that no stripe has counted.
+    pub(crate) fn add_changes(&self, changes: u64) {
+        self.changes.fetch_add(changes, Ordering::Relaxed);
+    }
+
     /// Adds what a database's stripes have counted.
     pub(crate) fn add(&self, db: &Db) {
         for stripe in 0..db.stripes() {
@@ -70,6 +76,7 @@ impl Totals {
             self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
             self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
             self.expired_elements.fetch_add(stripe.expired_elements, Ordering::Relaxed);
+            self.changes.fetch_add(stripe.changes, Ordering::Relaxed);
         }
     }
 }
@@ -166,6 +173,13 @@ impl Store {
             });
         }
         (waited, watched)
+    }
+
+    /// Changes of keys since the start; what a flush removes counts by key.
+    pub(crate) fn changes(&self) -> u64 {
+        let mut changes = self.0.keyspace.totals.changes.load(Ordering::Relaxed);
+        self.each_database(|_, db| changes += (0..db.stripes()).map(|stripe| db.lock(stripe).changes).sum::<u64>());
+        changes
     }
 
     /// How many values of a database have elements that expire.

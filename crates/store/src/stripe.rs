@@ -193,6 +193,8 @@ pub(crate) struct Stripe {
     pub(crate) misses: u64,
     slab: Slab,
     expires: u32,
+    /// Changes of keys.
+    pub(crate) changes: u64,
     /// Bytes of values that have vectors of their own.
     outside_bytes: usize,
     earliest_ms: i64,
@@ -222,6 +224,7 @@ impl StripeCell {
                 watched: None,
                 waits: None,
                 expires: 0,
+                changes: 0,
                 outside_bytes: 0,
                 earliest_ms: i64::MAX,
                 sweep_from: 0,
@@ -423,6 +426,7 @@ impl Stripe {
     /// Tells those who watch the key that it was changed.
     #[inline]
     pub(crate) fn touch(&mut self, key: &[u8]) {
+        self.changes += 1;
         if self.watched.is_some() {
             self.touch_watched(key);
         }

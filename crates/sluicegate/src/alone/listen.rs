@@ -31,11 +31,7 @@ pub struct Sockets {
 pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
     let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
     sockets.of_workers.resize_with(workers, Vec::new);
-    if process.port != 0 {
-        for word in &process.bind {
-            tcp(&mut sockets, word, process, log)?;
-        }
-    }
+    tcp_sockets(&mut sockets, process, true, log)?;
     if !process.unixsocket.is_empty() {
         let socket = unix(process).map_err(|error| format!("Failed opening Unix socket: bind: {}", reason(&error)))?;
         for worker in &mut sockets.of_workers {
@@ -50,8 +46,31 @@ pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Soc
     Ok(sockets)
 }
 
+/// Binds the TCP addresses of a store that serves already, for each worker. If `probes`, an address that anybody has is
+/// an error; the store itself may have it otherwise.
+pub fn tcp_again(
+    process: &ProcessOptions,
+    workers: usize,
+    probes: bool,
+    log: &Log,
+) -> Result<Vec<Vec<OwnedFd>>, String> {
+    let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
+    sockets.of_workers.resize_with(workers, Vec::new);
+    tcp_sockets(&mut sockets, process, probes, log)?;
+    Ok(sockets.of_workers)
+}
+
+fn tcp_sockets(sockets: &mut Sockets, process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
+    if process.port != 0 {
+        for word in &process.bind {
+            tcp(sockets, word, process, probes, log)?;
+        }
+    }
+    Ok(())
+}
+
 /// One word of `bind`.
-fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) -> Result<(), String> {
+fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
     let text = String::from_utf8_lossy(word);
     let (may_fail, host) = match text.strip_prefix('-') {
         Some(host) => (true, host),
@@ -59,7 +78,7 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) 
     };
     let port = process.port as u16;
     let bound = resolve(host, port).and_then(|address| {
-        let probe = bind(address, false)?;
+        let probe = bind(address, !probes)?;
         let local = probe.local_addr()?;
         drop(probe);
         for worker in &mut sockets.of_workers {

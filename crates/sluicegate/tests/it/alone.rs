@@ -323,6 +323,46 @@ fn shutdown_is_that_of_redis() {
 }
 
 #[test]
+fn addresses_change_at_run_time_and_connections_stay() {
+    let place = Place::new();
+    let (_program, address) = place.start(&["--threads", "2"]);
+    let mut client = Client::connect(&address);
+    let port = free_port();
+    assert_eq!(client.ask(&["CONFIG", "SET", "port", &port.to_string()]), "+OK\r\n");
+    let moved = format!("127.0.0.1:{port}");
+    wait_for("the old port to be closed", || std::net::TcpStream::connect(&address).is_err().then_some(()));
+    // More of them than there are workers: each worker serves.
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(&moved)).collect();
+    for client in clients.iter_mut().chain([&mut client]) {
+        assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
+    }
+    let info = client.ask(&["INFO", "server"]);
+    assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
+    assert!(info.contains(&format!("listener0:name=tcp,bind=127.0.0.1,port={port}\r\n")), "{info}");
+    // A port that somebody has changes nothing.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    assert_eq!(
+        client.ask(&["CONFIG", "SET", "maxclients", "77", "port", &taken]),
+        "-ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server \
+         logs.\r\n"
+    );
+    assert!(client.ask(&["CONFIG", "GET", "port"]).contains(&port.to_string()));
+    assert!(!client.ask(&["CONFIG", "GET", "maxclients"]).contains("77"));
+    assert_eq!(
+        client.ask(&["CONFIG", "SET", "bind", "192.0.2.1"]),
+        "-ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses.\r\n"
+    );
+    assert_eq!(client.ask(&["CONFIG", "SET", "bind", "127.0.0.2 -192.0.2.1"]), "+OK\r\n");
+    wait_for("the old address to be closed", || std::net::TcpStream::connect(&moved).is_err().then_some(()));
+    assert_eq!(Client::connect(&format!("127.0.0.2:{port}")).ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(client.ask(&["CONFIG", "SET", "port", "0"]), "+OK\r\n");
+    assert!(client.ask(&["INFO", "server"]).contains("tcp_port:0\r\n"));
+    assert_eq!(client.ask(&["CONFIG", "SET", "port", &port.to_string(), "bind", "127.0.0.1"]), "+OK\r\n");
+    assert_eq!(Client::connect(&moved).ask(&["PING"]), "+PONG\r\n");
+}
+
+#[test]
 fn the_background_serves_before_the_command_ends() {
     let place = Place::new();
     let port = free_port().to_string();

@@ -26,12 +26,13 @@ const THREADS: &str = "'nbthread' in the global section sets the workers";
 
 /// What the process of a store of its own is told, by name.
 pub static PROCESS: &[ProcessParameter] = &[
-    process(
-        "bind",
-        Field::Words(|options| &mut options.process.bind),
-        "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
-        BIND,
-    ),
+    ProcessParameter {
+        name: "bind",
+        live: true,
+        docs: "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
+        in_section: BIND,
+        field: Field::Words(|options| &mut options.process.bind),
+    },
     process(
         "daemonize",
         Field::Switch(|options| &mut options.process.daemonize),
@@ -67,7 +68,13 @@ pub static PROCESS: &[ProcessParameter] = &[
         "Where the process's number is written.",
         "'pidfile' in the global section decides that",
     ),
-    process("port", Field::Integer(|options| &mut options.process.port, 0, 65_535), "The TCP port; 0 for none.", BIND),
+    ProcessParameter {
+        name: "port",
+        live: true,
+        docs: "The TCP port; 0 for none.",
+        in_section: BIND,
+        field: Field::Integer(|options| &mut options.process.port, 0, 65_535),
+    },
     process(
         "supervised",
         Field::Choice(|options| &mut options.process.supervised, &["upstart", "systemd", "auto", "no"]),

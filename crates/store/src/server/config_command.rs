@@ -142,6 +142,12 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
+    if (&options.process.bind, options.process.port) != (&current.process.bind, current.process.port) {
+        server.relisten(&options.process).map_err(|_| match pairs.iter().find(|(name, _)| name == "port") {
+            Some((name, _)) => Refused::Because(name, "Unable to listen on this port. Check server logs.".into()),
+            None => Refused::Because("bind", "Failed to bind to specified addresses.".into()),
+        })?;
+    }
     super::apply(&server.store, &options);
     if options.limits != current.limits {
         crate::object::limits::publish(&options.limits);

@@ -133,6 +133,7 @@ memory|purge;request_policy:all_shards,response_policy:all_succeeded;
 memory|stats;nondeterministic_output,request_policy:all_shards,response_policy:special;
 memory|usage;;i2 r0,1,0 RO
 mget;request_policy:multi_shard;i1 r-1,1,0 RO access
+module|list;nondeterministic_output_order;
 move;;i1 r0,1,0 RW access update
 mset;request_policy:multi_shard,response_policy:all_succeeded;i1 r-1,2,0 OW update
 msetnx;;i1 r-1,2,0 OW insert
@@ -202,6 +203,7 @@ ttl;nondeterministic_output;i1 r0,1,0 RO access
 type;;i1 r0,1,0 RO
 unlink;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RM delete
 wait;request_policy:all_shards,response_policy:agg_min;
+waitaof;request_policy:all_shards,response_policy:agg_min;
 watch;;i1 r-1,1,0 RO
 xadd;nondeterministic_output;i1 r0,1,0 RW update
 xdel;;i1 r0,1,0 RW delete

@@ -14,7 +14,6 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::dispatch::{About, INDEX, Outcome};
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
-use crate::catalogue::Flags;
 
 /// How old the figure of resident memory may be.
 const RSS_AGE_MAX: Duration = Duration::from_millis(100);
@@ -273,10 +272,8 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "rdb_bgsave_in_progress:0")?;
     writeln!(out, "aof_enabled:0")?;
     writeln!(out, "aof_rewrite_in_progress:0")?;
-    // As of a redis-server that has never saved: what it counts by key, this counts by command.
-    let calls = about.server.all_time().per_command;
-    let writes = INDEX.rows().iter().zip(calls).filter(|(row, _)| row.spec.flags.has(Flags::WRITE));
-    writeln!(out, "rdb_changes_since_last_save:{}", writes.map(|(_, [calls, ..])| calls).sum::<u64>())?;
+    // As of a redis-server that has never saved.
+    writeln!(out, "rdb_changes_since_last_save:{}", about.server.store.changes())?;
     writeln!(out, "rdb_last_save_time:{}", about.server.started_s())?;
     for name in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"] {
         writeln!(out, "{name}:ok")?;

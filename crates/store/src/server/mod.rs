@@ -55,7 +55,7 @@ use tokio::sync::{Notify, watch};
 
 pub(crate) use rows::COMMANDS;
 
-use crate::config::ServerOptions;
+use crate::config::{ProcessOptions, ServerOptions};
 use crate::object::limits;
 use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
@@ -136,7 +136,14 @@ pub struct Server {
     tcp_port: AtomicU64,
     /// The sockets that are listened on, as INFO shows them.
     listeners: Mutex<Vec<String>>,
+    /// Makes sockets for other addresses.
+    relisten: OnceLock<Relisten>,
+    /// Counts how often the TCP listeners were replaced.
+    replaced: watch::Sender<u64>,
 }
+
+/// Binds what `bind` and `port` say now. What it returns hands the sockets over to those who serve.
+type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
 /// Counters of those who serve now, and sums of those who did.
 #[derive(Debug, Default)]
@@ -222,6 +229,8 @@ impl Server {
                 peak: AtomicU64::new(0),
                 tcp_port: AtomicU64::new(0),
                 listeners: Mutex::default(),
+                relisten: OnceLock::new(),
+                replaced: watch::Sender::new(0),
             }
         })
     }
@@ -247,6 +256,33 @@ impl Server {
         let _ = self.config_file.set(path.to_owned());
     }
 
+    /// Lets `CONFIG SET` change `bind` and `port`: `relisten` binds the new addresses, and what it returns gives their
+    /// sockets to [`serve_tcp`](Self::serve_tcp) on all workers.
+    pub fn set_relisten(
+        &self,
+        relisten: impl Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync + 'static,
+    ) {
+        // Told once, at start.
+        let _ = self.relisten.set(Box::new(relisten));
+    }
+
+    /// Replaces the TCP listeners by those that these options ask for; connections stay. An error changes nothing.
+    fn relisten(&self, options: &ProcessOptions) -> io::Result<()> {
+        let Some(relisten) = self.relisten.get() else { return Err(io::ErrorKind::Unsupported.into()) };
+        let hand_over = relisten(options)?;
+        self.listeners.lock().retain(|listener| !listener.starts_with("name=tcp"));
+        self.tcp_port.store(options.port.into(), Ordering::Relaxed);
+        self.replaced.send_modify(|times| *times += 1);
+        hand_over();
+        Ok(())
+    }
+
+    /// Waits until the server is stopped.
+    pub async fn stopped(&self) {
+        // The sender lives as long as the server, so waiting can't fail.
+        let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
+    }
+
     /// Waits until a client sends SHUTDOWN.
     pub async fn shutdown_asked(&self) {
         // The sender lives as long as the server, so waiting can't fail.
@@ -255,6 +291,11 @@ impl Server {
 
     fn ask_shutdown(&self) {
         self.shutdown.send_replace(true);
+    }
+
+    /// The TCP port that is served; 0 without one.
+    pub fn listens_on(&self) -> u32 {
+        self.tcp_port() as u32
     }
 
     /// The TCP port; 0 without one.
@@ -305,12 +346,17 @@ impl Server {
     pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut replaced = self.replaced.subscribe();
         let local = listener.local_addr()?;
         self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
         self.note_listener(format!("name=tcp,bind={},port={}", local.ip(), local.port()));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
-        self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
+        tokio::select! {
+            () = self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)) => {}
+            // Its connections go on.
+            _ = replaced.changed() => {}
+        }
         drop(listener);
         worker.finish().await;
         sending.abort();

@@ -18,6 +18,7 @@ mod keys;
 mod linear;
 mod memory;
 mod model;
+mod newer;
 mod observe;
 mod pubsub;
 mod reference;
