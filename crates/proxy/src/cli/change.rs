@@ -448,7 +448,7 @@ fn set_maxconn_frontend(call: &mut Call<'_>) {
 
 fn set_maxconn_global(call: &mut Call<'_>) {
     let sessions = &call.running.process.sessions;
-    let hard = call.running.process.hard_maxconn;
+    let hard = call.running.process.hard_maxconn();
     match call.arg(0) {
         "" => call.say("Expects an integer value."),
         text => match (limit(text), hard) {

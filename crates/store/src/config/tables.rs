@@ -95,7 +95,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "unixsocketperm",
         Field::Octal(|options| &mut options.process.unixsocketperm),
-        "Its permissions; 0: what the umask leaves.",
+        "Its permissions; 0: 755, whatever the umask.",
         "'mode' belongs to the bind line",
     ),
 ];
@@ -109,7 +109,7 @@ pub struct ProcessOptions {
     pub port: u32,
     /// Path; empty: none.
     pub unixsocket: Vec<u8>,
-    /// Permissions; 0: those of the umask.
+    /// Permissions; 0: 755.
     pub unixsocketperm: u32,
     /// Connections that the kernel holds ready.
     pub backlog: u32,
