@@ -47,6 +47,8 @@ pub struct Process {
     pub sessions: Limit,
     /// The `maxconn` of the file or, without one, of the descriptors; `set maxconn global` can't exceed it.
     hard_maxconn: AtomicU32,
+    /// What the start printed (`show startup-logs`).
+    startup_logs: Mutex<String>,
     /// Connections a second of all frontends (`maxconnrate`, `set rate-limit connections`).
     pub connection_pace: Pace,
     /// Sessions a second of all frontends (`maxsessrate`, `set rate-limit sessions`).
@@ -147,6 +149,7 @@ impl Process {
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
             hard_maxconn: AtomicU32::new(maxconn.unwrap_or(0)),
+            startup_logs: Mutex::default(),
             current: OnceLock::new(),
             connection_pace: Pace::new(0),
             session_pace: Pace::new(0),
@@ -177,6 +180,16 @@ impl Process {
     pub fn set_maxconn(&self, maxconn: u32) {
         self.hard_maxconn.store(maxconn, Ordering::Relaxed);
         self.sessions.set_max(Some(maxconn));
+    }
+
+    /// What the start of what is served printed.
+    pub fn startup_logs(&self) -> String {
+        self.startup_logs.lock().clone()
+    }
+
+    /// Keeps what a start printed.
+    pub fn set_startup_logs(&self, text: String) {
+        *self.startup_logs.lock() = text;
     }
 
     /// How much of their time the workers waited for events, in percent (`Idle_pct`): since the question before if that
