@@ -41,7 +41,7 @@ use crate::server;
 use crate::stream::LastInvalid;
 use crate::worker::Worker;
 use sockets::set_up;
-pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, remove_stale, user_id};
+pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, remove_stale, set_socket_mode, user_id};
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
 const DEFAULT_BACKLOG: u32 = 1024;
@@ -600,7 +600,7 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> 
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         drop(slots);
                         worker.figures().exhausted.add(1);
-                        if server::shed_idle(&worker.running.proxies) > 0 {
+                        if server::shed_idle(&worker.running.proxies) + worker.buffers.shed_pipes() > 0 {
                             continue;
                         }
                         let freed = listener.process.descriptors.notified();

@@ -45,8 +45,10 @@ pub struct Process {
     pub started_at: SystemTime,
     /// Sessions of all frontends against the global `maxconn`.
     pub sessions: Limit,
-    /// The `maxconn` that the process was started with, which `set maxconn global` can't exceed.
-    pub hard_maxconn: Option<u32>,
+    /// The `maxconn` of the file or, without one, of the descriptors; `set maxconn global` can't exceed it.
+    hard_maxconn: AtomicU32,
+    /// What the start printed (`show startup-logs`).
+    startup_logs: Mutex<String>,
     /// Connections a second of all frontends (`maxconnrate`, `set rate-limit connections`).
     pub connection_pace: Pace,
     /// Sessions a second of all frontends (`maxsessrate`, `set rate-limit sessions`).
@@ -146,7 +148,8 @@ impl Process {
             started: Instant::now(),
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
-            hard_maxconn: maxconn,
+            hard_maxconn: AtomicU32::new(maxconn.unwrap_or(0)),
+            startup_logs: Mutex::default(),
             current: OnceLock::new(),
             connection_pace: Pace::new(0),
             session_pace: Pace::new(0),
@@ -166,6 +169,27 @@ impl Process {
             paused: watch::Sender::new(false),
             accepting: watch::Sender::new((0, 0)),
         })
+    }
+
+    /// The limit that `set maxconn global` can't exceed; `None`: no limit.
+    pub fn hard_maxconn(&self) -> Option<u32> {
+        Some(self.hard_maxconn.load(Ordering::Relaxed)).filter(|max| *max > 0)
+    }
+
+    /// Sets both limits of sessions, as a file that was read again asks.
+    pub fn set_maxconn(&self, maxconn: u32) {
+        self.hard_maxconn.store(maxconn, Ordering::Relaxed);
+        self.sessions.set_max(Some(maxconn));
+    }
+
+    /// What the start of what is served printed.
+    pub fn startup_logs(&self) -> String {
+        self.startup_logs.lock().clone()
+    }
+
+    /// Keeps what a start printed.
+    pub fn set_startup_logs(&self, text: String) {
+        *self.startup_logs.lock() = text;
     }
 
     /// How much of their time the workers waited for events, in percent (`Idle_pct`): since the question before if that
@@ -414,6 +438,11 @@ impl Limit {
     /// Slots taken.
     pub fn current(&self) -> u32 {
         self.current.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many slots are free.
+    pub fn leaves(&self, count: u32) -> bool {
+        self.current().saturating_add(count) <= self.max.load(Ordering::Relaxed)
     }
 
     /// The most slots that were ever in use.

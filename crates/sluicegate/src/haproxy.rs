@@ -151,7 +151,7 @@ fn build() -> String {
          (protocols marked as <default> cannot be specified using 'proto' keyword)\n  \
          <default> : mode=HTTP  side=FE|BE  mux=H1    flags=HTX\n  \
          <default> : mode=TCP   side=FE|BE  mux=PASS  flags=\n\n\
-         Available services : none\n\
+         Available services : prometheus-exporter\n\
          Available filters : none\n",
         list.join(" "),
         tune.bufsize,

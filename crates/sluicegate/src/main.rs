@@ -16,6 +16,7 @@ mod haproxy;
 mod hints;
 mod load;
 mod memory;
+mod output;
 mod posts;
 mod report;
 mod serve;

@@ -31,7 +31,7 @@ use crate::handover::living::Living;
 use crate::handover::taken::Taken;
 use crate::load::{Loaded, Reading, begin};
 use crate::posts;
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::shape::pidfile::Pidfile;
 use crate::shape::{self, Role, Shape};
 use crate::signals::{self, Signals, end_by};
@@ -144,6 +144,7 @@ fn start(
     // While this process may: signals to what another user runs need the rights that it gives up.
     retiring.retire();
     let (posts, tasks) = posts.start(workers);
+    running.process.set_startup_logs(report::startup());
     let living = Arc::new(Living {
         current: Current::new(running, stats),
         stores,

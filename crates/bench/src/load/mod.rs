@@ -16,6 +16,7 @@ mod arguments;
 mod cpu;
 mod http;
 mod json;
+mod output;
 mod plan;
 mod poller;
 mod protocol;

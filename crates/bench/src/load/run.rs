@@ -101,7 +101,7 @@ fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(
         Json::No => print(console, &text::report(plan, outcome)),
         Json::File(path) => {
             print(console, &text::report(plan, outcome))?;
-            std::fs::write(path, json::report(plan, outcome)).map_err(|error| format!("{}: {error}", path.display()))
+            super::output::write(path, &json::report(plan, outcome))
         }
     }
 }

@@ -134,6 +134,9 @@ fn make_transparent(socket: &SockRef<'_>, v4: bool) -> io::Result<()> {
     }
 }
 
+/// The mode of a unix socket without `mode`: that of the usual umask, with which its owner alone may connect.
+const UNIX_MODE: u32 = 0o755;
+
 /// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
 /// one step, so that no client ever meets a missing or a wrongly owned socket.
 fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
@@ -150,13 +153,11 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&temporary)?)?;
     let set_up = || -> io::Result<()> {
-        if let Some(mode) = wanted.mode {
-            std::fs::set_permissions(&temporary, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        }
+        set_socket_mode(&temporary, wanted.mode.unwrap_or(UNIX_MODE))?;
         let user = wanted.user.map(user_id).transpose()?;
         let group = wanted.group.map(group_id).transpose()?;
         if user.is_some() || group.is_some() {
-            std::os::unix::fs::chown(&temporary, user, group)?;
+            std::os::unix::fs::lchown(&temporary, user, group)?;
         }
         socket.listen(backlog)?;
         socket.set_nonblocking(true)?;
@@ -167,6 +168,23 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace
         return Err(error);
     }
     Ok(socket.into())
+}
+
+/// Sets the mode of a unix socket's file, whatever the umask. A link in its place is not followed.
+pub fn set_socket_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.file_type().is_socket() {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    let permissions = std::fs::Permissions::from_mode(mode);
+    // A descriptor of this kind takes no `fchmod`; its name in /proc does.
+    let named = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    match std::fs::set_permissions(named, permissions.clone()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::set_permissions(path, permissions),
+        set => set,
+    }
 }
 
 /// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.

@@ -247,7 +247,7 @@ columns! {
     },
     "conn_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.conn_rate).into())),
     "conn_rate_max" MMP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.conn_rate_max().into())),
-    "conn_tot" MCP u64 => |v| v.frontends_only(|c| &c.conn_tot),
+    "conn_tot" MCP u64 => |v| v.front_sum(|c| &c.conn_tot),
     "intercepted" MCP u64 => |v| match v.proxy().config.mode {
         Mode::Http => v.frontends_only(|c| &c.intercepted),
         Mode::Tcp => Empty,

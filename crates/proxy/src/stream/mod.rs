@@ -23,7 +23,7 @@ pub use card::{Card, Detail, Found, Job, Killer, Which};
 pub(crate) use card::{Cards, Reached};
 pub use context::{Endings, LogRecord, Overrides, StreamContext};
 pub(crate) use forwardfor::ForwardedCode;
-pub use inspection::{Content, Inspection};
+pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub use socket::Socket;
 pub use sockets::{Side, Sockets, TcpFigure};

@@ -7,7 +7,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 
 use sluicegate_store::config::ProcessOptions;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -152,9 +151,9 @@ fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&path)?)?;
-    if process.unixsocketperm != 0 {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(process.unixsocketperm))?;
-    }
+    // Without a mode of its own it has that of the usual umask, whatever the umask is.
+    let mode = if process.unixsocketperm == 0 { 0o755 } else { process.unixsocketperm };
+    sluicegate_proxy::listener::set_socket_mode(&path, mode)?;
     socket.listen(process.backlog as i32)?;
     Ok(socket)
 }

@@ -143,7 +143,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         (path, _) => Some(path_of(path)),
     };
     if let Some(path) = &pidfile
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        && let Err(error) = write_pidfile(path)
     {
         // Redis goes on without one, too.
         log.say(Level::Warning, &format!("Failed to write PID file {}: {}", path.display(), reason(&error)));
@@ -330,6 +330,11 @@ fn supervised(mode: &str) -> Option<Notifier> {
         "systemd" | "auto" => Notifier::from_environment().ok().flatten(),
         _ => None,
     }
+}
+
+fn write_pidfile(path: &Path) -> io::Result<()> {
+    use std::io::Write as _;
+    writeln!(crate::output::replace(path)?, "{}", std::process::id())
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

@@ -210,8 +210,8 @@ impl Living {
         next.preset(Some(&before)).iter().for_each(|error| self.report.warning(error));
         drop((before, next));
         drop(turn);
-        if maxconn.is_some() {
-            process.sessions.set_max(maxconn);
+        if let Some(maxconn) = maxconn {
+            process.set_maxconn(maxconn);
         }
         let mut served = std::mem::take(&mut *self.posts.lock());
         posts.replace(&mut served, &process).await;

@@ -102,7 +102,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "unixsocketperm",
         Field::Octal(|options| &mut options.process.unixsocketperm),
-        "Its permissions; 0: what the umask leaves.",
+        "Its permissions; 0: 755, whatever the umask.",
         "'mode' belongs to the bind line",
     ),
 ];
@@ -116,7 +116,7 @@ pub struct ProcessOptions {
     pub port: u32,
     /// Path; empty: none.
     pub unixsocket: Vec<u8>,
-    /// Permissions; 0: those of the umask.
+    /// Permissions; 0: 755.
     pub unixsocketperm: u32,
     /// Connections that the kernel holds ready.
     pub backlog: u32,

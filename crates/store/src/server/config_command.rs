@@ -2,6 +2,8 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -191,8 +193,12 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         // In the same folder, so that it takes the old one's place in one step.
         let temporary = format!("{path}.{}.tmp", std::process::id());
         let mode = std::fs::metadata(path)?.permissions();
-        let replaced = std::fs::write(&temporary, config::rewrite(&text, &changes))
-            .and_then(|()| std::fs::set_permissions(&temporary, mode))
+        // One that an interrupted rewrite left; a link there is removed and never followed.
+        let _ = std::fs::remove_file(&temporary);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let replaced = file
+            .write_all(&config::rewrite(&text, &changes))
+            .and_then(|()| file.set_permissions(mode))
             .and_then(|()| std::fs::rename(&temporary, path));
         replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
     });

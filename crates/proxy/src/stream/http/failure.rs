@@ -31,6 +31,10 @@ impl Exchange<'_> {
             _ => false,
         };
         if retryable && self.may_retry(backend) {
+            // As in HAProxy, an answer that failed counts even if another one covers for it; one that is late does not.
+            if !dead && !matches!(event, Event::ServerTimeout) {
+                self.count_broken_response(connection);
+            }
             return Ok(Outcome::Retry);
         }
         match event {
