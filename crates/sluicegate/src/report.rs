@@ -137,6 +137,12 @@ pub fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
 
 /// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
 fn whole(text: &str) {
+    let is_raw = |char: char| char.is_ascii_control() && !matches!(char, '\n' | '\t');
+    if text.contains(is_raw) {
+        let safe =
+            text.chars().map(|char| if is_raw(char) { format!("#{:02X}", u32::from(char)) } else { char.into() });
+        return whole(&safe.collect::<String>());
+    }
     let printed = KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.push_str(text)).is_none());
     if printed {
         eprint!("{text}");
