@@ -222,6 +222,11 @@ fn control(
         // Caught before there is anything to stop, so that an early signal is not lost.
         let mut signals = Signals::catch()?;
         tokio::task::spawn_local(tick(living.clone()));
+        let relieved = living.clone();
+        tokio::task::spawn_local(async move {
+            let process = relieved.current.running().process.clone();
+            posts::relieve(&relieved.posts, &process).await;
+        });
         let running = living.current.running();
         // Before the workers, since whoever one of them has answered may ask for a reload.
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);

@@ -18,6 +18,8 @@
 mod finalizer;
 mod pattern;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -329,6 +331,15 @@ unsafe fn open_prelude(lua: *mut lua_State) {
     }
 }
 
+/// Whether tests want what is small to be done as what is large.
+#[inline]
+fn is_forced() -> bool {
+    #[cfg(test)]
+    return tests::FORCED.get();
+    #[cfg(not(test))]
+    false
+}
+
 /// Calls one of Lua's own functions in the place of the one that runs: its arguments are on the stack.
 #[inline]
 unsafe fn original(lua: *mut lua_State, which: Original) -> c_int {
@@ -431,7 +442,7 @@ unsafe fn rep(lua: *mut lua_State) -> c_int {
 unsafe fn convert(lua: *mut lua_State, own: Original, in_pieces: Slow) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        if to_bytes(lua, 1).is_some_and(|bytes| bytes.len() > BYTES_MAX) {
+        if to_bytes(lua, 1).is_some_and(|bytes| bytes.len() > BYTES_MAX || is_forced()) {
             return slow(lua, in_pieces);
         }
         original(lua, own)
@@ -537,7 +548,9 @@ unsafe fn calls_script(lua: *mut lua_State, index: c_int) -> bool {
 unsafe fn plain_length(lua: *mut lua_State) -> Option<i64> {
     // SAFETY: a slot is free.
     unsafe {
-        let is_plain = ffi::lua_type(lua, 1) == ffi::LUA_TTABLE && !(has_metatable(lua, 1) && calls_script(lua, 1));
+        let is_plain = ffi::lua_type(lua, 1) == ffi::LUA_TTABLE
+            && !(has_metatable(lua, 1) && calls_script(lua, 1))
+            && !is_forced();
         is_plain.then(|| ffi::lua_rawlen(lua, 1) as i64)
     }
 }
@@ -612,7 +625,7 @@ unsafe fn r#move(lua: *mut lua_State) -> c_int {
         if is_valid {
             let count = ffi::lua_tointeger(lua, 3).saturating_sub(ffi::lua_tointeger(lua, 2));
             let calls = |index| has_metatable(lua, index) && calls_script(lua, index);
-            if count > ELEMENTS_MAX || calls(1) || calls(to) {
+            if count > ELEMENTS_MAX || calls(1) || calls(to) || is_forced() {
                 return slow(lua, Slow::Move);
             }
         }
@@ -672,7 +685,7 @@ unsafe fn is_of_plain(lua: *mut lua_State, length: i64) -> bool {
 unsafe fn utf8_len(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let is_long = to_bytes(lua, 1).is_some_and(|bytes| bytes.len() > BYTES_MAX);
+        let is_long = to_bytes(lua, 1).is_some_and(|bytes| bytes.len() > BYTES_MAX || is_forced());
         if is_long && is_integer(lua, 2, true) && is_integer(lua, 3, true) {
             return slow(lua, Slow::Utf8Len);
         }

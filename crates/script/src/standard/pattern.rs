@@ -571,7 +571,7 @@ pub(super) fn is_plain(pattern: &[u8]) -> bool {
 /// Steps that a search takes at most, roughly; `None` if they are more than a search that can't be suspended may take.
 pub(super) fn steps(subject: usize, pattern: &[u8]) -> Option<usize> {
     /// A millisecond or so.
-    const STEPS_MAX: usize = 100_000;
+    const STEPS_MAX: usize = 200_000;
     let places = subject + 1;
     // One attempt at each place, which looks at each item once.
     let mut steps = places.checked_mul(pattern.len() + 1)?;

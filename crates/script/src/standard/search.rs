@@ -127,7 +127,7 @@ unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     // SAFETY: the arguments are only read.
     unsafe {
         match (to_bytes(lua, 1), to_bytes(lua, 2)) {
-            (Some(subject), Some(pattern)) => steps(subject.len(), pattern).is_none(),
+            (Some(subject), Some(pattern)) => super::is_forced() || steps(subject.len(), pattern).is_none(),
             _ => false,
         }
     }
@@ -163,7 +163,7 @@ unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
             return 1;
         }
         if FIND && (ffi::lua_toboolean(lua, 4) != 0 || is_plain(pattern)) {
-            if subject.len().saturating_mul(pattern.len()) <= PLAIN_MAX {
+            if subject.len().saturating_mul(pattern.len()) <= PLAIN_MAX && !super::is_forced() {
                 return original(lua, Original::Find);
             }
             let Some(at) = memchr::memmem::find(&subject[from..], pattern) else {
@@ -326,7 +326,7 @@ pub(super) unsafe fn gsub(lua: *mut lua_State) -> c_int {
             steps(subject.len(), pattern).is_none() || subject.len().saturating_mul(each) > PLAIN_MAX
         };
         let is_ours = matches!(kind, ffi::LUA_TNUMBER | ffi::LUA_TSTRING | ffi::LUA_TTABLE | ffi::LUA_TFUNCTION);
-        if !is_ours || !(by_script || is_long()) {
+        if !is_ours || !(by_script || super::is_forced() || is_long()) {
             return original(lua, Original::Gsub);
         }
         let most = ffi::luaL_optinteger(lua, 4, subject.len() as i64 + 1);
