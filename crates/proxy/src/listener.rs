@@ -536,7 +536,34 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
 /// Accepts on one socket until the process stops listening. Between two polls nothing is accepted that is not served
 /// yet, so the loop may be dropped at any time, and another one go on with the socket.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
-    let Some(socket) = listener.socket(worker.index) else { return Ok(()) };
+    match listener.socket(worker.index) {
+        Some(socket) => accept_on(worker, listener, socket).await,
+        None => Ok(()),
+    }
+}
+
+/// Accepts on the socket of another worker for as long as that one is stuck. A socket that workers share needs nobody.
+pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: usize) {
+    /// How often the other one is looked at.
+    const LOOK: Duration = Duration::from_millis(100);
+    let socket = {
+        let sockets = listener.sockets.lock();
+        sockets.get(of).filter(|_| sockets.len() > 1).cloned()
+    };
+    let Some(socket) = socket else { return };
+    let process = listener.process.clone();
+    let is_back = async {
+        while process.workers[of].stuck.load(Ordering::Relaxed) && !listener.is_removed() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        _ = accept_on(worker, listener.clone(), socket) => {}
+        () = is_back => {}
+    }
+}
+
+async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<OwnedFd>) -> io::Result<()> {
     let mut aside = Aside::new(&listener);
     let mut place = listener.process.accept_loop();
     let mut socket = register(socket)?;
@@ -693,7 +720,8 @@ fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
     let process = &worker.running.process;
     let load = |index: usize| process.workers[index].load.load(Ordering::Relaxed);
     let own = load(worker.index);
-    let least = (0..process.workers.len()).min_by_key(|index| load(*index)).unwrap_or(worker.index);
+    let turns = |index: &usize| !process.workers[*index].stuck.load(Ordering::Relaxed);
+    let least = (0..process.workers.len()).filter(turns).min_by_key(|index| load(*index)).unwrap_or(worker.index);
     // A difference of one or two is noise; beyond it an eighth of the load is worth a wake-up of another thread.
     let lighter = own > load(least) + 1 + load(least) / 8;
     worker.start_session(accepted, if lighter { least } else { worker.index });

@@ -8,7 +8,7 @@
 //! the phase to [`Phase::Ended`].
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -111,6 +111,10 @@ pub struct WorkerFigures {
     pub full: Count,
     /// Times that accepting paused because descriptors or memory ran out.
     pub exhausted: Count,
+    /// It has not turned for a while; the watchdog says so.
+    pub stuck: AtomicBool,
+    /// For how long, in milliseconds, when that was told last.
+    pub still_ms: AtomicU64,
     /// What its runtime counts, from the start of its thread on.
     pub runtime: OnceLock<RuntimeMetrics>,
 }

@@ -267,6 +267,18 @@ fn export(environment: &Environment) {
     }
 }
 
+/// What scripts log as HAProxy writes it: a dot in the place of every byte that is not printable ASCII.
+fn cleaned(text: &str) -> String {
+    let dots = |char: char| if char == char::REPLACEMENT_CHARACTER { 1 } else { char.len_utf8() };
+    text.chars().fold(String::with_capacity(text.len()), |mut clean, char| {
+        match char {
+            ' '..='~' => clean.push(char),
+            _ => clean.extend(std::iter::repeat_n('.', dots(char))),
+        }
+        clean
+    })
+}
+
 /// `tune.lua.log.*`: to the `log` targets of `global`, and to stderr always, never, or where there is no target.
 fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     let targets = if global.tune.lua_log_loggers { global.log.clone() } else { Vec::new() };
@@ -279,6 +291,7 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     let stderr = [LogTarget::raw(LogAddress::Stderr)];
     Arc::new(move |level, text| {
         let severity = log::Severity::from_level(level);
+        let text = cleaned(text);
         let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());
         match logger.get() {
             Some(logger) => {

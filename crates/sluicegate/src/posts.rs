@@ -12,7 +12,10 @@ use std::os::unix::net::UnixListener;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluicegate_bench::origin;
 use sluicegate_config::Config;
 use sluicegate_config::model::Bind;
@@ -34,12 +37,14 @@ enum Host {
 pub struct Post {
     key: String,
     stop: watch::Sender<bool>,
+    host: Host,
+    /// Its sockets by worker, once more: others accept on that of a worker that is stuck.
+    sockets: Vec<OwnedFd>,
 }
 
 /// A post that nobody serves yet.
 pub struct NewPost {
     post: Post,
-    host: Host,
     sockets: Vec<OwnedFd>,
 }
 
@@ -78,8 +83,9 @@ pub fn bind(
                 }
                 match listen(bind, name, address, workers, maker) {
                     Ok(sockets) => {
-                        let post = Post { key, stop: watch::Sender::new(false) };
-                        posts.new.push(NewPost { post, host: host.clone(), sockets });
+                        let copies = sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect();
+                        let (stop, host) = (watch::Sender::new(false), host.clone());
+                        posts.new.push(NewPost { post: Post { key, stop, host, sockets: copies }, sockets });
                     }
                     Err(error) => errors.push(error),
                 }
@@ -115,9 +121,9 @@ impl Posts {
     pub fn start(self, workers: usize) -> (Vec<Post>, Vec<Vec<WorkerTask>>) {
         let mut tasks: Vec<Vec<WorkerTask>> = (0..workers).map(|_| Vec::new()).collect();
         let mut posts = Vec::new();
-        for NewPost { post, host, sockets } in self.new {
+        for NewPost { post, sockets } in self.new {
             for (socket, tasks) in sockets.into_iter().zip(&mut tasks) {
-                let (host, stop) = (host.clone(), post.stop.subscribe());
+                let (host, stop) = (post.host.clone(), post.stop.subscribe());
                 tasks.push(Box::new(move |_: &Rc<Worker>| Box::pin(serve(host, socket, stop)) as Task));
             }
             posts.push(post);
@@ -134,9 +140,9 @@ impl Posts {
             }
             kept
         });
-        for NewPost { post, host, sockets } in self.new {
+        for NewPost { post, sockets } in self.new {
             for (worker, socket) in sockets.into_iter().enumerate() {
-                let (host, stop) = (host.clone(), post.stop.subscribe());
+                let (host, stop) = (post.host.clone(), post.stop.subscribe());
                 let begin = move |_: &Rc<Worker>| drop(tokio::task::spawn_local(serve(host, socket, stop)));
                 // A worker that has ended takes the process with it.
                 let _ = process.on_worker(worker, begin).await;
@@ -145,6 +151,52 @@ impl Posts {
         }
     }
 }
+
+/// Has others accept on the sockets of workers that are stuck, for as long as they are. As long as the future lives.
+pub async fn relieve(posts: &Mutex<Vec<Post>>, process: &Arc<Process>) {
+    let is_stuck = |worker: usize| process.workers[worker].stuck.load(Ordering::Relaxed);
+    let mut relieved: Vec<bool> = process.workers.iter().map(|_| false).collect();
+    let mut interval = tokio::time::interval(STUCK_LOOK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for worker in 0..relieved.len() {
+            if std::mem::replace(&mut relieved[worker], is_stuck(worker)) || !is_stuck(worker) {
+                continue;
+            }
+            let load = |worker: &usize| process.workers[*worker].load.load(Ordering::Relaxed);
+            let Some(other) = (0..relieved.len()).filter(|other| !is_stuck(*other)).min_by_key(load) else { continue };
+            let share = |post: &Post| {
+                let socket = post.sockets.get(worker)?.try_clone().ok()?;
+                // Workers share a unix socket.
+                let is_unix = SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix());
+                (!is_unix).then(|| (post.host.clone(), socket, post.stop.subscribe()))
+            };
+            let shares: Vec<_> = posts.lock().iter().filter_map(share).collect();
+            let job = process.clone();
+            let begin = move |_: &Rc<Worker>| {
+                for (host, socket, stop) in shares {
+                    let process = job.clone();
+                    let is_back = async move {
+                        while process.workers[worker].stuck.load(Ordering::Relaxed) {
+                            tokio::time::sleep(STUCK_LOOK).await;
+                        }
+                    };
+                    tokio::task::spawn_local(async move {
+                        tokio::select! {
+                            () = serve(host, socket, stop) => {}
+                            () = is_back => {}
+                        }
+                    });
+                }
+            };
+            let _ = process.on_worker(other, begin).await;
+        }
+    }
+}
+
+/// How often it is looked whether a worker is stuck, and whether it goes on.
+const STUCK_LOOK: Duration = Duration::from_millis(250);
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 

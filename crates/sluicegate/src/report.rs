@@ -149,6 +149,12 @@ pub fn startup() -> String {
 
 /// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
 fn whole(text: &str) {
+    let is_raw = |char: char| char.is_ascii_control() && !matches!(char, '\n' | '\t');
+    if text.contains(is_raw) {
+        let safe =
+            text.chars().map(|char| if is_raw(char) { format!("#{:02X}", u32::from(char)) } else { char.into() });
+        return whole(&safe.collect::<String>());
+    }
     if let Some(startup) = &mut *STARTUP.lock()
         && startup.len() + text.len() <= STARTUP_MAX
     {

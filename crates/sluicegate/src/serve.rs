@@ -41,6 +41,9 @@ use crate::{descriptors, hints};
 /// How often expired keys are looked for.
 pub const STORE_TICK: Duration = Duration::from_millis(100);
 
+/// How long workers may take to leave once the process ends.
+const LAST_TURN: Duration = Duration::from_secs(1);
+
 /// Serves until a signal ends it.
 pub fn run(service: &Service) -> ExitCode {
     let begun = Instant::now();
@@ -220,6 +223,11 @@ fn control(
         // Caught before there is anything to stop, so that an early signal is not lost.
         let mut signals = Signals::catch()?;
         tokio::task::spawn_local(tick(living.clone()));
+        let relieved = living.clone();
+        tokio::task::spawn_local(async move {
+            let process = relieved.current.running().process.clone();
+            posts::relieve(&relieved.posts, &process).await;
+        });
         let running = living.current.running();
         // Before the workers, since whoever one of them has answered may ask for a reload.
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
@@ -252,6 +260,7 @@ fn control(
             tokio::task::spawn_local(cli::serve_one(current.clone(), client, level));
         };
         let mut outcome = Ok(None);
+        let mut left_behind = false;
         let ended = async {
             let signal = tokio::select! {
                 signal = signals.act(&living.current, living.report) => signal,
@@ -260,9 +269,23 @@ fn control(
                 _ = shape.orphaned(serve_client) => None,
             };
             process.stop_now();
-            outcome = workers.join().map(|()| signal);
+            let (ended, left) = workers.join_within(LAST_TURN).await;
+            if left > 0 {
+                let workers = if left == 1 { "a worker" } else { "workers" };
+                living.report.warning(&format!("{workers} did not stop in time ({left}); the process ends without"));
+                left_behind = true;
+            }
+            outcome = ended.map(|()| signal);
         };
         control::run(living.current.clone(), ended).await?;
+        if left_behind {
+            // What a worker still uses is not taken from under it: the process ends here.
+            unix_paths(&living.current.running()).for_each(listener::remove_stale);
+            match outcome {
+                Ok(Some(signal)) => end_by(signal),
+                outcome => std::process::exit(i32::from(outcome.is_err())),
+            }
+        }
         outcome
     })
 }

@@ -21,7 +21,6 @@ pub const GLOBAL: &[&str] = &[
     "limits", "load-server-state-from-file", "noreuseport",
     "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
     "stats-file", "tune.fail-alloc",
-    "tune.lua.openlibs",
     "tune.notsent-lowat.client", "tune.notsent-lowat.server",
     "tune.rcvbuf.client", "tune.rcvbuf.server",
     "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",

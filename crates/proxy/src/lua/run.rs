@@ -19,11 +19,15 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_KFunction, lua_State};
-use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, can_wait, continuation, function, push_bytes};
+use sluicegate_script::{
+    Budget, Burst, Coroutine, ErrorKind, State, Watch, can_wait, continuation, function, push_bytes,
+};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 pub use service::Service;
@@ -31,7 +35,7 @@ use task::run_task;
 pub use task::start_worker;
 
 use super::applet::AppletIo;
-use super::host::{Host, Phase, TaskReference, host, wait_for};
+use super::host::{Current, Host, Phase, TaskReference, host, wait_for};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
 use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
@@ -60,6 +64,10 @@ struct Inner {
     waker: RefCell<Option<Waker>>,
     detached: Cell<usize>,
     detached_time: Cell<Duration>,
+    /// Scripts whose slice is over have turns: one in each turn of the worker.
+    turns: Rc<Notify>,
+    waiting_turns: Cell<usize>,
+    gives_turns: Cell<bool>,
     /// What goes on for as long as this configuration is served.
     kept: RefCell<Vec<AbortHandle>>,
     stopped: Cell<bool>,
@@ -90,11 +98,17 @@ impl WorkerLua {
             index,
             queue: RefCell::default(),
             waker: RefCell::default(),
+            turns: Rc::default(),
+            waiting_turns: Cell::new(0),
+            gives_turns: Cell::new(false),
             detached: Cell::new(0),
             detached_time: Cell::new(DETACHED_TIME),
             kept: RefCell::default(),
             stopped: Cell::new(false),
         };
+        let watch = Watch::of_this_thread();
+        let process_wide = &inner.states.watches;
+        process_wide.lock().insert(index, watch);
         let inner = Rc::new(inner);
         HERE.with(|here| *here.borrow_mut() = Rc::downgrade(&inner));
         WorkerLua { inner: Some(inner) }
@@ -135,9 +149,53 @@ impl Inner {
         }
     }
 
-    /// Starts the tasks that a burst registered, on this worker.
+    /// Waits until a script whose slice is over may go on. Between two such slices the worker looks at its sockets and at
+    /// what else there is to do: many long scripts together delay others by one slice, not by one each.
+    async fn turn(self: &Rc<Self>) {
+        let turns = self.turns.clone();
+        self.waiting_turns.set(self.waiting_turns.get() + 1);
+        if !self.gives_turns.replace(true) {
+            let inner = self.clone();
+            tokio::task::spawn_local(async move {
+                loop {
+                    tokio::task::yield_now().await;
+                    if inner.waiting_turns.get() == 0 {
+                        return inner.gives_turns.set(false);
+                    }
+                    inner.turns.notify_one();
+                }
+            });
+        }
+        let _waiting = Waiting(self);
+        turns.notified().await;
+    }
+
+    /// Runs finalizers that are due, a slice now and others in turns.
+    #[cold]
+    fn finalize(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
+        finalize(cell, state);
+        if state.has_finalizers() && !cell.finalizes.swap(true, Ordering::AcqRel) {
+            let (inner, cell) = (self.clone(), cell.clone());
+            tokio::task::spawn_local(async move {
+                let finalizes = Finalizes(cell);
+                loop {
+                    inner.turn().await;
+                    let mut state = finalizes.0.lock.lock().await;
+                    finalize(&finalizes.0, &mut state);
+                    if !state.has_finalizers() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// What a burst leaves for this worker to do: the tasks that it registered, and finalizers.
     #[inline]
     fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
+        if state.has_finalizers() {
+            self.finalize(cell, state);
+        }
         let host = state.host::<Host>();
         if !host.tasks.is_empty() {
             for task in std::mem::take(&mut host.tasks) {
@@ -167,6 +225,35 @@ impl Inner {
             }
         })
         .await
+    }
+}
+
+/// Counts a script that waits for its turn, until it has it or is dropped.
+struct Waiting<'a>(&'a Inner);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting_turns.set(self.0.waiting_turns.get() - 1);
+    }
+}
+
+/// A state whose finalizers a task runs, until it is dropped.
+struct Finalizes(Arc<StateCell>);
+
+impl Drop for Finalizes {
+    fn drop(&mut self) {
+        self.0.finalizes.store(false, Ordering::Release);
+    }
+}
+
+/// Runs finalizers of a state for a slice. They have no stream and may not wait.
+fn finalize(cell: &StateCell, state: &mut State) {
+    state.host::<Host>().current.no_wait = true;
+    let ended = state.finalize();
+    state.host::<Host>().current = Current::default();
+    if let Err(error) = ended {
+        let message = format!("Lua finalizer: [state-id {}] runtime error: {error}.", cell.id);
+        (state.host::<Host>().shared.sink)(ALERT, &message);
     }
 }
 
@@ -396,14 +483,15 @@ thread_local! {
 /// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin. A thread
 /// that is no worker gets no sample.
 ///
-/// The shared state may be in use by another worker; then this one is waited for, at most for one slice.
+/// The shared state may be in use by another worker; then this one is waited for: for one slice, or for [`LOCK_TIME`]
+/// where a function of C keeps it.
 pub(super) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
     let inner = HERE.with(|here| here.borrow().upgrade())?;
     let code = call.code(&inner.states)?;
     let cell = inner.cell(code)?;
     let mut state = match cell.lock.try_lock() {
         Some(state) => state,
-        None => cell.lock.lock_blocking(),
+        None => cell.lock.lock_within(LOCK_TIME)?,
     };
     let entry = Entry { purpose: call.purpose(), code, hook: Hook::HttpReq, input, may_wait: false };
     match begin_with(&inner, cell, &mut state, Lent::Read(cx), entry) {
@@ -412,6 +500,9 @@ pub(super) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamConte
         Begun::Waits(_) => None,
     }
 }
+
+/// How long a worker stands still for a state that another one uses.
+const LOCK_TIME: Duration = Duration::from_millis(100);
 
 enum Tried {
     Ended(Ended),
@@ -499,7 +590,10 @@ fn begin_with(
         Purpose::HttpService | Purpose::TcpService | Purpose::Cli => host.shared.service_timeout,
         _ => host.shared.session_timeout,
     };
-    let mut budget = Budget::new(total, host.shared.burst_timeout);
+    // What may not wait is one burst for everybody else, however many slices it has.
+    let burst = host.shared.burst_timeout;
+    let total = if may_wait { total } else { total.into_iter().chain(burst).min() };
+    let mut budget = Budget::new(total, burst);
     let body = match purpose {
         Purpose::HttpService => function!(enter_http_service),
         Purpose::TcpService | Purpose::Cli => function!(enter_tcp_service),
@@ -604,7 +698,8 @@ impl Script {
                 self.outcome = Some(match &mut self.waiting {
                     Some(waiting) => waiting.await,
                     None => {
-                        tokio::task::yield_now().await;
+                        let inner = self.inner.clone();
+                        inner.turn().await;
                         Outcome::Ready
                     }
                 });

@@ -761,7 +761,7 @@ impl Builder<'_> {
             Hook::HttpResponse => lua::Hook::HttpRes,
             Hook::HttpAfterResponse => lua::Hook::HttpAfterRes,
         };
-        match self.lua.and_then(|states| states.bind_action(action)) {
+        match self.lua.and_then(|states| states.bind_action(action, hook)) {
             Some(bound) => Some(ActionCode::Lua(bound, hook)),
             None => {
                 self.error(at, format!("no Lua action is registered as '{}'", action.name));

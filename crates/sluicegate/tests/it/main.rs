@@ -17,6 +17,7 @@ mod keywords;
 mod limits;
 mod lua_modules;
 mod lua_patterns;
+mod lua_rule_sets;
 mod lua_samples_and_services;
 mod maps;
 mod reload;
