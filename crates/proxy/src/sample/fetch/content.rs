@@ -222,7 +222,8 @@ impl Content {
 }
 
 fn is_http(cx: &StreamContext) -> bool {
-    cx.frontend.config.mode == sluicegate_config::model::Mode::Http
+    // A connection of TCP may have been switched to HTTP.
+    cx.request_number > 0 || cx.frontend.config.mode == sluicegate_config::model::Mode::Http
 }
 
 /// Bodies belong to messages.
