@@ -133,6 +133,11 @@ impl ConditionReader<'_> {
                 word = line.text(next);
                 offset = 0;
             }
+            if word.starts_with('(') {
+                let error = self.diagnostics.error(line.within(next, offset), format!("no such ACL: '{word}'"));
+                error.hint("a test that has no name stands between braces, with blanks around them: 'if { path /a }'");
+                return Err(());
+            }
             let acl = if word == "{" {
                 let Some(end) = (next + 1..line.len()).find(|i| line.text(*i) == "}") else {
                     let error = self.diagnostics.error(line.at(next), "missing closing '}' in condition");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, Method, Regex, ValueType};
 
+use crate::Severity;
 use crate::catalogue::{Converter, ConverterRow, Place};
 use crate::expression::{ExpressionReader, Problem, StoreNames, variable};
 use crate::model::{Arg, MapGives, MapUse, VarCondition};
@@ -22,6 +23,20 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
         _ => None,
     };
     match row.converter {
+        Converter::StoreCall => {
+            if let (Some(Arg::Store(store)), Some(command)) = (args.first(), text(1)) {
+                let rest: Vec<Option<Arc<str>>> = (2..args.len()).map(text).collect();
+                let mut words: Vec<Option<&[u8]>> = vec![Some(command.as_bytes()), None];
+                words.extend(rest.iter().map(|word| word.as_deref().map(str::as_bytes)));
+                match stores.command(store, &words) {
+                    Err((Severity::Error, problem)) => {
+                        let hint = problem.hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                        return Err((1, format!("{}{hint}", problem.message)));
+                    }
+                    _ => {}
+                }
+            }
+        }
         Converter::Field | Converter::Word => {
             if int(0) == Some(0) {
                 return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
+use crate::bytes::to_bytes;
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
 use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
 use crate::section::table::is_known;
 use crate::unit;
-use crate::{Files, load_patterns, pattern, suggest};
+use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, pattern, suggest};
 
 /// The names that expressions may refer to.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) on_error: HashMap<Arc<str>, OnError>,
     /// Map and ACL files that were read already.
     pub(crate) patterns: Arc<PatternFiles>,
+    /// Looks at the commands that rules call.
+    pub(crate) commands: Option<CommandCheck>,
     /// How others are read; none in tests of words.
     pub(crate) files: Option<&'f dyn Files>,
     /// Any name is a store's: a script's arguments, which are looked up when they are used.
@@ -105,6 +108,16 @@ impl StoreNames<'_> {
 }
 
 impl StoreNames<'_> {
+    /// Looks at a command of a store or an engine; the severity of what is wrong with it.
+    pub(crate) fn command(&self, store: &str, words: &[Option<&[u8]>]) -> Result<(), (Severity, CommandProblem)> {
+        let Some(check) = self.commands else { return Ok(()) };
+        let own = self.embedded.iter().any(|name| **name == *store);
+        check(words).map_err(|problem| {
+            let severity = if own || !problem.is_local { Severity::Error } else { Severity::Warning };
+            (severity, problem)
+        })
+    }
+
     /// Whether there is a user list of this name.
     fn find_users(&self, name: &str) -> Result<(), (String, Option<String>)> {
         if self.user_lists.contains(name) || self.any_store {
@@ -477,7 +490,13 @@ impl ExpressionReader<'_> {
         }
         let mut args = Vec::with_capacity(raw.len());
         for (index, (offset, bytes)) in raw.iter().enumerate() {
+            // A byte that is no text makes the argument one of bytes.
             let value = String::from_utf8_lossy(bytes);
+            let raw = to_bytes(&value);
+            if kinds[index] == ArgKind::Str && std::str::from_utf8(&raw).is_err() {
+                args.push(Arg::Bytes((&*raw).into()));
+                continue;
+            }
             let may_be_empty = match kinds[index] {
                 ArgKind::Str | ArgKind::Table => index < required,
                 kind => kind == ArgKind::Store,

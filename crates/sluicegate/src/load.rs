@@ -14,10 +14,10 @@ use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
 use crate::arguments::Service;
-use crate::clients;
 use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
+use crate::{clients, commands};
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -119,7 +119,7 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
         report.error("no configuration file: the directories have none whose name ends in .cfg");
         return Err(1);
     }
-    let draft = sluicegate_config::parse(source, &mut environment);
+    let draft = sluicegate_config::parse(source, &*reading.files, &mut environment);
     if let Some(living) = &reading.living {
         draft.patterns().take_over(living.patterns.clone());
     }
@@ -187,7 +187,9 @@ impl Begun {
                 privileges::check_owners(config, diagnostics);
             }
             clients::check(config, diagnostics);
+            commands::check_scripts(&global, config, &*source, diagnostics);
         };
+        draft.check_commands(commands::check);
         let (config, diagnostics) = draft.finish_with(&*source, names, check_rest);
         // A file's `quiet` silences what was found, too, as in HAProxy.
         let report = report.quieted(service.is_quiet(&global));

@@ -775,7 +775,8 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
 /// The known name that is fewest edits away, if those are few.
 fn nearest(name: &str) -> Option<&'static str> {
     let near = names().map(|known| (distance(name.as_bytes(), known.as_bytes()), known)).min()?;
-    (near.0 <= name.len().div_ceil(3)).then_some(near.1)
+    // Two letters that changed places count as two.
+    (near.0 <= name.len().div_ceil(3).max(2.min(name.len() / 2))).then_some(near.1)
 }
 
 /// Insertions, deletions and replacements between two words (Levenshtein).

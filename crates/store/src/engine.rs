@@ -95,6 +95,48 @@ impl Store {
     }
 }
 
+/// Why a command can't be called by a rule, as far as that shows before it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// There is no such command.
+    Unknown(String),
+    /// It has a wrong number of words, or no such subcommand.
+    Malformed(String),
+    /// It changes or needs a connection, which a rule has none of.
+    NeedsConnection(String),
+    /// It would wait for other clients.
+    Waits(String),
+}
+
+/// Looks at the words of a command; `None` is one that is computed each time.
+pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
+    let name = words.first().copied().flatten()?;
+    let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
+    let text = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        text.split(", with args beginning with").next().unwrap_or(text).to_owned()
+    };
+    let Some(found) = crate::catalogue::find(name) else {
+        return resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
+    };
+    if matches!(found.handler, Handler::Container) && words.get(1) == Some(&None) {
+        return None;
+    }
+    let spec = match resolve(&filled) {
+        Ok(spec) => spec,
+        Err(message) => return Some(Unfit::Malformed(text(&message))),
+    };
+    if let Handler::Connection(command) = spec.handler {
+        return match without_connection(command, &filled) {
+            Reply::Error(message) => Some(Unfit::NeedsConnection(text(message.as_bytes()))),
+            _ => None,
+        };
+    }
+    let waits = spec.blocking.is_some_and(|blocking| blocking.waits(&filled));
+    waits.then(|| Unfit::Waits(format!("{} is not allowed here: a rule must not wait for other clients", spec.name)))
+}
+
 /// What a rule or script gets that calls a command of the connection: the few that need none are answered, the others
 /// refused with the way to do it.
 fn without_connection(command: ConnectionCommand, args: &[&[u8]]) -> Reply {

@@ -176,8 +176,13 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
         Some(other) => return Err(hint(other.unexpected())),
     };
     match kind.as_str() {
-        "http" => http(parser),
-        "redis" => redis(parser),
+        // What is wrong with its options, its own help says.
+        "http" => {
+            http(parser).map_err(|error| error.replace("sluicegate bench --help", "sluicegate bench http --help"))
+        }
+        "redis" => {
+            redis(parser).map_err(|error| error.replace("sluicegate bench --help", "sluicegate bench redis --help"))
+        }
         other => Err(format!("unknown generator '{other}'; there are http and redis\n\nhint: sluicegate bench --help")),
     }
 }

@@ -32,21 +32,26 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "block",
-    "clitimeout", "contimeout", "crt", "dispatch", "email-alert",
-    "external-check", "force-be-switch", "grace", "guid",
+    "crt", "dispatch", "email-alert",
+    "external-check", "force-be-switch", "guid",
     "log-steps",
-    "monitor-net",
     "option assume-rfc6587-ntf", "option checkcache",
     "option external-check",
-    "option http_proxy", "option httpclog",
+    "option httpclog",
     "option spop-check",
-    "option transparent", "option use-small-buffers", "reqadd",
-    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
-    "rspdeny", "rspirep", "rsprep",
-    "srvtimeout",
+    "option transparent", "option use-small-buffers", 
+    
     "timeout mail", "transparent",
     "use-fcgi-app",
+];
+
+/// Keywords of proxies that HAProxy 3.2 refuses with a word on what replaces them; `section::removed` has the words.
+#[rustfmt::skip]
+pub const REMOVED: &[&str] = &[
+    "appsession", "block", "cliexp", "clitimeout", "contimeout", "grace", "monitor-net", "option forceclose",
+    "option http-tunnel", "option http_proxy", "redisp", "redispatch", "reqadd", "reqallow", "reqdel", "reqdeny",
+    "reqiallow", "reqidel", "reqideny", "reqipass", "reqirep", "reqitarpit", "reqpass", "reqrep", "reqtarpit", "rspadd",
+    "rspdel", "rspdeny", "rspidel", "rspideny", "rspirep", "rsprep", "srvexp", "srvtimeout", "timeout clitimeout",
 ];
 
 /// Options of `bind`.
@@ -100,7 +105,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
     ("tcp-request session", &["attach-srv"]),
     ("tcp-request content", &[
-        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "switch-mode",
+        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
     ]),
     ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
     ("http-request", &[

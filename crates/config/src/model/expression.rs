@@ -142,6 +142,8 @@ pub enum MapGives {
 pub enum Arg {
     /// Text.
     Str(Arc<str>),
+    /// Bytes that are not UTF-8, in place of text.
+    Bytes(Arc<[u8]>),
     /// An integer.
     Int(i64),
     /// A variable.

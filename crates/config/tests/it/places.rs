@@ -255,7 +255,9 @@ fn theirs(text: &str, lines: &[usize]) -> Vec<&'static str> {
 fn ours(text: &str, lines: &[usize]) -> Vec<&'static str> {
     let (_, diagnostics) = load(text);
     let said = |line: usize| {
-        let here = diagnostics.iter().filter(|d| d.at.as_ref().is_some_and(|at| at.line as usize == line));
+        // What HAProxy says of the whole proxy has no line there.
+        let of_line = diagnostics.iter().filter(|d| !d.message.starts_with("log format ignored"));
+        let here = of_line.filter(|d| d.at.as_ref().is_some_and(|at| at.line as usize == line));
         here.map(|d| if d.severity == Severity::Error { "E" } else { "W" }).min().unwrap_or_default()
     };
     lines.iter().map(|line| said(*line)).collect()

@@ -73,6 +73,8 @@ pub(super) enum ActionCode {
     ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
+    /// `switch-mode http`: ends the set.
+    SwitchMode,
     /// `set-priority-class`: the accumulator.
     SetPriorityClass,
     /// `set-priority-offset`: the accumulator.
@@ -202,6 +204,13 @@ impl ActionCode {
             ActionCode::Service(service) => return Done::Verdict(Verdict::Service(service.clone())),
             ActionCode::Exporter => return Done::Verdict(Verdict::Exporter),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
+            ActionCode::SwitchMode => {
+                // On a stream of HTTP it changes nothing.
+                if cx.request_number == 0 {
+                    cx.switch_to_http = true;
+                    return Done::Verdict(Verdict::Continue);
+                }
+            }
             ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {
                 let mut texts = machine.texts();

@@ -577,6 +577,7 @@ impl Builder<'_> {
             }
             Action::ExpectProxy => ActionCode::ExpectProxy,
             Action::DisableL7Retry => ActionCode::DisableL7Retry,
+            Action::SwitchMode => ActionCode::SwitchMode,
             Action::SetPriorityClass(expr) => {
                 self.expr(expr);
                 ActionCode::SetPriorityClass

@@ -75,6 +75,8 @@ pub struct StreamContext {
     pub priority: Priority,
     /// `disable-l7-retry`.
     pub no_l7_retry: bool,
+    /// `switch-mode http`.
+    pub switch_to_http: bool,
     /// What its rules set in place of what its proxies say.
     pub overrides: Overrides,
     /// What was found out about its credentials.
@@ -181,6 +183,7 @@ impl StreamContext {
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
             no_l7_retry: false,
+            switch_to_http: false,
             overrides: Overrides::default(),
             early_hints: Message::new(),
             auth: None,
@@ -226,6 +229,7 @@ impl StreamContext {
         self.persistence.clear();
         self.priority = Priority::default();
         self.no_l7_retry = false;
+        self.switch_to_http = false;
         self.overrides = Overrides::default();
         self.early_hints.clear();
         self.auth = None;

@@ -31,7 +31,7 @@ mod wait;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, ProxyId};
+use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
 use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
     status, write_chunk, write_last_chunk, write_request, write_response,
@@ -200,6 +200,10 @@ impl Exchange<'_> {
             return Err(self.page(503, b'S', b'C').await);
         };
         let backend = &proxies[index as usize];
+        if backend.config.mode != Mode::Http {
+            // A connection that was switched to HTTP stays one.
+            return Err(self.page(500, b'I', b'R').await);
+        }
         self.stream.set_backend(backend);
         let _stay = backend.backend.enter(worker.index, self.client_active);
         self.server_timeout = self.stream.cx.overrides.server.or(backend.config.timeouts.server);

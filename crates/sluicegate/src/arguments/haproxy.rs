@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::Service;
+use crate::files::Disk;
 
 /// What the words ask for.
 #[derive(Debug)]
@@ -184,7 +185,9 @@ fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused>
 }
 
 fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocket, Refused> {
-    sluicegate_config::master_socket(&text(value)).map_err(|message| Refused::Message(format!("-S: {message}")))
+    let environment = std::env::vars().collect();
+    sluicegate_config::master_socket(&text(value), &Disk, &environment)
+        .map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
 /// A number of `-sf` and `-st`.

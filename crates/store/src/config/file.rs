@@ -153,7 +153,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
         return field.parse(options, &values.join(&b' '));
     }
     match options.set(name, &values.join(&b' ')) {
-        Err(message) if message == super::UNKNOWN => Err("Bad directive or wrong number of arguments".into()),
+        Err(message) if message == super::UNKNOWN => {
+            let near = super::nearest(name).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+            Err(format!("Bad directive or wrong number of arguments{near}"))
+        }
         result => result,
     }
 }

@@ -302,7 +302,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
          listeners' gives the listening sockets to the process that takes this one's place ('-x'); 'name', 'id', 'nice', \
          'process', 'shards' and 'thread' change nothing.",
         |r, line| {
-            if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
+            if let Some(socket) = stats_socket::stats_socket(line, r.files, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
                 r.reader.global.stats_sockets.push(socket);
             }

@@ -326,7 +326,8 @@ impl ConverterCode {
             Converter::JwtPayloadQuery => jwt(1)?,
             Converter::Map(..) => {
                 let Some(Arg::Map(uses)) = args.first() else { return Err("a map file is needed".to_owned()) };
-                let default = matches!(args.get(1), Some(Arg::Str(_) | Arg::Int(_))).then(|| text(args, 1));
+                let default =
+                    matches!(args.get(1), Some(Arg::Str(_) | Arg::Bytes(_) | Arg::Int(_))).then(|| text(args, 1));
                 ConverterCode::Map(MapCode::new(uses, default.transpose()?.as_deref())?)
             }
             Converter::Ipmask => {
@@ -654,6 +655,7 @@ pub fn reply_value(reply: Reply) -> Option<Value<'static>> {
 fn text(args: &[Arg], index: usize) -> Result<Box<[u8]>, String> {
     match args.get(index) {
         Some(Arg::Str(text)) => Ok(text.as_bytes().into()),
+        Some(Arg::Bytes(bytes)) => Ok((&**bytes).into()),
         Some(Arg::Int(number)) => Ok(number.to_string().into_bytes().into()),
         None | Some(Arg::Absent) => Ok(Box::default()),
         Some(other) => Err(format!("argument {} of a converter must be text, found {other:?}", index + 1)),

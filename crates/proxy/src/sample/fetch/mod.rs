@@ -105,6 +105,9 @@ pub(super) struct Args<'a>(&'a [Arg]);
 
 impl Args<'_> {
     fn text(&self, index: usize) -> Result<Box<[u8]>, String> {
+        if let Some(Arg::Bytes(bytes)) = self.0.get(index) {
+            return Ok((&**bytes).into());
+        }
         Ok(self.str(index)?.unwrap_or_default().as_bytes().into())
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluicegate_pattern::Regex;
 
 use super::{Request, RuleKind, nearest};
+use crate::address;
 use crate::catalogue::Place;
 use crate::expression::{self, ExpressionReader};
 use crate::format::{self as log_format, Blanks};
@@ -12,6 +13,7 @@ use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckStatus, CheckStepKind, Expected,
     ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
 };
+use crate::names;
 use crate::pattern::hexadecimal;
 use crate::section::proxy::ProxyReader;
 use crate::section::{rule, table};
@@ -170,12 +172,11 @@ impl ProxyReader<'_> {
                 "addr" => {
                     self.check_value(line, next, "an address")?;
                     next += 1;
-                    let text = line.text(next);
-                    let with_port = text.parse::<std::net::SocketAddr>().map(|addr| (addr.ip(), addr.port()));
-                    match with_port.or_else(|_| text.parse().map(|ip| (ip, 0))) {
-                        Ok(addr) => connect.addr = Some(addr),
-                        Err(_) => {
-                            self.check_error(line, next, format!("'{text}' is no numeric address"));
+                    match names::numeric(line.address(next), self.loaded.files).and_then(|text| address::numeric(&text))
+                    {
+                        Ok((address, port)) => connect.addr = Some((address, port.unwrap_or(0))),
+                        Err(message) => {
+                            self.check_error(line, next, format!("addr: {message}"));
                             return None;
                         }
                     }
