@@ -146,6 +146,7 @@ columns! {
         _ => v.status(|status| count(v.seconds_since(status.changed))),
     },
     "downtime" MCP u32 => |v| match v.object {
+        Object::Backend(proxy) if proxy.servers.is_empty() => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).downtime.as_secs()),
         _ => v.checked(|status| count(status.downtime_at(v.now).as_secs())),
     },

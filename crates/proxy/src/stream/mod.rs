@@ -19,7 +19,7 @@ mod timer;
 
 pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool, allocated};
-pub use card::{Card, Detail, Found, Job, Killer, Which};
+pub use card::{Card, Detail, Found, Job, Killer, Selection, Which};
 pub(crate) use card::{Cards, Reached};
 pub use context::{Endings, LogRecord, Overrides, StreamContext};
 pub(crate) use forwardfor::ForwardedCode;

@@ -85,6 +85,7 @@ fn http_responses() {
         case(" option httpchk\n http-check expect fhdr name -m beg content", answered),
         case(" option httpchk\n http-check expect ! hdr name -m end -length value -m sub 2", answered),
         case(" option httpchk\n http-check expect fhdr name -m reg ^[Cc]a value -m reg 7$", answered),
+        case(" option httpchk\n http-check expect fhdr name -m reg ^CONTENT-[L]ength$ value -m reg ^[0-9]$", answered),
         case(" option httpchk\n http-check expect hdr name-lf %[str(ca)] value-lf -m end %[int(7)]", answered),
         case(" option httpchk\n http-check comment why\n http-check expect status 300", answered),
         case(" option httpchk\n http-check expect status 300 comment because", answered),

@@ -183,6 +183,47 @@ fn prometheus_own_reader_understands_it() {
     }
 }
 
+/// Name servers have a scope of their own, with HAProxy's metrics of them.
+#[test]
+fn resolvers_are_a_scope() {
+    let web = Listening::new();
+    let text = format!(
+        "global\n nbthread 1\nresolvers r\n nameserver n1 127.0.0.1:1\n nameserver n2 127.0.0.1:2\ndefaults\n mode http\n \
+         timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+         http-request use-service prometheus-exporter\n",
+        web.word()
+    );
+    let _server = start(&text, &[&web]);
+    let mut client = Client::connect(&web.address());
+    let families = Families::read(&client.get("/metrics?scope=resolver").text());
+    let names: Vec<&str> =
+        families.0.keys().map(|name| name.strip_prefix("haproxy_resolver_").expect("its scope")).collect();
+    let wanted = [
+        "any_err",
+        "cname",
+        "cname_error",
+        "invalid",
+        "nx",
+        "other",
+        "outdated",
+        "refused",
+        "send_error",
+        "sent",
+        "timeout",
+        "too_big",
+        "truncated",
+        "update",
+        "valid",
+    ];
+    assert_eq!(names, wanted);
+    for (name, (kind, _)) in &families.0 {
+        assert_eq!(kind, "gauge", "{name}");
+        assert_eq!(families.value(name, "resolver=\"r\",nameserver=\"n2\"}"), "0", "{name}");
+    }
+    assert!(Families::read(&client.get("/metrics").text()).0.contains_key("haproxy_resolver_sent"));
+    assert!(!Families::read(&client.get("/metrics?scope=server").text()).0.contains_key("haproxy_resolver_sent"));
+}
+
 #[test]
 fn a_query_chooses_what_is_told() {
     let deaf = Listening::new();

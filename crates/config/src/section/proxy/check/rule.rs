@@ -86,8 +86,8 @@ impl ProxyReader<'_> {
         rule::key_expression(self, line, index, Place::Check)
     }
 
-    fn check_regex(&mut self, line: &Line, index: usize) -> Option<Regex> {
-        match Regex::new(line.words[index].bytes(), false) {
+    fn check_regex(&mut self, line: &Line, index: usize, ignores_case: bool) -> Option<Regex> {
+        match Regex::new(line.words[index].bytes(), ignores_case) {
             Ok(regex) => Some(regex),
             Err(error) => {
                 self.check_error(line, index, error.to_string());
@@ -401,11 +401,11 @@ impl ProxyReader<'_> {
         let what = match word {
             "string" => Expected::String(plain()),
             "string-lf" => Expected::String(CheckBytes::Format(self.check_format(line, at + 1)?)),
-            "rstring" => Expected::Regex(self.check_regex(line, at + 1)?),
+            "rstring" => Expected::Regex(self.check_regex(line, at + 1, false)?),
             "binary" => Expected::Binary(CheckBytes::Plain(self.check_hex(line, at + 1)?)),
             "binary-lf" => Expected::Binary(CheckBytes::HexFormat(self.check_format(line, at + 1)?)),
-            "rbinary" => Expected::BinaryRegex(self.check_regex(line, at + 1)?),
-            "rstatus" => Expected::StatusRegex(self.check_regex(line, at + 1)?),
+            "rbinary" => Expected::BinaryRegex(self.check_regex(line, at + 1, false)?),
+            "rstatus" => Expected::StatusRegex(self.check_regex(line, at + 1, false)?),
             _ => {
                 debug_assert_eq!(protocol, CheckProtocol::Http);
                 match status_ranges(line.text(at + 1)) {
@@ -468,7 +468,9 @@ impl ProxyReader<'_> {
                 self.check_error(line, index, "'-m reg' takes no log-format");
                 return None;
             }
-            return self.check_regex(line, index).map(ExpectedText::Regex);
+            // Names of fields have no case.
+            let is_name = line.text(keyword).starts_with("name");
+            return self.check_regex(line, index, is_name).map(ExpectedText::Regex);
         }
         let bytes = match format {
             true => CheckBytes::Format(self.check_format(line, index)?),
