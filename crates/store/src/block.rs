@@ -484,9 +484,10 @@ impl Inner {
         match waiter.blocking.destination {
             None if named.len() > 1 => {
                 drop(locked);
-                self.place_ready(&mut ctx, db, index, id, &named, &waiter, extra);
+                let is_held = self.place_ready(&mut ctx, db, index, id, &named, &waiter, extra);
                 if ctx.places.is_empty() {
-                    return Served::Nobody;
+                    drop(ctx);
+                    return if is_held { Served::MustPark(waiter) } else { Served::Nobody };
                 }
             }
             None => {
@@ -535,7 +536,7 @@ impl Inner {
     }
 
     /// Locks the stripes of several keys of a waiter and places those by which it is to be served: the first that has
-    /// something for it, or all of them if nothing is taken away.
+    /// something for it, or all of them if nothing is taken away. Returns whether others hold a key that has something.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "what `serve_inside` found out, for the case that is rare")]
     fn place_ready<'p>(
@@ -547,7 +548,7 @@ impl Inner {
         named: &[u32],
         waiter: &Arc<Waiter>,
         extra: &mut Vec<HeldKey>,
-    ) {
+    ) -> bool {
         let hashes: SmallVec<[u64; 4]> =
             named.iter().map(|word| self.keyspace.hasher.hash(ctx.words[*word as usize])).collect();
         let mut stripes: SmallVec<[usize; 4]> = hashes.iter().map(|hash| self.keyspace.stripe_of(*hash)).collect();
@@ -555,19 +556,25 @@ impl Inner {
         stripes.dedup();
         stripes.iter().for_each(|stripe| ctx.locks.push(db.lock(*stripe)));
         let takes_away = waiter.blocking.suits.is_none();
+        let mut is_held = false;
         for (&word, hash) in named.iter().zip(hashes) {
             let key = ctx.words[word as usize];
             let lock = stripes.binary_search(&self.keyspace.stripe_of(hash)).unwrap_or_default();
             let stripe = &mut ctx.locks[lock];
             let Some(slot) = stripe.find(hash, key, &mut ctx.now, true) else { continue };
-            let is_of_use = stripe.table.entry(slot).object().is_some_and(|object| waiter.takes(key, &object));
-            if is_of_use && self.hold_key(stripe, id, index, key, extra) {
-                ctx.places.push(Place { hash, lock: lock as u16, word, db: index });
-                if takes_away {
-                    return;
-                }
+            if !stripe.table.entry(slot).object().is_some_and(|object| waiter.takes(key, &object)) {
+                continue;
+            }
+            if !self.hold_key(stripe, id, index, key, extra) {
+                is_held = true;
+                continue;
+            }
+            ctx.places.push(Place { hash, lock: lock as u16, word, db: index });
+            if takes_away {
+                break;
             }
         }
+        is_held
     }
 
     /// Lets a waiter take its turn as a parked command, because a key that it needs is held by others.

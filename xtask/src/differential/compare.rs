@@ -161,7 +161,10 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "`rdb_changes_since_last_save` in INFO",
         "counts each change of a key once, also one of several elements, as nothing is saved that could be behind",
     ),
-    ("`save` and `dir` in CONFIG SET", "are refused, as nothing is persisted, and as paths of the process are relative"),
+    (
+        "`save` and `dir` in CONFIG SET",
+        "are refused, as nothing is persisted, and as paths of the process are relative",
+    ),
     ("parameters that CONFIG GET shows only by their whole name", "are of Redis's own tests, and not here"),
     ("tables of Lua that `pairs` and cmsgpack go through", "come in another order, which Lua leaves open"),
 ];
