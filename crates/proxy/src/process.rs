@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::Global;
+use sluicegate_script::CpuClock;
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -113,6 +114,8 @@ pub struct WorkerFigures {
     pub exhausted: Count,
     /// It has not turned for a while; the watchdog says so.
     pub stuck: AtomicBool,
+    /// What its thread uses of a core, and the thread's number.
+    pub(crate) thread: OnceLock<(CpuClock, i32)>,
     /// For how long, in milliseconds, when that was told last.
     pub still_ms: AtomicU64,
     /// What its runtime counts, from the start of its thread on.

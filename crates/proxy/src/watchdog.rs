@@ -10,7 +10,7 @@
 //! - other workers accept on its sockets ([`listener::accept_for`]), and nobody hands it a connection;
 //! - with `tune.lua.watchdog-abort` the process aborts if it is in a script.
 //!
-//! Time in which the control thread did not run itself counts as one look, so a machine that stood still is no fault.
+//! A worker that is ready to run and gets no core is not stuck. Time in which the control thread did not run itself counts as one look, so a machine that stood still is no fault.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +61,8 @@ struct Watched {
     turns: Option<Turns>,
     /// How long it has not turned.
     still: Duration,
+    /// What its thread had used when that began.
+    used: Duration,
     /// When that is told again; zero before it was told.
     told_at: Duration,
 }
@@ -80,11 +82,12 @@ pub(crate) async fn watch(current: Arc<Current>) {
             let Some(turns) = process.workers[index].runtime.get().map(Turns::of) else { continue };
             let stands = !turns.rests() && worker.turns == Some(turns);
             worker.turns = Some(turns);
-            if stands {
+            if stands && !(worker.told_at.is_zero() && starves(&process, index, worker)) {
                 worker.still += passed;
             } else {
                 goes_on(&current, index, std::mem::take(worker));
                 worker.turns = Some(turns);
+                worker.used = used(&process, index);
             }
             if worker.still >= STUCK && worker.still >= worker.told_at {
                 let first = worker.told_at.is_zero();
@@ -93,6 +96,22 @@ pub(crate) async fn watch(current: Arc<Current>) {
             }
         }
     }
+}
+
+/// CPU time of a worker's thread.
+fn used(process: &Process, index: usize) -> Duration {
+    process.workers[index].thread.get().map_or(Duration::ZERO, |(clock, _)| clock.ran())
+}
+
+/// Whether a worker that does not turn would, if the machine let it: it is ready to run, and has hardly run.
+fn starves(process: &Process, index: usize, worker: &Watched) -> bool {
+    if used(process, index).saturating_sub(worker.used) >= worker.still / 4 {
+        return false;
+    }
+    let Some((_, thread)) = process.workers[index].thread.get() else { return false };
+    // Behind the name in brackets, which may hold anything. In a `chroot` there is no such file.
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R')) && !worker.still.is_zero()
 }
 
 /// A worker does not turn: tells it, and has others accept in its place.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
+use sluicegate_script::CpuClock;
 use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
@@ -421,6 +422,9 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
     drop(made);
     let process = running.process.clone();
     let _ = process.workers[index].runtime.set(runtime.metrics());
+    // SAFETY: takes nothing and can't fail.
+    let number = unsafe { libc::gettid() };
+    let _ = process.workers[index].thread.set((CpuClock::of_this_thread(), number));
     let station = Rc::new(Station {
         peers: setup.peers.clone(),
         phase: Cell::new(process.phase()),

@@ -334,6 +334,7 @@ unsafe fn close_thread(lua: *mut lua_State, thread: *mut lua_State) -> c_int {
         let before = budget::switch(thread);
         let status = ffi::lua_closethread(thread, lua);
         budget::switch(before);
+        Core::of(lua).running.forget_unhooked(thread);
         ffi::lua_sethook(thread, None, 0, 0);
         status
     }

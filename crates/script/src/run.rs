@@ -54,6 +54,13 @@ impl Running {
         }
     }
 
+    /// The coroutine has been closed, which allows hooks again.
+    pub(crate) fn forget_unhooked(&mut self, thread: *mut lua_State) {
+        if !self.unhooked.is_empty() {
+            self.unhooked.retain(|noted| *noted != thread);
+        }
+    }
+
     /// Whether the hook has raised in this coroutine.
     pub(crate) fn is_unhooked(&self, thread: *mut lua_State) -> bool {
         self.unhooked.contains(&thread)
@@ -385,6 +392,7 @@ impl State {
                 budget::leave();
                 ffi::lua_sethook(thread, None, 0, 0);
                 ffi::lua_settop(thread, 0);
+                core.running.forget_unhooked(thread);
             }
         }
         if !failed && self.core().idle.len() < IDLE_MAX {

@@ -164,7 +164,9 @@ impl Begun {
             let patterns = LuaPatterns { files, load_map };
             let read = |path: &std::path::Path| source.read(path);
             let read: Option<ReadBody<'_>> = if scripts { Some(&read) } else { None };
-            match LuaStates::load_with(draft.global(), workers, sink, patterns, read) {
+            let mut global = draft.global().clone();
+            global.insecure_fork |= service.insecure_fork;
+            match LuaStates::load_with(&global, workers, sink, patterns, read) {
                 Ok(states) => Some(states),
                 Err(error) => {
                     draft.lua_failed(error.at, error.message);

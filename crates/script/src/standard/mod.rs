@@ -24,6 +24,7 @@ mod tests;
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use pattern::Matcher;
 
@@ -119,11 +120,12 @@ enum Original {
     SetMetatable,
     DebugSetMetatable,
     CollectGarbage,
+    XpCall,
     Load,
 }
 
 /// Each with its library (none: a global), its name and what replaces it, in the order of [`Original`].
-const REPLACED: [(Option<&CStr>, &CStr, lua_CFunction); 25] = [
+const REPLACED: [(Option<&CStr>, &CStr, lua_CFunction); 26] = [
     (Some(c"string"), c"find", function!(search::find)),
     (Some(c"string"), c"match", function!(search::r#match)),
     (Some(c"string"), c"gmatch", function!(search::gmatch)),
@@ -148,6 +150,7 @@ const REPLACED: [(Option<&CStr>, &CStr, lua_CFunction); 25] = [
     (None, c"setmetatable", function!(finalizer::setmetatable)),
     (Some(c"debug"), c"setmetatable", function!(finalizer::debug_setmetatable)),
     (None, c"collectgarbage", function!(collectgarbage)),
+    (None, c"xpcall", function!(xpcall)),
     (None, c"load", function!(load)),
 ];
 
@@ -742,6 +745,33 @@ unsafe fn collectgarbage(lua: *mut lua_State) -> c_int {
 unsafe fn collected(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // The result has been on top all the time.
     1
+}
+
+unsafe fn xpcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; the handler becomes the upvalue of the one in its place.
+    unsafe {
+        if ffi::lua_type(lua, 2) == ffi::LUA_TFUNCTION && ffi::lua_iscfunction(lua, 2) == 0 {
+            ffi::lua_pushvalue(lua, 2);
+            ffi::lua_pushcclosure(lua, function!(handle), 1);
+            ffi::lua_replace(lua, 2);
+        }
+        original(lua, Original::XpCall)
+    }
+}
+
+/// Calls the handler of an error, unless that is the end of the script's time: the hook raises it where no other hook acts,
+/// and nothing could end the handler.
+unsafe fn handle(lua: *mut lua_State) -> c_int {
+    // SAFETY: the error is the only argument; the upvalue is the handler.
+    unsafe {
+        let core = Core::of(lua);
+        if !core.running.limits.expired && !core.stop.load(Ordering::Relaxed) {
+            ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
+            ffi::lua_insert(lua, 1);
+            ffi::lua_call(lua, 1, 1);
+        }
+        1
+    }
 }
 
 /// What is left of a chunk that is being compiled.

@@ -186,6 +186,9 @@ fn tables_and_text_are_handled_as_by_lua() {
         "return load('return x', 'c', 't', {x = 5})()",
         "return load('return 1', 'c', 'b')",
         "return collectgarbage(), collectgarbage('step', 100), collectgarbage('isrunning'), collectgarbage('incremental'), pcall(collectgarbage, 'x')",
+        "return xpcall(error, function(e) return e .. '!' end, 'x')",
+        "return xpcall(error, 1)",
+        "return xpcall(error, function() error('y', 0) end, 'x')",
         "return select('#', table.unpack({}, 1, 3)), pcall(table.unpack, {}, 1, 1e8)",
     ] {
         check(&mut state, code);
@@ -258,6 +261,36 @@ fn a_finalizer_that_does_not_end_is_ended() {
     }
     // Neither does it keep whoever closes the state.
     run(&mut state, "kept = setmetatable({}, {__gc = function() while true do end end})", None);
+}
+
+/// The error of a hook calls the handler of `xpcall`, in which no hook acts.
+#[test]
+fn a_handler_that_does_not_end_is_ended() {
+    let mut state = state();
+    for code in [
+        "xpcall(error, function() while true do end end)",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "xpcall(string.find, function() while true do end end, ('a'):rep(30000), '.-.-.-b')",
+        "pcall(xpcall, error, function() xpcall(error, function() while true do end end) end)",
+    ] {
+        let coroutine = state.coroutine().expect("a coroutine");
+        // SAFETY: a load answers with a status.
+        let status = unsafe {
+            ffi::luaL_loadbufferx(
+                coroutine.thread(),
+                code.as_ptr().cast(),
+                code.len(),
+                c"=test".as_ptr(),
+                std::ptr::null(),
+            )
+        };
+        assert_eq!(status, ffi::LUA_OK, "{code}");
+        let mut budget = Budget::new(Some(Duration::from_millis(100)), Some(Duration::from_secs(1)));
+        // SAFETY: the chunk was loaded on the coroutine.
+        while unsafe { state.resume(&coroutine, 0, &mut budget) } == Burst::Forced {}
+        assert_eq!(state.failure(&coroutine).message, "execution timeout", "{code}");
+        state.recycle(coroutine);
+    }
 }
 
 #[test]
