@@ -103,6 +103,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
         stream.log_so_far(stream.cx.log.connect_done);
     }
     stream.cx.in_response = true;
+    stream.cx.variables.enter_response();
     stream.use_server(&connection);
     let mut input = Buffer::default();
     let list = &backend.rules.tcp_response_content;
