@@ -8,6 +8,7 @@ use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
 use crate::bytes::to_bytes;
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
+use crate::condition;
 use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
@@ -54,6 +55,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) user_lists: HashSet<Arc<str>>,
     /// `resolvers` sections.
     pub(crate) resolvers: HashSet<Arc<str>>,
+    /// The ACLs that the section has declared so far, for the expressions that name them.
+    pub(crate) acls: RefCell<HashMap<Arc<str>, condition::DeclaredAcl>>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }
@@ -337,6 +340,20 @@ impl ExpressionReader<'_> {
                 if d.len() != 1 =>
             {
                 refused(format!("the delimiter of '{name}' is one character, not '{d}'"))
+            }
+            (Fetch::Acl, names) => {
+                let names: Vec<Arc<str>> = names
+                    .iter()
+                    .filter_map(|name| match name {
+                        Arg::Str(name) => Some(name.clone()),
+                        _ => None,
+                    })
+                    .collect();
+                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                match condition::resolve(self.stores, &names) {
+                    Ok(terms) => Ok(vec![Arg::Acl(terms)]),
+                    Err(message) => refused(message),
+                }
             }
             (Fetch::Env, [Arg::Str(variable)]) => {
                 // The environment of the file, which `setenv` and its kin change; the process's own is left alone.
@@ -745,7 +762,7 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "fc_glitches", "'fc_glitches' is not supported yet");
+        refused(place, "cpu_calls", "'cpu_calls' is not supported yet");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");
@@ -760,7 +777,23 @@ mod tests {
         refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
         refused(place, "src,map(x)", "failed to open pattern file 'x'");
-        refused(place, "src,debug", "converter 'debug' is not supported yet");
+        refused(place, "src,x509_v_err_str", "converter 'x509_v_err_str' is not supported yet");
+        refused(place, "src,when(never)", "expects one of error");
+        refused(place, "src,when(acl,x)", "ACL 'x' not found");
+        refused(place, "acl(TRUE,x)", "ACL 'x' not found");
+        refused(place, "src,bytes(-1)", "expects a non-negative integer");
+        refused(place, "src,bytes(0,0)", "expects a positive integer");
+        refused(place, "src,has_ctl(0x200000000)", "unsupported excess bits");
+        refused(place, "src,aes_gcm_enc(64,YQ==,YQ==,txn.t)", "key size must be 128");
+        refused(place, "src,aes_gcm_dec(128,YQ==,Y,txn.t)", "neither a variable nor base64");
+        refused(place, "src,digest(sha5)", "'sha5' is no digest that is supported: md5,");
+        refused(place, "src,fix_tag_value(0)", "unknown FIX tag name '0'");
+        refused(place, "src,mqtt_field_value(CONNACK,username)", "unknown MQTT field name 'username'");
+        refused(place, "src,protobuf(1..2)", "no field number");
+        refused(place, "src,ungrpc(1,text)", "wrong protocol buffer type 'text'");
+        refused(place, "src,jwt_verify(XS256,k)", "unknown JWT algorithm 'XS256'");
+        refused(place, "src,rfc7239_field(x)", "none of for, by, host and proto");
+        refused(place, "src,debug(x,buf0)", "'buf0' is no destination");
         refused(place, "method,add(1)", "cannot be cast to");
         refused(place, "src(1)", "'src' takes no argument");
         refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");

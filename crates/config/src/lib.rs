@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
-pub use converter::script_arguments;
+pub use converter::{digest_name, script_arguments};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;

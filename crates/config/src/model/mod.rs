@@ -19,12 +19,14 @@ mod error;
 mod expression;
 mod limit;
 mod log;
+mod mqtt;
 mod persist;
 mod proxy;
 mod resolvers;
 mod rule;
 mod source;
 mod stats;
+mod status;
 mod stick;
 mod users;
 
@@ -36,12 +38,14 @@ pub use error::*;
 pub use expression::*;
 pub use limit::*;
 pub use log::*;
+pub use mqtt::*;
 pub use persist::*;
 pub use proxy::*;
 pub use resolvers::*;
 pub use rule::*;
 pub use source::*;
 pub use stats::*;
+pub use status::*;
 pub use stick::*;
 pub use users::*;
 
@@ -106,6 +110,8 @@ pub struct Global {
     pub no_exit_on_failure: bool,
     /// `node`: the name that `show info` tells; `None` means the machine's.
     pub node: Option<String>,
+    /// `http-err-codes`, `http-fail-codes`.
+    pub status_classes: StatusClasses,
     /// `description`, for `show info`.
     pub description: Option<String>,
     /// `quiet`.

@@ -347,12 +347,13 @@ fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut 
         return;
     }
     let status = if matches!(hook, Hook::HttpResponse | Hook::HttpAfterResponse) { cx.response.status() } else { 0 };
-    let events: &[Counted] = match status {
-        400..=499 => &[Counted::Request, Counted::Error],
-        501 | 505 => &[Counted::Request],
-        500..=599 => &[Counted::Request, Counted::Failure],
-        _ if hook.is_http() => &[Counted::Request],
-        _ => &[],
+    let classes = &cx.frontend.directory.status_classes;
+    let events: &[Counted] = match (classes.errors.contains(status), classes.failures.contains(status)) {
+        (true, false) => &[Counted::Request, Counted::Error],
+        (false, true) => &[Counted::Request, Counted::Failure],
+        (true, true) => &[Counted::Request, Counted::Error, Counted::Failure],
+        (false, false) if hook.is_http() => &[Counted::Request],
+        (false, false) => &[],
     };
     let backend = cx.backend.as_ref().is_some_and(|backend| backend.id != cx.frontend.id);
     cx.tracked.track(slot, table, &value, backend, events);

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel};
+use parking_lot::RwLock;
+use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Position};
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
@@ -140,11 +141,16 @@ impl StreamContext {
 
     /// Counts a server's response by what its status says of client and server.
     pub(crate) fn count_response(&self) {
-        match self.response.status() {
-            400..=499 => self.count(Counted::Error),
-            501 | 505 => {}
-            500.. => self.count(Counted::Failure),
-            _ => {}
+        if self.tracked.is_unused() && self.session_tracked.is_unused() {
+            return;
+        }
+        let classes = &self.frontend.directory.status_classes;
+        let status = self.response.status();
+        if classes.errors.contains(status) {
+            self.count(Counted::Error);
+        }
+        if classes.failures.contains(status) {
+            self.count(Counted::Failure);
         }
     }
 
@@ -319,6 +325,38 @@ pub struct LogRecord {
     pub backend_queue: u32,
     /// Stores and engines that did not answer its rules.
     pub store_failures: u32,
+    /// The last rule that ended its list.
+    pub last_rule: Option<RulePlace>,
+}
+
+/// Where a rule stands. A number in a table of the process, so that a stream copies a word instead of counting references
+/// that all workers share; places stay in the table for good, and a reload of the same file adds none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RulePlace(u32);
+
+static RULE_PLACES: RwLock<Vec<(Arc<str>, u32)>> = RwLock::new(Vec::new());
+
+impl RulePlace {
+    /// Returns the number of a place.
+    pub fn of(at: &Position) -> RulePlace {
+        let mut places = RULE_PLACES.write();
+        let known = places.iter().rposition(|(file, line)| *line == at.line && *file == at.file);
+        let index = known.unwrap_or_else(|| {
+            places.push((at.file.clone(), at.line));
+            places.len() - 1
+        });
+        RulePlace(index as u32)
+    }
+
+    /// The file.
+    pub fn file(self) -> Arc<str> {
+        RULE_PLACES.read()[self.0 as usize].0.clone()
+    }
+
+    /// The line.
+    pub fn line(self) -> u32 {
+        RULE_PLACES.read()[self.0 as usize].1
+    }
 }
 
 impl LogRecord {
@@ -362,6 +400,7 @@ impl LogRecord {
             server_queue,
             backend_queue,
             store_failures,
+            last_rule,
         } = self;
         (*accepted, *request_started_at, *request_started) = (at, now, at);
         (*request_done, *queue_done, *connect_done, *response_started, *ended) = (None, None, None, None, None);
@@ -369,7 +408,7 @@ impl LogRecord {
         request_line.clear();
         captures.clear();
         (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
-        *compressed = None;
+        (*compressed, *last_rule) = (None, None);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
@@ -412,6 +451,7 @@ impl LogRecord {
             server_queue: 0,
             backend_queue: 0,
             store_failures: 0,
+            last_rule: None,
         }
     }
 }

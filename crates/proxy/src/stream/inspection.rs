@@ -64,6 +64,11 @@ impl Inspection {
         self.missed.set(false);
     }
 
+    /// Whether more may come.
+    pub fn is_open(&self) -> bool {
+        self.open.get()
+    }
+
     /// Nothing is waited for any more.
     pub fn is_over(&self) -> bool {
         if self.open.get() {

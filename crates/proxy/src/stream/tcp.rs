@@ -125,6 +125,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
         stream.log_so_far(stream.cx.log.connect_done);
     }
     stream.cx.in_response = true;
+    stream.cx.variables.enter_response();
     stream.use_server(&connection);
     let mut input = Buffer::default();
     let list = &backend.rules.tcp_response_content;

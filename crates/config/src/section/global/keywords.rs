@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
-use crate::model::{LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath};
+use crate::model::{LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, StatusClasses, StatusCodes};
 use crate::section::log;
 use crate::section::table::{self, MANY, Table};
 use crate::suggest;
@@ -55,6 +55,22 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         name_case::file,
     ),
     one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
+    line(
+        "http-err-codes",
+        1,
+        MANY,
+        "[+-]RANGE…",
+        "Status codes that count as errors of clients ('http_err_cnt'), 400-499: ranges between commas that replace, extend ('+') or reduce ('-') the set.",
+        |r, line| status_codes(r, line, |classes| &mut classes.errors),
+    ),
+    line(
+        "http-fail-codes",
+        1,
+        MANY,
+        "[+-]RANGE…",
+        "Status codes that count as failures of servers ('http_fail_cnt'), 500-599 but 501 and 505, in the same way.",
+        |r, line| status_codes(r, line, |classes| &mut classes.failures),
+    ),
     one(
         "hard-stop-after",
         "TIME",
@@ -515,4 +531,14 @@ fn openlibs(r: &mut Reading<'_>, line: &Line) {
         return;
     }
     r.reader.global.tune.lua_libraries = open;
+}
+
+/// Applies each word of a line to a set of status codes.
+fn status_codes(reading: &mut Reading<'_>, line: &Line, of: fn(&mut StatusClasses) -> &mut StatusCodes) {
+    for index in 1..line.len() {
+        let codes = of(&mut reading.reader.global.status_classes);
+        if let Err(message) = codes.apply(line.text(index)) {
+            reading.diagnostics.error(line.at(index), message);
+        }
+    }
 }

@@ -195,6 +195,7 @@ pub(crate) fn all(
             loaded,
             diagnostics,
         };
+        store_names.acls.borrow_mut().clear();
         *store_names.section.borrow_mut() = kind.map(|_| section.name.clone());
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         for line in &section.lines {
