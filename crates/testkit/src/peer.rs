@@ -222,10 +222,21 @@ pub struct Haproxy {
 impl Haproxy {
     /// Starts it; `listening` are inherited, so that the text may say `bind fd@N`.
     pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
+        Haproxy::start_program(Path::new("/usr/sbin/haproxy"), configuration, listening)
+    }
+
+    /// The same with HAProxy 2.8, which `cargo xtask test --install` puts beside the build.
+    pub fn start_newer(configuration: &str, listening: &[&Listening]) -> Haproxy {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin/haproxy-2.8");
+        assert!(program.exists(), "{} is missing: run cargo xtask test --install", program.display());
+        Haproxy::start_program(&program, configuration, listening)
+    }
+
+    fn start_program(program: &Path, configuration: &str, listening: &[&Listening]) -> Haproxy {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("haproxy.cfg");
         std::fs::write(&path, configuration).expect("writable");
-        let mut command = Command::new("/usr/sbin/haproxy");
+        let mut command = Command::new(program);
         command.arg("-db").arg("-f").arg(&path);
         let program = Program::start(command, &fds(listening));
         Haproxy { program, _directory: directory }

@@ -95,8 +95,9 @@ impl Program {
         Program { ops: ops.into(), failed: failed.into(), bufsize }
     }
 
-    pub(super) fn bufsize(&self) -> usize {
-        self.bufsize
+    /// Bytes that an edited head may have where so many are taken by something else.
+    pub(super) fn room(&self, held: usize) -> usize {
+        self.bufsize.saturating_sub(held)
     }
 
     #[inline]
