@@ -108,8 +108,9 @@ impl Program {
         self
     }
 
-    pub(super) fn bufsize(&self) -> usize {
-        self.bufsize
+    /// Bytes that an edited head may have where so many are taken by something else.
+    pub(super) fn room(&self, held: usize) -> usize {
+        self.bufsize.saturating_sub(held)
     }
 
     #[inline]

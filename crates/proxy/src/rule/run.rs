@@ -124,7 +124,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
             Step::Act(ActionCode::UseBackend(id), _) => return Progress::Backend(*id),
             Step::Act(ActionCode::UseBackendNamed, _) => return Progress::BackendNamed,
             Step::Act(ActionCode::StrictMode(on), _) => machine.soft = !on,
-            Step::Act(action, sample) => match action.act(sample, machine, hook, program.bufsize(), cx) {
+            Step::Act(action, sample) => match action.act(sample, machine, hook, program.room(cx.held), cx) {
                 Done::Next => {}
                 Done::Verdict(verdict) => {
                     note_last_rule(program, machine, cx);

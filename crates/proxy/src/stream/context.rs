@@ -19,12 +19,13 @@ use crate::log::capture::Captures;
 use crate::lua::StreamLua;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::rule::StreamLimits;
+use crate::rule::{Hook, StreamLimits};
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::session::{HandshakeError, Proxied, Session};
 use crate::stick::{Counted, Tracked};
+use crate::worker::Worker;
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -86,6 +87,10 @@ pub struct StreamContext {
     pub challenge: Option<(&'static [u8], Vec<u8>)>,
     /// The interim response that `early-hint` rules make.
     pub early_hints: Message,
+    /// Bytes of the buffer that an edited head does not have: what came of the body, and what HAProxy needs besides.
+    pub held: usize,
+    /// How much of the request's and of the response's body counts at most: what fitted behind the head as it came.
+    pub held_most: [Option<u32>; 2],
     /// Edits that did not fit.
     pub failed_rewrites: u32,
     /// The client's address and the one it connected to, whatever rules set since.
@@ -109,6 +114,20 @@ impl StreamContext {
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
+    }
+
+    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer, takes
+    /// no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
+    #[inline]
+    pub(crate) fn hold(&mut self, body: usize, hook: Hook, worker: &Worker) {
+        self.held = 0;
+        if body > 0 {
+            let message = if hook.is_response() { &self.response } else { &self.request };
+            let own = 79 + 4 * (message.fields().count() + 1);
+            let fits = worker.limits.max_head.saturating_sub(message.wire_len() + own) as u32;
+            let most = *self.held_most[usize::from(hook.is_response())].get_or_insert(fits);
+            self.held = body.min(most as usize) + own;
+        }
     }
 
     /// The response in the context tells what limits said of the request.
@@ -194,6 +213,8 @@ impl StreamContext {
             early_hints: Message::new(),
             auth: None,
             challenge: None,
+            held: 0,
+            held_most: [None; 2],
             failed_rewrites: 0,
             connection: (None, None),
             persistence: Persistence::default(),
@@ -240,6 +261,8 @@ impl StreamContext {
         self.early_hints.clear();
         self.auth = None;
         self.challenge = None;
+        self.held = 0;
+        self.held_most = [None; 2];
         self.failed_rewrites = 0;
         self.connection = (session.peer, session.local);
         self.log.begin(session.accepted_at(), session.accepted);
