@@ -260,7 +260,7 @@ fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<Joi
                 eprintln!("error: a worker can't start: {error}");
             }
         })?;
-        Ok((worker, sender))
+        Ok::<_, io::Error>((worker, sender))
     };
     sockets.into_iter().enumerate().map(start).collect()
 }
