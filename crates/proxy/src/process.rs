@@ -276,20 +276,32 @@ impl Process {
         self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
     }
 
-    /// Has a worker do something and waits for what it gives; `None` if the worker does not run.
+    /// Has a worker do something and waits for what it gives; `None` if the worker does not run, or is stuck: it may do it
+    /// later then.
     pub async fn on_worker<T: Send + 'static>(
         &self,
         worker: usize,
         job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
     ) -> Option<T> {
+        /// How often it is looked whether the worker is stuck.
+        const LOOK: Duration = Duration::from_millis(250);
         let desk = self.desks.get()?.get(worker)?;
-        let (answer, answered) = oneshot::channel();
+        let is_stuck = || self.workers[worker].stuck.load(Ordering::Relaxed);
+        if is_stuck() {
+            return None;
+        }
+        let (answer, mut answered) = oneshot::channel();
         let job: Job = Box::new(move |worker| {
             // Who asked may have gone.
             let _ = answer.send(job(worker));
         });
         desk.send(job).await.ok()?;
-        answered.await.ok()
+        loop {
+            tokio::select! {
+                answer = &mut answered => return answer.ok(),
+                () = tokio::time::sleep(LOOK) => if is_stuck() { return None },
+            }
+        }
     }
 
     /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was

@@ -8,8 +8,10 @@
 //! Limits: [`DETACHED_MAX`] detached scripts a worker, one more is given up at once; and each for [`DETACHED_TIME`],
 //! because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
+mod now;
 mod service;
 mod task;
+mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +21,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -30,12 +31,13 @@ use sluicegate_script::{
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
+pub(super) use now::sample_now;
 pub use service::Service;
 use task::run_task;
 pub use task::start_worker;
 
 use super::applet::AppletIo;
-use super::host::{Current, Host, Phase, TaskReference, host, wait_for};
+use super::host::{Host, Phase, TaskReference, host, wait_for};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
 use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
@@ -149,47 +151,6 @@ impl Inner {
         }
     }
 
-    /// Waits until a script whose slice is over may go on. Between two such slices the worker looks at its sockets and at
-    /// what else there is to do: many long scripts together delay others by one slice, not by one each.
-    async fn turn(self: &Rc<Self>) {
-        let turns = self.turns.clone();
-        self.waiting_turns.set(self.waiting_turns.get() + 1);
-        if !self.gives_turns.replace(true) {
-            let inner = self.clone();
-            tokio::task::spawn_local(async move {
-                loop {
-                    tokio::task::yield_now().await;
-                    if inner.waiting_turns.get() == 0 {
-                        return inner.gives_turns.set(false);
-                    }
-                    inner.turns.notify_one();
-                }
-            });
-        }
-        let _waiting = Waiting(self);
-        turns.notified().await;
-    }
-
-    /// Runs finalizers that are due, a slice now and others in turns.
-    #[cold]
-    fn finalize(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
-        finalize(cell, state);
-        if state.has_finalizers() && !cell.finalizes.swap(true, Ordering::AcqRel) {
-            let (inner, cell) = (self.clone(), cell.clone());
-            tokio::task::spawn_local(async move {
-                let finalizes = Finalizes(cell);
-                loop {
-                    inner.turn().await;
-                    let mut state = finalizes.0.lock.lock().await;
-                    finalize(&finalizes.0, &mut state);
-                    if !state.has_finalizers() {
-                        return;
-                    }
-                }
-            });
-        }
-    }
-
     /// What a burst leaves for this worker to do: the tasks that it registered, and finalizers.
     #[inline]
     fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
@@ -225,35 +186,6 @@ impl Inner {
             }
         })
         .await
-    }
-}
-
-/// Counts a script that waits for its turn, until it has it or is dropped.
-struct Waiting<'a>(&'a Inner);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting_turns.set(self.0.waiting_turns.get() - 1);
-    }
-}
-
-/// A state whose finalizers a task runs, until it is dropped.
-struct Finalizes(Arc<StateCell>);
-
-impl Drop for Finalizes {
-    fn drop(&mut self) {
-        self.0.finalizes.store(false, Ordering::Release);
-    }
-}
-
-/// Runs finalizers of a state for a slice. They have no stream and may not wait.
-fn finalize(cell: &StateCell, state: &mut State) {
-    state.host::<Host>().current.no_wait = true;
-    let ended = state.finalize();
-    state.host::<Host>().current = Current::default();
-    if let Err(error) = ended {
-        let message = format!("Lua finalizer: [state-id {}] runtime error: {error}.", cell.id);
-        (state.host::<Host>().shared.sink)(ALERT, &message);
     }
 }
 
@@ -479,30 +411,6 @@ thread_local! {
     /// This thread's worker, for expressions that are evaluated where no worker is at hand.
     static HERE: RefCell<std::rc::Weak<Inner>> = const { RefCell::new(std::rc::Weak::new()) };
 }
-
-/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin. A thread
-/// that is no worker gets no sample.
-///
-/// The shared state may be in use by another worker; then this one is waited for: for one slice, or for [`LOCK_TIME`]
-/// where a function of C keeps it.
-pub(super) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
-    let inner = HERE.with(|here| here.borrow().upgrade())?;
-    let code = call.code(&inner.states)?;
-    let cell = inner.cell(code)?;
-    let mut state = match cell.lock.try_lock() {
-        Some(state) => state,
-        None => cell.lock.lock_within(LOCK_TIME)?,
-    };
-    let entry = Entry { purpose: call.purpose(), code, hook: Hook::HttpReq, input, may_wait: false };
-    match begin_with(&inner, cell, &mut state, Lent::Read(cx), entry) {
-        Begun::Ended(ended) => ended.sample(),
-        // Unreachable: what may not wait is run to its end.
-        Begun::Waits(_) => None,
-    }
-}
-
-/// How long a worker stands still for a state that another one uses.
-const LOCK_TIME: Duration = Duration::from_millis(100);
 
 enum Tried {
     Ended(Ended),

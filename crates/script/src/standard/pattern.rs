@@ -572,7 +572,7 @@ pub(super) fn is_plain(pattern: &[u8]) -> bool {
 pub(super) fn steps(subject: usize, pattern: &[u8]) -> Option<usize> {
     /// A millisecond or so.
     const STEPS_MAX: usize = 200_000;
-    let places = subject + 1;
+    let places = subject.saturating_add(1);
     // One attempt at each place, which looks at each item once.
     let mut steps = places.checked_mul(pattern.len() + 1)?;
     let mut before = 0;
