@@ -142,7 +142,7 @@ fn show_stat(mut call: Call<'_>) -> Answer<'_> {
         let now = Instant::now();
         format.begin(call.out.buffer());
         for (index, object) in stats::filtered(&running, &filter, now).enumerate() {
-            format.object(&running, object, index == 0, describe, now, call.out.buffer());
+            format.object(&running, (object, index == 0), &filter, describe, now, call.out.buffer());
             call.out.drain().await?;
         }
         format.end(call.out.buffer());

@@ -434,6 +434,22 @@ fn levels_of_servers_without_checks() {
     assert_eq!(levels("b"), ["0", "1", "1", "0"]);
 }
 
+/// Where servers are left out of a listing, the status of their backend has their numbers.
+#[test]
+fn a_backends_status_has_its_servers_numbers_where_some_are_hidden() {
+    let whole = Whole::start(
+        "global\n stats socket /nowhere level admin\nbackend a\n server one 127.0.0.1:1\n server two 127.0.0.1:1 disabled\n\
+         backend none\n",
+        1,
+    );
+    for (words, wanted) in [("", "UP"), (" up", "UP (1/2)"), (" no-maint", "UP (1/2)")] {
+        let text = Sluicegate::stats(&whole.stats, &format!("show stat a 2 -1{words}"));
+        let line = text.lines().nth(1).expect("its line");
+        assert_eq!(line.split(',').nth(17), Some(wanted), "{words}");
+    }
+    assert!(Sluicegate::stats(&whole.stats, "show stat none 2 -1 up").contains(",UP (0/0),"));
+}
+
 /// Commands of HAProxy 3.2 about the process itself, and about the session.
 #[test]
 fn commands_of_3_2_are_there() {
