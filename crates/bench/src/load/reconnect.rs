@@ -39,7 +39,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     } else if outcomes.iter().all(Outcome::has_worked) {
         0
     } else {
-        console.refuse("no request has worked")
+        console.refuse("every request failed")
     }
 }
 
