@@ -21,7 +21,7 @@
 //! commands pass meanwhile although memory is over the limit: what is held can be evicted soon. A section that was told
 //! so once does not ask again; its end ends the rest.
 //!
-//! **Clients' buffers** count in full for who is refused, and up to half of the limit for what is evicted
+//! **What clients and scripts have** counts in full for who is refused, and up to half of the limit for what is evicted
 //! ([`Memory::is_over_without_clients`](crate::memory::Memory::is_over_without_clients)): beyond that the largest clients
 //! are closed, and no client makes everything be evicted.
 //!

@@ -138,6 +138,8 @@ pub struct Keyspace {
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
     /// Keys of flushed databases that were freed.
     pub(crate) freed: AtomicU64,
+    /// Threads that free some of them.
+    freeing: AtomicUsize,
     memory: Arc<Memory>,
     /// Clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
@@ -159,6 +161,7 @@ impl Keyspace {
             woken: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
             freed: AtomicU64::new(0),
+            freeing: AtomicUsize::new(0),
             memory,
             watching: Arc::default(),
             clock,
@@ -383,10 +386,19 @@ impl Keyspace {
         self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
     }
 
-    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
+    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free, by this thread or by
+    /// others that are at it: a command that looks then is not to be refused for want of memory.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
         // Taken out, so that the lock isn't held while memory is freed.
-        let Some((db, mut next)) = self.discarded.lock().pop() else { return false };
+        let taken = {
+            let mut discarded = self.discarded.lock();
+            let taken = discarded.pop();
+            if taken.is_some() {
+                self.freeing.fetch_add(1, Ordering::SeqCst);
+            }
+            taken
+        };
+        let Some((db, mut next)) = taken else { return self.freeing.load(Ordering::SeqCst) > 0 };
         let end = (next + stripes).min(db.stripes());
         while next < end {
             let mut stripe = db.lock(next);
@@ -394,10 +406,12 @@ impl Keyspace {
             stripe.clear();
             next += 1;
         }
+        let mut discarded = self.discarded.lock();
         if next < db.stripes() {
-            self.discarded.lock().push((db, next));
+            discarded.push((db, next));
         }
-        !self.discarded.lock().is_empty()
+        let others = self.freeing.fetch_sub(1, Ordering::SeqCst) > 1;
+        others || !discarded.is_empty()
     }
 }
 

@@ -8,8 +8,8 @@
 //!
 //! | [`Kind`] | what | in `used_memory` | counted for eviction |
 //! |---|---|---|---|
-//! | `Scripts` | interpreters, scripts, libraries | yes | yes |
-//! | `Clients` | buffers of connections, and what an [`Account`] has: queues of MULTI, watched keys, subscriptions, messages, arguments of commands that wait | yes | up to half of `maxmemory`; the largest clients are closed beyond that |
+//! | `Scripts` | interpreters, scripts, libraries | yes | with clients, up to half of `maxmemory` |
+//! | `Clients` | buffers of connections, and what an [`Account`] has: queues of MULTI, watched keys, subscriptions, messages, arguments of commands that wait | yes | with scripts, up to half of `maxmemory`; the largest clients are closed beyond that |
 //! | `Apart` | what eviction cannot free and what shrinks by itself: buffers of replicas and of an append-only file | yes | no (`mem_not_counted_for_evict`) |
 //!
 //! Cost: a connection's buffers are compared with what was reported once per turn, an account is told of a change of
@@ -36,6 +36,8 @@ const WATCH_PARTS: i64 = 16;
 /// Memory may exceed the limit by this part before clients are closed: their commands are refused first, and what a
 /// reply takes for a moment closes nobody.
 const EXCESS_PARTS: i64 = 20;
+/// It may always do so by this, in bytes: where the limit is small, one request of some megabytes is no attack.
+const EXCESS_MIN: i64 = 8 << 20;
 /// A limit of clients' memory is not taken for less than this (Redis's CLIENT_EVICTION_MIN).
 const CLIENTS_MIN: i64 = 128 << 10;
 
@@ -193,17 +195,19 @@ impl Memory {
         self.used.load(Ordering::Relaxed).saturating_sub(self.limit.load(Ordering::Relaxed))
     }
 
-    /// Bytes of clients that are counted for who is refused, and not for what is evicted.
-    fn clients_beyond_share(&self) -> i64 {
-        (self.clients.bytes.load(Ordering::Relaxed) - self.limit.load(Ordering::Relaxed) / 2).max(0)
+    /// What is left of so many bytes beyond half of the limit.
+    fn beyond_half(&self, bytes: i64) -> i64 {
+        (bytes - self.limit.load(Ordering::Relaxed) / 2).max(0)
     }
 
-    /// Whether keys are to be evicted: clients' buffers count up to half of the limit.
+    /// Whether keys are to be evicted: what clients and scripts have, which eviction cannot free, counts up to half of
+    /// the limit.
     pub(crate) fn is_over_without_clients(&self) -> bool {
-        self.excess() > self.clients_beyond_share()
+        let fixed = self.clients.bytes.load(Ordering::Relaxed) + self.scripts.load(Ordering::Relaxed);
+        self.excess() > self.beyond_half(fixed)
     }
 
-    /// Whether memory is full because of clients' buffers, so that these may not grow.
+    /// Whether memory is full because of what clients and scripts have, so that queues may not grow.
     pub(crate) fn is_over_by_clients(&self) -> bool {
         self.is_over() && !self.is_over_without_clients()
     }
@@ -215,7 +219,7 @@ impl Memory {
     }
 
     /// How many bytes of clients are to be given back by closing the largest ones: those beyond `maxmemory-clients`; and,
-    /// where `maxmemory` is exceeded by a twentieth, those beyond their half of it, or all that exceed it if no key
+    /// where `maxmemory` is exceeded by a twentieth, or 8 MiB if that is more, those beyond their half of it, or all that exceed it if no key
     /// `may_go`.
     pub(crate) fn clients_excess(&self, may_go: bool) -> i64 {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -223,8 +227,8 @@ impl Memory {
         let own = clients - self.clients.limit.load(Ordering::Relaxed);
         let (excess, data) = (self.excess(), self.used.load(Ordering::Relaxed) - clients);
         let shared = match may_go {
-            _ if excess <= limit / EXCESS_PARTS => 0,
-            true => excess.min(self.clients_beyond_share()),
+            _ if excess <= (limit / EXCESS_PARTS).max(EXCESS_MIN) => 0,
+            true => excess.min(self.beyond_half(clients)),
             // What a lower limit or a section made of data is no fault of theirs.
             false if data <= limit => excess,
             false => 0,
@@ -520,22 +524,22 @@ mod tests {
 
     #[test]
     fn clients_are_closed_rather_than_everything_evicted() {
-        let check = |policy, data: i64, clients: i64, own: u64, may_go: bool, evicts: bool, excess: i64| {
+        let check = |policy, data: i64, clients: i64, own: i64, may_go: bool, evicts: bool, excess: i64| {
             let memory = Arc::new(Memory::new());
-            memory.set(1000, policy);
-            memory.clients.limit.store(i64::try_from(own).unwrap_or(i64::MAX), Ordering::Relaxed);
-            memory.add(data);
+            memory.set(1000 << 20, policy);
+            memory.clients.limit.store(own.saturating_mul(1 << 20), Ordering::Relaxed);
+            memory.add(data << 20);
             let mut buffers = Outside::of(Kind::Clients);
-            buffers.set(&memory, clients as usize);
+            buffers.set(&memory, (clients as usize) << 20);
             let mut apart = Outside::of(Kind::Apart);
             apart.set(&memory, 5000);
             assert_eq!(memory.is_over_without_clients(), evicts, "{policy:?} {data} {clients}");
-            assert_eq!(memory.clients_excess(may_go).max(0), excess, "{policy:?} {data} {clients}");
-            assert_eq!(memory.outside(), clients as u64 + 5000);
+            assert_eq!(memory.clients_excess(may_go).max(0), excess << 20, "{policy:?} {data} {clients}");
+            assert_eq!(memory.outside(), ((clients as u64) << 20) + 5000);
             drop((buffers, apart));
-            assert_eq!((memory.outside(), memory.told()), (0, data as u64));
+            assert_eq!((memory.outside(), memory.told()), (0, (data as u64) << 20));
         };
-        let none = u64::MAX;
+        let none = i64::MAX;
         // Clients' buffers push out keys up to half of the limit, and are closed beyond.
         check(Policy::AllkeysLru, 900, 90, none, true, false, 0);
         check(Policy::AllkeysLru, 900, 400, none, true, true, 0);
@@ -548,6 +552,17 @@ mod tests {
         check(Policy::NoEviction, 900, 300, none, false, true, 200);
         check(Policy::NoEviction, 2000, 300, none, false, true, 0);
         check(Policy::NoEviction, 100, 300, 250, false, false, 50);
+    }
+
+    #[test]
+    fn a_small_limit_closes_nobody_for_one_request() {
+        let memory = Arc::new(Memory::new());
+        memory.set(3 << 20, Policy::NoEviction);
+        let mut buffers = Outside::of(Kind::Clients);
+        buffers.set(&memory, 10 << 20);
+        assert!(!memory.has_clients_excess());
+        buffers.set(&memory, 12 << 20);
+        assert!(memory.has_clients_excess());
     }
 
     #[test]

@@ -27,6 +27,9 @@ use std::hash::BuildHasher;
 /// Locks over which the channels are spread.
 const LOCKS: usize = 64;
 
+/// A buffer of more bytes does not double.
+const DOUBLED_MAX: usize = 256 << 10;
+
 /// A capacity that an emptied outbox keeps.
 const KEPT_CAPACITY: usize = 4096;
 
@@ -103,6 +106,14 @@ impl Outbox {
         self.pushes.store(pushes, Ordering::Relaxed);
     }
 
+    /// Drops what waits here and all that comes: its client is being closed.
+    pub(crate) fn give_up(&self) {
+        let mut inside = self.inside.lock();
+        inside.given_up = true;
+        inside.bytes = Vec::new();
+        inside.count();
+    }
+
     /// Moves all messages to the end of `output`.
     pub(crate) fn drain(&self, output: &mut Vec<u8>) {
         let mut inside = self.inside.lock();
@@ -155,6 +166,11 @@ impl Outbox {
         let mut inside = self.inside.lock();
         if inside.given_up {
             return Put::More;
+        }
+        // A large buffer grows by a quarter, as the many of a channel double together otherwise.
+        let (len, more) = (inside.bytes.len(), frame.len() + 1);
+        if len > DOUBLED_MAX && inside.bytes.capacity() - len < more {
+            inside.bytes.reserve_exact(more.max(len / 4));
         }
         inside.bytes.extend(kind);
         inside.bytes.extend_from_slice(frame);

@@ -43,6 +43,12 @@ Keywords of a `store` section, and parameters of `CONFIG GET` and `CONFIG SET`. 
 ";
 
 const PROCESS_HEAD: &str = "
+`maxmemory` bounds data, scripts and what clients have: their buffers, commands queued by MULTI, watched keys, subscriptions \
+and unread messages. Where keys are evicted, half of it is data's: what clients and scripts have pushes out keys up to the \
+other half. Beyond that, and where no key may be evicted, commands between MULTI and EXEC are refused while memory is full, \
+and the largest clients are closed once it is exceeded by a twentieth or 8 MiB, except those with `CLIENT NO-EVICT ON`. \
+Redis closes clients by `maxmemory-clients` alone, and evicts all keys for one client's sake.
+
 Those of the process, where the store stands alone (`sluicegate store`, or called as `redis-server`); a `store` section \
 refuses them, with what to write instead:
 

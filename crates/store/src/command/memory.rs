@@ -180,6 +180,9 @@ fn doctor(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if rss > total + total / 2 {
             text += "Fragmentation: the process has half as much memory again as is in use.\n";
         }
+        if ctx.inner.memory.clients() > total / 2 {
+            text += "Clients: more than half of what is in use is theirs. CLIENT LIST shows whose it is (tot-mem).\n";
+        }
         let keys: u64 = databases.iter().map(|db| db.keys).sum();
         let tables: u64 = databases.iter().map(|db| db.tables).sum();
         if keys > 0 && tables / keys > 64 {

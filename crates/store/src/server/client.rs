@@ -176,6 +176,7 @@ impl Client {
     /// Asks the owner to close the connection.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);
+        self.outbox.give_up();
         self.wake();
     }
 
@@ -437,7 +438,8 @@ impl Clients {
         let mut all: Vec<(usize, Arc<Client>)> = Vec::new();
         for client in self.matching(&Filter::default()) {
             let activity = client.activity.lock();
-            let bytes = client.memory(&activity);
+            // The room of its buffers goes back when its request is answered.
+            let bytes = client.account.bytes() + activity.query + activity.output;
             let may_go = bytes >= EVICTED_MIN && !activity.no_evict;
             drop(activity);
             if client.is_killed() {

@@ -10,8 +10,8 @@
 //! to do lets the others go first. A client that doesn't read its replies is not read from. A parked command (its key
 //! is held) blocks its own connection and nothing else. An idle connection holds no buffers.
 //!
-//! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`, and the
-//! turn's own bounds in `connection`.
+//! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`,
+//! `maxmemory-clients`, and the turn's own bounds in `connection`.
 
 mod acl;
 mod admin;
@@ -56,6 +56,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) use rows::COMMANDS;
 
 use crate::config::{ProcessOptions, ServerOptions};
+use crate::evict::Room;
 use crate::object::limits;
 use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
@@ -91,6 +92,9 @@ server to start accepting connections from the outside.\r\n";
 
 /// Buffers that a worker keeps for the next connection that becomes readable.
 const WORKSPACES_KEPT: usize = 64;
+
+/// Time in which keys are evicted before clients are closed. Whoever made clients' memory grow waits for it.
+const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
 /// Bytes of such buffers, at most.
 const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
@@ -327,7 +331,8 @@ impl Server {
         if !inner.memory.has_clients_excess() {
             return;
         }
-        let may_go = !inner.memory.is_over() || inner.make_room() && inner.memory.policy() != crate::Policy::NoEviction;
+        let evicts = inner.memory.policy() != crate::Policy::NoEviction;
+        let may_go = !inner.memory.is_over() || inner.make_room_for(EVICTION_FIRST) != Room::None && evicts;
         if inner.memory.clients_excess(may_go) <= 0 {
             return;
         }

@@ -520,7 +520,8 @@ fn a_server_that_stops_does_not_wait_for_elements() {
 fn what_expired_during_a_section_is_handed_to_nobody() {
     let hand = ManualClock::new(1_000_000);
     let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
-    let waits: &[(&[&[u8]], &[&[u8]])] = &[
+    type Words<'w> = &'w [&'w [u8]];
+    let waits: &[(Words<'_>, Words<'_>)] = &[
         (&[b"BZPOPMIN", b"k", b"0"], &[b"ZADD", b"k", b"1", b"a"]),
         (&[b"BLPOP", b"k", b"0"], &[b"RPUSH", b"k", b"a"]),
         (&[b"BLMOVE", b"k", b"to", b"LEFT", b"LEFT", b"0"], &[b"RPUSH", b"k", b"a"]),
