@@ -29,12 +29,9 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
                 let rest: Vec<Option<Arc<str>>> = (2..args.len()).map(text).collect();
                 let mut words: Vec<Option<&[u8]>> = vec![Some(command.as_bytes()), None];
                 words.extend(rest.iter().map(|word| word.as_deref().map(str::as_bytes)));
-                match stores.command(store, &words) {
-                    Err((Severity::Error, problem)) => {
-                        let hint = problem.hint.map_or_else(String::new, |hint| format!("; {hint}"));
-                        return Err((1, format!("{}{hint}", problem.message)));
-                    }
-                    _ => {}
+                if let Err((Severity::Error, problem)) = stores.command(store, &words) {
+                    let hint = problem.hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                    return Err((1, format!("{}{hint}", problem.message)));
                 }
             }
         }
@@ -85,8 +82,8 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
             let last = if row.converter == Converter::AesGcmDec { 3 } else { 2 };
             let tag = text(3).unwrap_or_default();
-            for index in 1..=last {
-                args[index] = base64_or_variable(args[index].clone()).map_err(|message| (index, message))?;
+            for (index, arg) in args.iter_mut().enumerate().take(last + 1).skip(1) {
+                *arg = base64_or_variable(arg.clone()).map_err(|message| (index, message))?;
             }
             if last == 2 {
                 args[3] = Arg::Var(variable(&tag).map_err(|(message, _)| (3, message))?);

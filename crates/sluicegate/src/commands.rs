@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn literal_names_are_found() {
         let found = |line| store_names(line).collect::<Vec<_>>();
-        assert_eq!(found("local a, b = core.redis(\"x\"), core.redis( 'y', {db=1})"), [(26, "x"), (42, "y")]);
+        assert_eq!(found("local a, b = core.redis(\"x\"), core.redis( 'y', {db=1})"), [(26, "x"), (44, "y")]);
         assert_eq!(found("-- core.redis('x')"), []);
         assert_eq!(found("core.redis(name)"), []);
     }

@@ -253,7 +253,7 @@ fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
 pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
     let token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(*c);
     let name = header_name(reader, line, index)?;
-    let bad = name.char_indices().find(|(at, c)| !token(c) && !(*at == 0 && *c == ':'));
+    let bad = name.char_indices().find(|(at, c)| !(token(c) || *at == 0 && *c == ':'));
     if let Some((_, bad)) = bad {
         let message = format!("header name '{name}' contains forbidden character '{bad}'");
         reader.diagnostics.warning(line.at(index), message);

@@ -185,7 +185,7 @@ fn vary(response: &mut Message) {
     if header_values(response, b"vary", false).any(|value| value.eq_ignore_ascii_case(BY)) {
         return;
     }
-    let last = response.fields_named(b"vary").filter(|(_, value)| !value.is_empty()).next_back();
+    let last = response.fields_named(b"vary").rfind(|(_, value)| !value.is_empty());
     match last.map(|(id, value)| (id, [value, b",", BY].concat())) {
         Some((id, value)) => response.set_value(id, &value),
         None => {

@@ -14,7 +14,10 @@ use super::encode::Base64;
 use super::hash::DigestKind;
 
 /// Public keys (SubjectPublicKeyInfo), by the name of their file.
-static KEYS: LazyLock<RwLock<HashMap<Box<str>, Arc<[u8]>>>> = LazyLock::new(Default::default);
+type Keys = HashMap<Box<str>, Arc<[u8]>>;
+
+/// The keys of every configuration that was read.
+static KEYS: LazyLock<RwLock<Keys>> = LazyLock::new(RwLock::default);
 
 /// Keeps a file's public key.
 pub(super) fn keep(file: &str, key: &Arc<[u8]>) {
