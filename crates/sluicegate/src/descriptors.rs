@@ -1,7 +1,8 @@
 //! The limit of open descriptors, and what is derived from it or decides it: `ulimit-n`, `maxconn`, and the stores'
 //! `maxclients`.
 //!
-//! A session needs two descriptors, one to the client and one to the server; a store's client needs one. What else is
+//! A session needs two descriptors, one to the client and one to the server, and where a demo server of this process may be
+//! that server, a third; a store's client needs one. What else is
 //! open (listeners, logs, checks, runtimes, the pipes of `maxpipes`) is counted beside them, by HAProxy's sum where that
 //! is enough: the same limit of descriptors gives the same `maxconn`. `ulimit-n` sets the limit; otherwise `maxconn` does,
 //! with the stores' clients; without either the system's hard limit is taken and shared out. What the administrator
@@ -43,6 +44,8 @@ const ENGINE_CONNECTIONS: u32 = sluicegate_client::MAXCONN_DEFAULT as u32;
 struct Needs {
     /// Whatever the load.
     fixed: u64,
+    /// For each session.
+    session: u64,
     /// For the pipes of `maxpipes`. Without it pipes are made of what sessions leave.
     pipes: u64,
     /// Clients of all stores that listen.
@@ -73,6 +76,7 @@ impl Needs {
         let theirs = RESERVE + OF_THREAD * workers_of + (addresses + common) as u64 + clients;
         Needs {
             fixed: own.max(theirs) + u64::from(engines),
+            session: if config.origins.is_empty() { 2 } else { 3 },
             pipes: 2 * u64::from(global.tune.maxpipes.map_or(0, |_| global.tune.pipes(workers))),
             clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
             stores: listening.count() as u64,
@@ -87,10 +91,10 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
     let (soft, hard) = limits().map_err(|error| format!("cannot read the limit of descriptors ({error})"))?;
     let usable = config.global.fd_hard_limit.map_or(hard, |most| hard.min(most));
     let maxconn = config.global.maxconn.map(u64::from);
-    let least = needs.fixed + 2 * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
+    let least = needs.fixed + needs.session * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
     let wanted = match (config.global.ulimit_n, maxconn) {
         (Some(exactly), _) => exactly,
-        (None, Some(maxconn)) => soft.max(needs.fixed + needs.pipes + needs.clients + 2 * maxconn),
+        (None, Some(maxconn)) => soft.max(needs.fixed + needs.pipes + needs.clients + needs.session * maxconn),
         (None, None) => soft.min(usable).max(usable.min(needs.fixed + needs.clients + 2 * MAXCONN_DEFAULT_MAX)),
     };
     let keyword = if config.global.ulimit_n.is_some() { "ulimit-n" } else { "maxconn" };
@@ -127,13 +131,13 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
     // Large bodies can do without pipes.
     let room = if needs.pipes < room { room - needs.pipes } else { room };
     let for_clients = match maxconn {
-        Some(maxconn) => room.saturating_sub(2 * maxconn),
+        Some(maxconn) => room.saturating_sub(needs.session * maxconn),
         None => room / 2,
     };
     if needs.clients > for_clients {
         lower(config, stores, limit, for_clients / needs.stores.max(1), report);
     }
-    let derived = (room - needs.clients.min(for_clients)) / 2;
+    let derived = (room - needs.clients.min(for_clients)) / needs.session;
     let within_memory = memory::sessions(&config.global).unwrap_or(u64::MAX);
     Ok(config.global.maxconn.unwrap_or(derived.min(within_memory).clamp(1, MAXCONN_DEFAULT_MAX) as u32))
 }

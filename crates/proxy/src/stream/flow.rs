@@ -597,7 +597,7 @@ mod tests {
                 at += taken;
             }
             assert_eq!((&data[..], count), (&b"abcdefgh"[..], 8 + 3), "chunks, by {piece}");
-            assert!(body.ends_with(b"0\r\nT: v\r\n\r\n") && !body.contains(&b';'), "chunks, by {piece}");
+            assert!(body.ends_with(b"0\r\nt: v\r\n\r\n") && !body.contains(&b';'), "chunks, by {piece}");
         }
     }
 

@@ -330,7 +330,7 @@ mod tests {
     fn a_packet_gives_its_fields() {
         // A CONNECT of MQTT 5.0 with a receive maximum of 10, a will with a delay of 5 and a user.
         let bytes =
-            b"\x10\x26\0\x04MQTT\x05\x86\0\x3c\x03\x21\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x04userx";
+            b"\x10\x24\0\x04MQTT\x05\x86\0\x3c\x03\x21\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x04userx";
         let connect = &bytes[..bytes.len() - 1];
         let get = |wanted| field(connect, MqttPacket::Connect, wanted);
         assert_eq!(get(MqttField::ProtocolName).as_deref(), Some("MQTT"));

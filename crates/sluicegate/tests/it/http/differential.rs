@@ -7,13 +7,58 @@
 
 use sluicegate_testkit::Haproxy;
 
-use super::{Case, case, reply, reply_after, send, transcripts};
+use super::{Case, Step, case, reply, reply_after, send, transcripts};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none";
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
+/// The last request: the client does not end its side, as HAProxy drops a pipelined request then.
+const LAST: &str = "GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// Cases (by the start of their names) on which HAProxy 2.8 and the binary differ, and why.
-const ACCEPTED: &[(&str, &str)] = &[];
+const ACCEPTED: &[(&str, &str)] = &[
+    ("target: http://a?x a", "a query needs no path (RFC 3986 3.3), as 3.5 has it"),
+    ("target: http:///x a", "as 3.2, which checks the form of a target"),
+    ("target: http:/x a", "as 3.2, which checks the form of a target"),
+    ("target: http:x a", "as 3.2, which checks the form of a target"),
+    ("target: * a", "as 3.2, which checks the form of a target"),
+    ("target: x a", "as 3.2, which checks the form of a target"),
+    ("target: a:80 a", "as 3.2, which checks the form of a target"),
+    ("target: 1http://a/x a", "as 3.2, which checks the form of a target"),
+    ("method: PUT *", "as 3.2, which checks the form of a target"),
+    ("method: TRACE *", "as 3.2, which checks the form of a target"),
+    ("method: DELETE *", "as 3.2, which checks the form of a target"),
+    ("chunks: extension with NUL", "stricter: control characters and open quotes in an extension"),
+    ("chunks: extension with DEL", "stricter: control characters and open quotes in an extension"),
+    ("chunks: extension with ESC", "stricter: control characters and open quotes in an extension"),
+    ("chunks: extension with an open quote", "stricter: control characters and open quotes in an extension"),
+    ("chunks: extension with a backslash", "stricter: control characters and open quotes in an extension"),
+    ("chunks: trailer that frames", "stricter: a trailer that frames a message is refused"),
+    ("chunks: trailer with a host", "a Host among trailers is passed on unchecked; rules never see trailers"),
+    ("chunks of an answer: extension with NUL", "stricter: control characters and open quotes in an extension"),
+    ("chunks of an answer: extension with DEL", "stricter: control characters and open quotes in an extension"),
+    ("chunks of an answer: extension with ESC", "stricter: control characters and open quotes in an extension"),
+    (
+        "chunks of an answer: extension with an open quote",
+        "stricter: control characters and open quotes in an extension",
+    ),
+    ("chunks of an answer: extension with a backslash", "stricter: control characters and open quotes in an extension"),
+    ("chunks of an answer: trailer that frames", "stricter: a trailer that frames a message is refused"),
+    (
+        "chunks of an answer: trailer with a host",
+        "a Host among trailers is passed on unchecked; rules never see trailers",
+    ),
+    (
+        "field: Connection: Upgrade, HTTP2-Settings",
+        "2.8 drops the wish for HTTP/2 but leaves its settings; here both go on",
+    ),
+    ("answer: HTTP/1.1 20 OK", "stricter: a status has three digits, from 100 (RFC 9110 15)"),
+    ("answer: HTTP/1.1 2000 OK", "stricter: a status has three digits, from 100 (RFC 9110 15)"),
+    ("answer: HTTP/1.1 099 OK", "stricter: a status has three digits, from 100 (RFC 9110 15)"),
+    ("status: 100 Transfer-Encoding", "as 3.5: an interim answer has no body, so an encoding makes it invalid"),
+    ("status: 102 Transfer-Encoding", "as 3.5: an interim answer has no body, so an encoding makes it invalid"),
+    ("status: 103 Transfer-Encoding", "as 3.5: an interim answer has no body, so an encoding makes it invalid"),
+    ("status: 199 Transfer-Encoding", "as 3.5: an interim answer has no body, so an encoding makes it invalid"),
+];
 
 fn name(group: &str, variation: &str) -> &'static str {
     let shown: String = variation.chars().take(48).flat_map(char::escape_debug).collect();
@@ -22,7 +67,7 @@ fn name(group: &str, variation: &str) -> &'static str {
 
 /// A request that the server answers once it has received `end`.
 fn request(group: &str, variation: &str, bytes: String, end: &'static str) -> Case {
-    case(name(group, variation), vec![send(bytes + NEXT)], vec![reply_after(end, OK), reply(OK)])
+    case(name(group, variation), vec![send(bytes + LAST), Step::End], vec![reply_after(end, OK), reply(OK)])
 }
 
 fn get(group: &str, variation: &str, fields: &str) -> Case {
@@ -432,7 +477,7 @@ fn lines() -> impl Iterator<Item = Case> {
 
 /// What a server answers to a GET, followed by what it answers to the next request.
 fn answer(group: &str, variation: &str, bytes: String) -> Case {
-    case(name(group, variation), vec![send(NEXT.to_owned() + NEXT)], vec![reply(bytes), reply(OK)])
+    case(name(group, variation), vec![send(NEXT.to_owned() + LAST), Step::End], vec![reply(bytes), reply(OK)])
 }
 
 fn answers() -> impl Iterator<Item = Case> {
@@ -555,6 +600,12 @@ fn requests_and_responses_are_read_as_by_haproxy_2_8() {
     for cases in &groups {
         let theirs = transcripts(cases, Haproxy::start_2_8);
         let ours = transcripts(cases, crate::start);
+        // Which of its connections to the server a proxy takes for the second request is its own choice: HAProxy closes
+        // idle ones that it has too many of.
+        let joined = |transcripts: Vec<String>| -> Vec<String> {
+            transcripts.iter().map(|transcript| transcript.replace("--- server\n", "")).collect()
+        };
+        let (theirs, ours) = (joined(theirs), joined(ours));
         for ((case, theirs), ours) in cases.iter().zip(&theirs).zip(&ours) {
             let reason = ACCEPTED.iter().find(|(start, _)| case.name.starts_with(start)).map(|(_, reason)| *reason);
             match reason {

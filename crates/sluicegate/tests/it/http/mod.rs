@@ -51,6 +51,8 @@ pub enum Step {
     Seen(&'static str),
     /// Ends its direction; done at the end of every case anyway.
     Finish,
+    /// Receives until the proxy closes.
+    End,
 }
 
 impl Step {
@@ -209,6 +211,10 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
             Step::Finish => {
                 let _ = stream.shutdown(Shutdown::Write);
             }
+            Step::End => {
+                receive_to_end(&mut stream, &mut received);
+                return received;
+            }
             Step::Seen(text) => {
                 let deadline = Instant::now() + QUIET;
                 let has_seen = |origin: &Origin| origin.received.iter().any(|all| find(all, text.as_bytes()).is_some());
@@ -233,15 +239,19 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
         }
     }
     let _ = stream.shutdown(Shutdown::Write);
+    receive_to_end(&mut stream, &mut received);
+    received
+}
+
+/// Receives until the proxy closes; notes if it does not.
+fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
+    let mut buffer = [0; 65536];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return received,
+            Ok(0) => return,
             Ok(count) => received.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return received,
-            Err(_) => {
-                received.extend_from_slice(b"[open]");
-                return received;
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+            Err(_) => return received.extend_from_slice(b"[open]"),
         }
     }
 }
