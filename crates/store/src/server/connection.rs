@@ -390,14 +390,10 @@ impl<S: Socket> Connection<S> {
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
                     self.waits(&workspace, words);
-                    // What is kept of the command counts while its client waits for it.
-                    let mut kept = Share::default();
-                    kept.set(&self.client.account, words);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     // Boxed: few connections ever wait so, all would carry the size.
-                    let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
+                    let came = Box::pin(self.reply_of(reply, words, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
-                    drop(kept);
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                     if self.exceeds(&workspace.output, &options) {
@@ -686,9 +682,13 @@ impl<S: Socket> Connection<S> {
     async fn reply_of(
         &mut self,
         mut reply: Parked,
+        words: usize,
         workspace: &mut Workspace,
         options: &ServerOptions,
     ) -> Option<(Vec<u8>, Duration)> {
+        // The words of the command count while its client waits for the reply.
+        let mut kept = Share::default();
+        kept.set(&self.client.account, words);
         if reply.waiter().is_some() {
             let bytes = self.while_blocked(reply, workspace, options).await;
             // The time that was waited is not the command's.
