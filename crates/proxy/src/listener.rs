@@ -41,7 +41,9 @@ use crate::server;
 use crate::stream::LastInvalid;
 use crate::worker::Worker;
 use sockets::set_up;
-pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, remove_stale, set_socket_mode, user_id};
+pub use sockets::{
+    ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, is_alive, remove_stale, set_socket_mode, user_id,
+};
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
 const DEFAULT_BACKLOG: u32 = 1024;
@@ -335,13 +337,19 @@ pub fn bind_after(
 
 /// Listens on one address of a `bind` line: a socket for each worker where the address allows it, otherwise one.
 pub fn listen(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
-    listen_for(bind, address, bind.backlog.or(bind.maxconn), workers, maker)
+    listen_for(bind, address, bind.backlog.or(bind.maxconn), false, workers, maker)
+}
+
+/// Listens likewise on an exclusive address: [`Wanted::exclusive`].
+pub fn claim(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
+    listen_for(bind, address, bind.backlog.or(bind.maxconn), true, workers, maker)
 }
 
 fn listen_for(
     bind: &Bind,
     address: &BindAddress,
     backlog: Option<u32>,
+    exclusive: bool,
     workers: usize,
     maker: &dyn Sockets,
 ) -> io::Result<Vec<OwnedFd>> {
@@ -350,6 +358,7 @@ fn listen_for(
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         v6only: bind.v6only,
         transparent: bind.tcp.transparent,
+        exclusive,
         mode: bind.mode,
         user: bind.user.as_deref(),
         group: bind.group.as_deref(),
@@ -362,6 +371,7 @@ fn listen_for(
     if let (BindAddress::Inet(host, _), Some(local)) = (address, local) {
         decided = BindAddress::Inet(*host, local.port());
         wanted.address = &decided;
+        wanted.exclusive = false;
         for _ in 1..workers {
             sockets.push(maker.listen(wanted)?);
         }
@@ -384,7 +394,7 @@ fn bind_address(
     let backlog = bind.backlog.or(proxy.config.backlog).or(bind.maxconn).or(proxy.config.maxconn);
     let sockets = match old {
         Some(old) => old.sockets(),
-        None => listen_for(bind, address, backlog, running.process.workers.len(), maker)?
+        None => listen_for(bind, address, backlog, false, running.process.workers.len(), maker)?
             .into_iter()
             .map(Arc::new)
             .collect(),
@@ -767,7 +777,16 @@ mod tests {
     use super::*;
 
     fn wanted(address: &BindAddress) -> Wanted<'_> {
-        Wanted { address, backlog: 16, v6only: None, transparent: false, mode: None, user: None, group: None }
+        Wanted {
+            address,
+            backlog: 16,
+            v6only: None,
+            transparent: false,
+            exclusive: false,
+            mode: None,
+            user: None,
+            group: None,
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn start(
     let (bound, posts, stats) = retiring.bind(|| {
         let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
-        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], maker);
+        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], maker);
         let stats = stats_sockets(&running, maker);
         match (bound, posts, stats) {
             (Ok(bound), Ok(posts), Ok(stats)) => Ok((bound, posts, stats)),

@@ -1,8 +1,8 @@
 //! The sockets of a store of its own.
 //!
 //! Workers accept from sockets of their own on the same address, so the kernel shares connections out. That needs
-//! `SO_REUSEPORT`, by which a second store on the same port would share them too, in silence; so the address is bound
-//! once without it first, which fails if anybody is there.
+//! `SO_REUSEPORT`, with which a second store on the same port would share them too, silently. The first worker's socket
+//! therefore listens without the option, which fails if the port is in use, and gets it afterwards.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -77,19 +77,19 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: boo
     };
     let port = process.port as u16;
     let bound = resolve(host, port).and_then(|address| {
-        let probe = bind(address, !probes)?;
-        let local = probe.local_addr()?;
-        drop(probe);
+        let mut local = None;
         for worker in &mut sockets.of_workers {
-            let socket = bind(address, true)?;
+            let socket = bind(address, !probes || local.is_some())?;
             socket.listen(process.backlog as i32)?;
+            socket.set_reuse_port(true)?;
+            local = Some(socket.local_addr()?);
             worker.push(socket.into());
         }
         Ok((address, local))
     });
     match bound {
         Ok((address, local)) => {
-            sockets.port = local.as_socket().map(|local| local.port());
+            sockets.port = local.and_then(|local| local.as_socket()).map(|local| local.port());
             if !address.ip().to_canonical().is_loopback() {
                 sockets.public = Some(address.ip());
             }
@@ -142,9 +142,13 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// As Redis, which removes whatever lies there: who starts a second store on the path of a first one means it.
+/// Makes the unix socket. As in Redis, the file at its path is removed; unlike Redis, a socket with a listening process
+/// is an error, since its clients would silently move to other data.
 fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     let path = path_of(&process.unixsocket);
+    if sluicegate_proxy::listener::is_alive(&path) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -27,6 +27,7 @@ mod shape;
 mod state_files;
 mod states;
 mod statistics;
+mod store_port;
 mod store_scripts;
 mod syslog;
 
