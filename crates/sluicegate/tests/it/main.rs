@@ -28,6 +28,7 @@ mod state_files;
 mod states;
 mod statistics;
 mod store_scripts;
+mod store_watch;
 mod syslog;
 
 use sluicegate_testkit::{Listening, Sluicegate};
