@@ -20,6 +20,7 @@ mod http;
 mod httpclient;
 mod native;
 mod operation;
+mod origin;
 mod patterns;
 mod pool;
 mod programs;

@@ -29,6 +29,7 @@ mod states;
 mod statistics;
 mod store_port;
 mod store_scripts;
+mod store_watch;
 mod syslog;
 
 use sluicegate_testkit::{Listening, Sluicegate};

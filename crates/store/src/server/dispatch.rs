@@ -274,7 +274,7 @@ pub(super) enum Moment {
 }
 
 impl Moment {
-    fn of(row: &Row) -> Moment {
+    pub fn of(row: &Row) -> Moment {
         if row.spec.flags.has(Flags::SKIP_MONITOR) { Moment::Before } else { Moment::After }
     }
 }

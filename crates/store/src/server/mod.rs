@@ -29,6 +29,7 @@ mod facts;
 mod figures;
 mod handshake;
 mod info;
+mod inside;
 mod latency;
 mod monitor;
 mod pause;
@@ -108,6 +109,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// One store on the network.
 pub struct Server {
     store: Store,
+    /// Itself, for commands of rules and scripts that wait.
+    this: Weak<Server>,
     options: RwLock<Arc<ServerOptions>>,
     /// Counts changes of `options`, so that a worker notices one by a single load.
     options_version: AtomicU64,
@@ -153,6 +156,8 @@ type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + S
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Arc<WorkerCounters>>,
+    /// Counters of threads that run commands of rules and scripts; those of a thread that has ended serve the next one.
+    inside: Vec<Arc<WorkerCounters>>,
     ended: Totals,
     ended_times: Histograms,
     /// The runtimes of the threads that serve.
@@ -201,6 +206,7 @@ impl Server {
             store.0.scripts.set_server(AroundScripts(this.clone()));
             Server {
                 store,
+                this: this.clone(),
                 options_written: Mutex::new(Arc::new(options.clone())),
                 options: RwLock::new(Arc::new(options)),
                 options_version: AtomicU64::new(0),
@@ -487,6 +493,13 @@ impl Server {
         })
     }
 
+    /// Keeps the house of a store that no worker serves; called more often than once a second.
+    pub fn tick(&self) {
+        if self.rate.lock().at.elapsed() >= HOUSEKEEPING {
+            self.keep_house();
+        }
+    }
+
     /// Once a second, by whichever worker comes first.
     fn keep_house(&self) {
         {
@@ -532,7 +545,7 @@ impl Server {
     fn all_time(&self) -> Totals {
         let workers = self.workers.lock();
         let mut totals = workers.ended.clone();
-        workers.running.iter().for_each(|worker| totals.add(worker));
+        workers.running.iter().chain(&workers.inside).for_each(|worker| totals.add(worker));
         totals.add_scripts(&self.store.0.scripts.counts);
         totals
     }
@@ -546,7 +559,7 @@ impl Server {
     fn all_times(&self) -> Histograms {
         let workers = self.workers.lock();
         let mut sums = workers.ended_times.clone();
-        workers.running.iter().for_each(|worker| counters::add_times(&mut sums, worker));
+        workers.running.iter().chain(&workers.inside).for_each(|worker| counters::add_times(&mut sums, worker));
         sums
     }
 

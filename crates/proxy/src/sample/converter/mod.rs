@@ -175,20 +175,20 @@ pub enum ConverterCode {
     SetVar(Setting),
     UnsetVar(VarRef),
     /// `store_get(store)`: the value under the sample as key.
-    StoreGet(Arc<dyn Engine>),
+    StoreGet(Source),
     /// `store_incr(store[,by])`: the counter under the sample as key, after adding.
     StoreIncr {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         by: Box<str>,
     },
     /// `store_hget(store,field)`: the field of the hash under the sample as key.
     StoreHget {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         field: Box<[u8]>,
     },
     /// `store_call(store,command[,argument…])`: the reply to a command of which the sample is the first argument.
     StoreCall {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         command: Box<[u8]>,
         rest: Box<[Box<[u8]>]>,
     },
@@ -475,6 +475,17 @@ impl ConverterCode {
         }
     }
 
+    /// Whom a converter asks that asks a store or an engine.
+    pub fn source(&mut self) -> Option<&mut Source> {
+        match self {
+            ConverterCode::StoreGet(engine)
+            | ConverterCode::StoreIncr { engine, .. }
+            | ConverterCode::StoreHget { engine, .. }
+            | ConverterCode::StoreCall { engine, .. } => Some(engine),
+            _ => None,
+        }
+    }
+
     /// Converts; no sample gives none.
     pub fn convert<'a>(&'a self, value: Value<'a>, cx: &'a StreamContext) -> Converted<'a> {
         match self.apply(value, cx) {
@@ -672,17 +683,17 @@ impl ConverterCode {
                 false => Converted::Nothing,
             },
             ConverterCode::UnsetVar(variable) => Converted::Assign(variable.clone(), false, value),
-            ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(0, &[b"GET", key]))),
+            ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(&[b"GET", key]))),
             ConverterCode::StoreIncr { engine, by } => {
-                answered(value.with_text(|key| engine.start(0, &[b"INCRBY", key, by.as_bytes()])))
+                answered(value.with_text(|key| engine.start(&[b"INCRBY", key, by.as_bytes()])))
             }
             ConverterCode::StoreHget { engine, field } => {
-                answered(value.with_text(|key| engine.start(0, &[b"HGET", key, field])))
+                answered(value.with_text(|key| engine.start(&[b"HGET", key, field])))
             }
             ConverterCode::StoreCall { engine, command, rest } => answered(value.with_text(|key| {
                 let mut args: SmallVec<[&[u8]; 8]> = SmallVec::from_slice(&[command, key]);
                 args.extend(rest.iter().map(|arg| &**arg));
-                engine.start(0, &args)
+                engine.start(&args)
             })),
         }
     }
@@ -765,10 +776,25 @@ fn operand(args: &[Arg], index: usize) -> Result<Option<Operand>, String> {
     })
 }
 
-fn engine(args: &[Arg], engines: &Engines) -> Result<Arc<dyn Engine>, String> {
+/// A store or an engine as a converter asks it.
+#[derive(Clone)]
+pub struct Source {
+    engine: Arc<dyn Engine>,
+    /// The rule as the store shows it: `rule:FILE:LINE`; `lua` of a converter that a script calls.
+    pub(crate) origin: Box<str>,
+}
+
+impl Source {
+    fn start(&self, args: &[&[u8]]) -> Started {
+        self.engine.start_from(&|| self.origin.to_string(), 0, args)
+    }
+}
+
+fn engine(args: &[Arg], engines: &Engines) -> Result<Source, String> {
     match args.first() {
         Some(Arg::Store(name) | Arg::Str(name)) => {
-            engines.get(name).cloned().ok_or_else(|| format!("no store is named '{name}'"))
+            let engine = engines.get(name).cloned().ok_or_else(|| format!("no store is named '{name}'"))?;
+            Ok(Source { engine, origin: "lua".into() })
         }
         other => Err(format!("a store's name is needed, found {other:?}")),
     }
