@@ -282,6 +282,19 @@ fn examples_are_valid() {
     }
 }
 
+/// The files of the packages; the user that a package creates is replaced.
+#[test]
+fn packaged_files_are_valid() {
+    let (files_of_test, packaged) = (Files::new(), files("packaging", &["cfg"]));
+    assert!(!packaged.is_empty());
+    for file in packaged {
+        let text = read(&file)
+            .replace("    user sluicegate\n", "    uid 1\n")
+            .replace("    group sluicegate\n", "    gid 1\n");
+        assert_eq!(files_of_test.check(&text), VALID, "{file}");
+    }
+}
+
 /// The check itself: incomplete blocks, indented or fenced, do not pass.
 #[test]
 fn incomplete_blocks_are_refused() {
