@@ -865,7 +865,7 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Int,
         waits: true,
-        docs: "Adds 1, or the given number, to the integer that a store has under the text as key, and gives the sum.",
+        docs: "Adds 1, or the given number, to the integer that a store has under the text as key, and gives the sum. A key that it creates never expires unless EXPIRE follows.",
     },
     ConverterRow {
         name: "store_hget",

@@ -8,6 +8,7 @@ mod command_line;
 mod compressed;
 mod corpus;
 mod dns;
+mod documents;
 mod engine_examples;
 mod engines;
 mod fetches;
