@@ -449,7 +449,11 @@ mod tests {
         check("notify-keyspace-events", 2, "wrong number of arguments");
         check("replicaof 127.0.0.1", 2, "wrong number of arguments");
         check("replicaof 127.0.0.1 x", 2, "Invalid master port");
-        check("list-max-ziplist-value", 2, "Bad directive or wrong number of arguments");
+        check(
+            "list-max-ziplist-value",
+            2,
+            "Bad directive or wrong number of arguments; did you mean 'hash-max-ziplist-value'?",
+        );
         check("lfu-log-factor -1", 2, "argument must be between 0 and 2147483647 inclusive");
         check("dbfilename a/b", 2, "dbfilename can't be a path, just a filename");
         check("appenddirname \"\"", 2, "appenddirname can't be empty");

@@ -415,7 +415,6 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
         assert!(client.ask(&["CONFIG", "GET", name]).ends_with(&expected), "{name}");
     }
     for (name, value, why) in [
-        ("maxmemory-clients", "1mb", "clients are not evicted; see client-output-buffer-limit"),
         ("acl-pubsub-default", "allchannels", "ACLs are not available yet"),
         ("tls-auth-clients", "no", "TLS is not available yet"),
         ("min-replicas-to-write", "1", "replication is not available yet"),

@@ -174,7 +174,6 @@ fn edge_cases(protocol: Protocol) {
         XINFO STREAM s
         XSETID none 5
         XSETID s x
-        XSETID s 1
         XSETID s 20
         XSETID s 20 ENTRIESADDED
         XSETID s 20 ENTRIESADDED x
