@@ -60,7 +60,7 @@ pub(crate) struct Settings {
     pub(crate) acls: Acls,
     pub(crate) default_server: ServerSettings,
     checks: check::CheckSettings,
-    servers: HashMap<Arc<str>, Position>,
+    servers: HashMap<Arc<str>, (Position, bool)>,
     redirects: Vec<Rule>,
     /// The section has a `stats` line itself.
     own_stats: bool,
@@ -681,16 +681,24 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// Notes a server's name, which no other may have; it comes from this word.
+    /// Notes a server's name, which comes from this word. No other may have it unless one of the two has an `id`.
     pub(crate) fn server_name(&mut self, line: &Line, index: usize, name: Arc<str>) -> Arc<str> {
-        if let Some(earlier) = self.settings.servers.insert(name.clone(), line.at(0)) {
+        let has_id = (index + 2..line.len()).any(|word| line.text(word) == "id");
+        if let Some((earlier, had_id)) = self.settings.servers.insert(name.clone(), (line.at(0), has_id)) {
             let section = if self.section == "listen" { "proxy" } else { self.section };
             let message = format!(
-                "{section} '{}', another server named '{name}' was already defined at line {}. This is dangerous and will \
-                 not be supported anymore in version 3.3. Please use distinct names",
+                "{section} '{}', another server named '{name}' was already defined at line {}",
                 self.settings.proxy.name, earlier.line
             );
-            self.diagnostics.warning(line.at(index), message);
+            if has_id || had_id {
+                let message = format!(
+                    "{message}. This is dangerous and will not be supported anymore in version 3.3. Please use distinct \
+                     names"
+                );
+                self.diagnostics.warning(line.at(index), message);
+            } else {
+                self.diagnostics.error(line.at(index), format!("{message}, please use distinct names"));
+            }
         }
         name
     }

@@ -258,6 +258,8 @@ fn infos_of_later_versions() {
             "last_chk: go away\n",
         ),
         (case(" mode http\n option redis-check", &[Take, Give(b"-NOAUTH no\r\n"), Close]), "last_chk: -NOAUTH no\n"),
+        (case(" option redis-check", &[Take, Close]), "check_status: L7STS\ncheck_code: 0\nlast_chk: \n"),
+        (case(" option smtpchk", &[Close]), "check_status: L7RSP\ncheck_code: \nlast_chk: \n"),
         (
             case(" mode http\n option pgsql-check user joe", &[Take, Give(b"E\0\0\0\x20SFATAL\0Mno\0\0"), Close]),
             "last_chk: FATAL\n",
