@@ -19,7 +19,11 @@ pub fn check(words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
             message,
             Some("docs/reference/commands.md lists the commands with their arguments".to_owned()),
         ),
-        Some(Unfit::NeedsConnection(message)) => problem(false, message, None),
+        Some(Unfit::NeedsConnection(message)) => {
+            // An engine answers CLIENT for the connection that happens to be used.
+            let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
+            problem(is_client, message, None)
+        }
         Some(Unfit::Waits(message)) => problem(true, message, None),
     }
 }

@@ -118,7 +118,12 @@ fn files_are_refused_in_the_words_of_redis() {
         let text = format!("# a comment\n\n   {line}  \nport 1");
         let redis = refusal(Command::new("redis-server"), &place.path("a.conf"), &text);
         assert_eq!(redis.0, Some(1), "{line}: {redis:?}");
-        assert_eq!(refusal(place.command(&[]), &place.path("a.conf"), &text), redis, "{line}");
+        let mut ours = refusal(place.command(&[]), &place.path("a.conf"), &text);
+        // A suggestion is ours alone.
+        if let Some(at) = ours.1.find("; did you mean") {
+            ours.1.replace_range(at..at + ours.1[at..].find('\n').expect("a whole line"), "");
+        }
+        assert_eq!(ours, redis, "{line}");
     }
     // On the command line, lines are counted in the same way.
     for words in [
@@ -213,7 +218,10 @@ fn the_own_verb_takes_flags_and_threads() {
     for (name, value) in [("port", &port[..]), ("threads", "3"), ("unixsocket", &socket), ("bind", "127.0.0.1 -::1")] {
         let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
         assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
-        assert!(client.ask(&["CONFIG", "SET", name, "1"]).contains("can't set immutable config"), "{name}");
+        // Addresses change at run time, see below.
+        if !matches!(name, "port" | "bind") {
+            assert!(client.ask(&["CONFIG", "SET", name, "1"]).contains("can't set immutable config"), "{name}");
+        }
     }
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);

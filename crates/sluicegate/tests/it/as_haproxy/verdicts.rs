@@ -85,7 +85,7 @@ fn durations_end_at_their_unit() {
         takes(&listen(line), &["after the timer value"]);
     }
     takes(
-        &format!("global\n stats timeout 30sec\n hard-stop-after 30sec\n{}", listen("disabled")),
+        &format!("global\n stats timeout 30sec\n hard-stop-after 30sec\n{}", listen("maxconn 10")),
         &["30sec", "30sec"],
     );
     refuses(&listen("timeout client 5x"), "5x");
@@ -199,7 +199,7 @@ fn formats_and_modes_are_warned_of_as_by_haproxy() {
 #[test]
 fn names_that_are_used_twice_are_warned_of() {
     let dangerous = "This is dangerous and will not be supported anymore in version 3.3";
-    takes(&listen("server a 127.0.0.1:1 / server a 127.0.0.1:2"), &[dangerous]);
+    refuses(&listen("server a 127.0.0.1:1 / server a 127.0.0.1:2"), "another server named 'a' was already defined");
     takes(&format!("{HTTP}frontend x\n bind 127.0.0.1:1\n default_backend x\nbackend x\n"), &[dangerous]);
     takes(&format!("{}listen l\n bind 127.0.0.1:1\n", HTTP.replace("defaults", "defaults l")), &[dangerous]);
 }
@@ -213,7 +213,7 @@ fn what_is_left_out_has_haproxys_meaning() {
         &[],
     );
     takes(&format!("{HTTP}frontend f\n bind 127.0.0.1:1\nbackend b\n unique-id-format N\n unique-id-header x\n"), &[]);
-    takes(&listen("description \"\" x"), &["is empty and marks the end of the argument list"]);
+    takes(&listen("server a 127.0.0.1:1 \"\" x"), &["is empty and marks the end of the argument list"]);
     refuses(&listen("http-request set-header a \"\""), "expects a value");
 }
 
@@ -264,7 +264,7 @@ fn commands_of_stores_are_checked() {
     takes(&engine, &["unknown command 'JSON.GET'"]);
     let place = Place::new();
     place.write("a.lua", "local function f() return core.redis(\"mian\") end -- core.redis('other')\n");
-    place.write("a.cfg", format!("global\n lua-load a.lua\n{}store main\n", listen("disabled")));
+    place.write("a.cfg", format!("global\n lua-load a.lua\n{}store main\n", listen("maxconn 10")));
     let ended = place.run(&["-c", "-f", "a.cfg"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.err.contains("a.lua:1] : no such store: 'mian'; did you mean 'main'?"), "{ended:?}");
