@@ -357,7 +357,9 @@ pub struct ServerHealth {
 /// What `show servers state` prints as the health of a server without `check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UncheckedLevels {
-    /// `rise` of the server, and the level at the start.
+    /// At the start: `rise` of `default-server`, else 0.
+    pub start: u32,
+    /// `rise` of the server.
     pub rise: u32,
     /// The highest level, which `set server … health up` sets.
     pub top: u32,

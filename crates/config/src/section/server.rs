@@ -53,6 +53,10 @@ pub(crate) struct ServerSettings {
     fastinter: Option<Duration>,
     downinter: Option<Duration>,
     rise: u32,
+    /// `rise` was given, here or by `default-server`.
+    rise_given: bool,
+    /// `rise` of `default-server`; 0 without one.
+    default_rise: u32,
     fall: u32,
     port: Option<u16>,
     addr: Option<IpAddr>,
@@ -108,6 +112,8 @@ impl Default for ServerSettings {
             fastinter: None,
             downinter: None,
             rise: 2,
+            rise_given: false,
+            default_rise: 0,
             fall: 3,
             port: None,
             addr: None,
@@ -493,6 +499,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     option("proto", 1, "h1|none", bind::PROTO, |_, v| bind::proto(v)),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
+        s.rise_given = true;
         Ok(())
     }),
     option(
@@ -644,7 +651,7 @@ impl ServerSettings {
             shut_backups_when_up: self.shut_backups_when_up,
             track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: at.clone() }),
             initial: self.initial,
-            unchecked: UncheckedLevels { rise: self.rise, top: self.rise + self.fall - 1 },
+            unchecked: UncheckedLevels { start: self.default_rise, rise: self.rise, top: self.rise + self.fall - 1 },
         }
     }
 
@@ -736,6 +743,9 @@ pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
         return;
     }
     options(reader, line, 1, &mut settings);
+    if settings.rise_given {
+        settings.default_rise = settings.rise;
+    }
     reader.settings.default_server = settings;
 }
 

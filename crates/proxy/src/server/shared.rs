@@ -124,7 +124,7 @@ impl ServerShared {
             },
             checking: false,
             checks: true,
-            unchecked_level: if config.disabled { 0 } else { config.health.unchecked.rise },
+            unchecked_level: if config.disabled { 0 } else { config.health.unchecked.start },
             health,
             weight: u32::from(config.weight),
             starting: false,
