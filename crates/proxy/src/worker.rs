@@ -429,7 +429,8 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         peers: setup.peers.clone(),
         phase: Cell::new(process.phase()),
         sessions: RefCell::default(),
-        next_stream: Cell::new(0),
+        // Scripts without a stream have 0.
+        next_stream: Cell::new(1),
         clocks: Cell::new((Instant::now(), SystemTime::now())),
         current: RefCell::new(None),
         elders: RefCell::default(),

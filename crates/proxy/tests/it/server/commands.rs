@@ -101,6 +101,10 @@ fn masked_state(line: &str) -> String {
         words[9] = "AGE".to_owned();
         if let Ok(state) = words[13].parse::<u32>() {
             words[13] = (state & !1).to_string();
+            // Later versions than 2.6 show no level of a server whose check is not configured.
+            if state & 2 == 0 {
+                words[12] = "-".to_owned();
+            }
         }
     }
     words.join(" ")
