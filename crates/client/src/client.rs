@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_wire::engine::{Connections, Engine, Failed, Own, Started};
+use sluicegate_wire::engine::{Connections, Engine, Failed, Origin, Own, Started};
 use sluicegate_wire::reply::Reply;
 
 use crate::command::{Kind, classify};
@@ -71,14 +71,14 @@ impl Engine for Client {
         self.told(self.ask(db, args, None))
     }
 
-    fn forget(&self, db: u32, args: &[&[u8]], failed: &Failed) -> Option<Started> {
+    fn forget(&self, _: Origin<'_>, db: u32, args: &[&[u8]], failed: &Failed) -> Option<Started> {
         match self.told(self.ask(db, args, Some(failed))) {
             Started::Done(Reply::Null) => None,
             started => Some(started),
         }
     }
 
-    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+    fn together(&self, _: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
         // What may not be sent over a shared connection may be over one of its own, or is refused there.
         if commands.iter().any(|args| classify(args).is_err()) {
             return None;

@@ -726,7 +726,11 @@ mod tests {
 
     fn check(run: impl AsyncFnOnce(Arc<Cluster>)) {
         let mode = Mode::Cluster { from_replicas: false };
-        let section = Arc::new(Section::new(Options { mode, ..Options::new("sessions", tcp(1)) }));
+        let section = Arc::new(Section::new(Options {
+            mode,
+            timeout_queue: Duration::from_secs(60),
+            ..Options::new("sessions", tcp(1))
+        }));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let cluster = Cluster::new(section.clone());
         section.belongs_to(&cluster);

@@ -216,7 +216,7 @@ fn ask(client: &Client, number: i64, db: u32, what: What) -> impl Future<Output 
     let started = match what {
         What::Read => client.start(db + 1, &[b"GET", key.as_bytes()]),
         What::Write => client.start(db + 1, write),
-        What::Together => client.together(db + 1, &[write, write]).expect("it is shared"),
+        What::Together => client.together(&String::new, db + 1, &[write, write]).expect("it is shared"),
     };
     if let Started::Done(Reply::Error(text)) = &started {
         assert!(text.starts_with("BREAKER") || full && text.starts_with("QUEUEFULL"), "{text}");

@@ -21,6 +21,11 @@ fn fail<T>(offset: usize, message: impl Into<String>, hint: Option<&'static str>
     Err(AddressError { offset, message: message.into(), hint })
 }
 
+/// The error of a name that has no address.
+pub(crate) fn unresolved<T>(message: String) -> Result<T, AddressError> {
+    fail(0, message, Some("the name is resolved once, while the file is read"))
+}
+
 /// Which family a prefix asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
@@ -104,7 +109,7 @@ fn fd(text: &str, offset: usize) -> Result<i32, AddressError> {
         _ => fail(
             offset,
             format!("file descriptor '{text}' is no number"),
-            Some("a variable is expanded between double quotes only: \"fd@${VAR}\""),
+            Some("write 'fd@N', or 'fd@${NAME}' with the number in a variable"),
         ),
     }
 }
@@ -165,8 +170,7 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
         _ => match ip(host, family) {
             Some(ip) => ip,
             None => {
-                let hint = Some("'bind' takes a numeric address: no name is resolved while the file is read");
-                return fail(offset, format!("invalid address: '{host}' in '{text}'"), hint);
+                return fail(offset, format!("invalid address: '{host}' in '{text}'"), None);
             }
         },
     };
@@ -231,6 +235,16 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         return fail(0, format!("invalid address: '{host}' in '{text}'"), hint);
     }
     Ok(ServerAddress::Name(host.to_owned(), port))
+}
+
+/// An address that is connected to, and the port behind it.
+pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+    match server(text) {
+        Ok(ServerAddress::Inet(address, ServerPort::Fixed(port))) => Ok((address, Some(port))),
+        Ok(ServerAddress::Inet(address, ServerPort::Offset(0))) => Ok((address, None)),
+        Ok(_) => Err(format!("'{text}' is no internet address")),
+        Err(problem) => Err(problem.message),
+    }
 }
 
 /// Where a name server is, and whether it is asked over TCP.

@@ -21,11 +21,13 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     for proxy in &mut config.proxies {
         number_servers(&mut proxy.servers);
         http_only(proxy, diagnostics);
-        if whole {
+        // What is not started is not looked at.
+        if whole && !proxy.disabled {
             timeouts(proxy, diagnostics);
             binds(proxy, diagnostics);
+            log_target(proxy, diagnostics);
+            useless_servers(proxy, diagnostics);
         }
-        unreachable_rules(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
@@ -104,13 +106,26 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
+fn switches_mode(proxy: &Proxy) -> bool {
+    proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode))
+}
+
 /// Rules and options that need `mode http`.
 fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
-    if proxy.mode == Mode::Http {
+    if proxy.mode == Mode::Http || switches_mode(proxy) {
         return;
     }
     let (kind, name) = (word(proxy.kind), proxy.name.clone());
-    for (rules, what) in [(&mut proxy.http_request, "http-request"), (&mut proxy.http_response, "http-response")] {
+    // The lines 'redirect' stand at the end of the requests' rules.
+    let mut redirects = proxy.http_request.split_off(proxy.http_request.len() - proxy.redirects);
+    proxy.redirects = 0;
+    let sets = [
+        (&mut proxy.http_request, "http-request"),
+        (&mut redirects, "redirect"),
+        (&mut proxy.http_response, "http-response"),
+    ];
+    for (rules, what) in sets {
         if let Some(first) = rules.first() {
             let message = format!("'{what}' rules ignored for {kind} '{name}' as they require HTTP mode");
             diagnostics.warning(first.at.clone(), message).hint("add 'mode http'");
@@ -122,28 +137,96 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         diagnostics.warning(page.at, message).hint("add 'mode http'");
     }
     if let Some(line) = &proxy.logging.line
-        && matches!(line.keyword, "option httplog" | "option httpslog")
+        && proxy.kind != ProxyKind::Backend
+        && let Some((keyword, text)) = tcp_form(line.keyword)
     {
-        let message = format!("'{}' not usable with {kind} '{name}' (needs 'mode http')", line.keyword);
-        diagnostics.warning(proxy.at.clone(), message).hint("'option tcplog' is used instead");
-        let format = Arc::new(format::builtin(format::TCP_LOG));
-        proxy.logging.line = Some(LogLine { keyword: "option tcplog", format });
+        let message = format!(
+            "'{}' not usable with {kind} '{name}' (needs 'mode http'). Falling back to '{keyword}'",
+            line.keyword
+        );
+        diagnostics.warning(line.at.clone(), message);
+        let format = Arc::new(format::builtin(text));
+        proxy.logging.line = Some(LogLine { keyword, at: line.at.clone(), format });
     }
     if let Balance::Hash(key) = &proxy.balance
         && matches!(**key, HashKey::Uri { .. } | HashKey::UrlParam { .. } | HashKey::Header { .. })
     {
-        let message = format!("layer 7 hash not possible for {kind} '{name}' (needs 'mode http')");
-        diagnostics.warning(proxy.at.clone(), message).hint("'balance roundrobin' is used instead");
+        let message =
+            format!("Layer 7 hash not possible for {kind} '{name}' (needs 'mode http'). Falling back to round robin");
+        diagnostics.warning(proxy.at.clone(), message);
         proxy.balance = Balance::RoundRobin;
     }
     if proxy.cookie.take().is_some() {
-        let message = format!("'cookie' statement ignored for {kind} '{name}' as it requires HTTP mode");
+        let message = format!("cookie will be ignored for {kind} '{name}' (needs 'mode http')");
         diagnostics.warning(proxy.at.clone(), message);
     }
-    if proxy.options.forwardfor.is_some() {
-        let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");
+    http_only_settings(proxy, diagnostics);
+}
+
+/// What else of a TCP proxy HAProxy names and ignores.
+fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
+    let (kind, name, at) = (word(proxy.kind), proxy.name.clone(), proxy.at.clone());
+    let front = proxy.kind != ProxyKind::Backend;
+    let back = proxy.kind != ProxyKind::Frontend;
+    let mut ignored = |what: &str, requires: &str, ignored: bool| {
+        if ignored {
+            let message = format!("{what} ignored for {kind} '{name}' as {requires} HTTP mode");
+            diagnostics.warning(at.clone(), message).hint("add 'mode http'");
+        }
+    };
+    ignored("'capture' statement", "it requires", front && proxy.logging.cookie.take().is_some());
+    ignored("'monitor-uri' statement", "it requires", front && proxy.monitor_uri.take().is_some());
+    let after = std::mem::take(&mut proxy.http_after_response);
+    ignored("'http-after-response' rules", "they require", !after.is_empty());
+    let options = &mut proxy.options;
+    let mut option = |name: &str, side: bool, flag: &mut bool| {
+        ignored(&format!("'option {name}'"), "it requires", side && std::mem::take(flag));
+    };
+    option("prefer-last-server", back, &mut options.prefer_last_server);
+    option("http-buffer-request", true, &mut options.buffer_request);
+    option("http-ignore-probes", front, &mut options.http_ignore_probes);
+    option("accept-unsafe-violations-in-http-request", front, &mut options.unsafe_requests);
+    option("accept-unsafe-violations-in-http-response", back, &mut options.unsafe_responses);
+    option("http-pretend-keepalive", back, &mut options.pretend_keepalive);
+    option("http-use-proxy-header", front, &mut options.use_proxy_header);
+    ignored("'option forwardfor'", "it requires", options.forwardfor.take().is_some());
+    for server in proxy.servers.iter_mut().filter(|server| server.cookie.is_some()) {
+        server.cookie = None;
+        let message =
+            format!("{kind} '{name}' : ignoring cookie for server '{}' as HTTP mode is disabled", server.name);
+        diagnostics.warning(server.at.clone(), message);
+    }
+}
+
+/// What stands in for a log line of HTTP in a proxy of TCP.
+fn tcp_form(keyword: &str) -> Option<(&'static str, &'static str)> {
+    match keyword {
+        "option httplog" | "option httpslog" => Some(("option tcplog", format::TCP_LOG)),
+        "option httplog clf" => Some(("option tcplog clf", format::TCP_CLF_LOG)),
+        _ => None,
+    }
+}
+
+/// A format without a target is for nothing.
+fn log_target(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    let logging = &proxy.logging;
+    let formats = logging.line.is_some() || logging.structured.is_some();
+    if proxy.kind != ProxyKind::Backend && proxy.log.is_empty() && formats {
+        let message =
+            format!("log format ignored for {} '{}' since it has no log address", word(proxy.kind), proxy.name);
+        let at = logging.line.as_ref().map_or(&proxy.at, |line| &line.at);
+        diagnostics.warning(at.clone(), message);
+    }
+}
+
+/// The servers of a section that passes everything on to another one.
+fn useless_servers(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.kind == ProxyKind::Listen && proxy.default_backend.is_some() && !proxy.servers.is_empty() {
+        let message = format!(
+            "In proxy '{}', the 'default_backend' rule always has precedence over the servers, which will never be used",
+            proxy.name
+        );
         diagnostics.warning(proxy.at.clone(), message);
-        proxy.options.forwardfor = None;
     }
 }
 
@@ -174,27 +257,6 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint("declare it as a backend if this was intended");
-    }
-}
-
-/// A rule behind one that always ends the set is never reached.
-fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
-    let sets = [
-        (&proxy.tcp_request_connection, "tcp-request connection"),
-        (&proxy.tcp_request_session, "tcp-request session"),
-        (&proxy.tcp_request_content, "tcp-request content"),
-        (&proxy.tcp_response_content, "tcp-response content"),
-        (&proxy.http_request, "http-request"),
-        (&proxy.http_response, "http-response"),
-    ];
-    for (rules, set) in sets {
-        let last = rules.iter().position(|rule| rule.condition.is_none() && is_final(&rule.action));
-        // Said once, at the first rule that is lost.
-        if let Some(lost) = last.and_then(|last| rules.get(last + 1)) {
-            let message =
-                format!("previous '{set}' action is final and has no condition attached, further entries are NOOP");
-            diagnostics.warning(lost.at.clone(), message);
-        }
     }
 }
 
@@ -245,20 +307,6 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-fn is_final(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Accept
-            | Action::Reject
-            | Action::Deny(_)
-            | Action::Tarpit(_)
-            | Action::Return(_)
-            | Action::Redirect(_)
-            | Action::UseService(_)
-            | Action::Exporter
-    )
-}
-
 /// A frontend and its backends must speak the same.
 fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnostics: &mut Diagnostics) {
     let mut target = |id: ProxyId, at: &Position, rule: &str| {
@@ -271,15 +319,10 @@ fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnost
         if backend.mode == proxy.mode {
             return;
         }
+        // A connection of TCP that is given a backend of HTTP is served as HTTP from there on.
         if proxy.mode == Mode::Http {
             let message = format!(
                 "http frontend '{}' tries to use incompatible tcp backend '{}' in a '{rule}' rule",
-                proxy.name, backend.name
-            );
-            diagnostics.error(at.clone(), message).hint("both need the same 'mode'");
-        } else {
-            let message = format!(
-                "tcp frontend '{}' with http backend '{}' in a '{rule}' rule is not supported yet",
                 proxy.name, backend.name
             );
             diagnostics.error(at.clone(), message).hint("both need the same 'mode'");
@@ -299,6 +342,7 @@ fn word(kind: ProxyKind) -> &'static str {
     match kind {
         ProxyKind::Frontend => "frontend",
         ProxyKind::Backend => "backend",
-        ProxyKind::Listen => "listen",
+        // HAProxy's word for what has both sides.
+        ProxyKind::Listen => "proxy",
     }
 }

@@ -52,6 +52,43 @@ pub(crate) struct Acls {
     index: HashMap<Arc<str>, u32>,
 }
 
+/// An ACL of the section as its expressions see it.
+pub(crate) struct DeclaredAcl {
+    acl: Acl,
+    /// An expression has named it.
+    used: bool,
+}
+
+/// Resolves the ACLs that an expression names, each negated by `!`. They are copied, so that none can contain itself.
+pub(crate) fn resolve(stores: &StoreNames<'_>, names: &[&str]) -> Result<Vec<Term>, String> {
+    names.iter().map(|word| resolve_one(stores, word)).collect()
+}
+
+fn resolve_one(stores: &StoreNames<'_>, word: &str) -> Result<Term, String> {
+    let name = word.strip_prefix('!').unwrap_or(word);
+    let negated = name.len() < word.len();
+    let declared = stores.acls.borrow_mut().get_mut(name).map(|declared| {
+        declared.used = true;
+        AclRef::Inline(Arc::new(declared.acl.clone()))
+    });
+    let predefined = || {
+        let (_, test) = PREDEFINED.iter().find(|(known, _)| *known == name)?;
+        let at = Position { file: "".into(), line: 0, column: 0 };
+        let mut diagnostics = Diagnostics::default();
+        let mut reader = ConditionReader { stores, diagnostics: &mut diagnostics };
+        reader.predefined(name, test, Place::Declared, at)
+    };
+    let Some(acl) = declared.or_else(predefined) else {
+        return Err(format!("ACL '{name}' not found: it must be declared before in the section"));
+    };
+    let AclRef::Inline(whole) = &acl else { return Err(format!("ACL '{name}' not found")) };
+    let waits = |call: &crate::model::ConverterCall| crate::catalogue::ConverterRow::of(call.converter).waits;
+    if whole.tests.iter().any(|test| test.expr.converters.iter().any(waits)) {
+        return Err(format!("ACL '{name}' asks a store, which may wait, which an expression's ACL can't"));
+    }
+    Ok(Term { negated, acl })
+}
+
 /// What reading an ACL or a condition needs.
 pub(crate) struct ConditionReader<'a> {
     pub(crate) stores: &'a StoreNames<'a>,
@@ -79,6 +116,7 @@ impl ConditionReader<'_> {
             acls.list.len() as u32 - 1
         });
         if let Some(test) = self.test(line, 2, line.len(), Place::Declared) {
+            self.remember(name, &test, line);
             acls.list[index as usize].tests.push(test);
         }
     }
@@ -133,6 +171,11 @@ impl ConditionReader<'_> {
                 word = line.text(next);
                 offset = 0;
             }
+            if word.starts_with('(') {
+                let error = self.diagnostics.error(line.within(next, offset), format!("no such ACL: '{word}'"));
+                error.hint("a test that has no name stands between braces, with blanks around them: 'if { path /a }'");
+                return Err(());
+            }
             let acl = if word == "{" {
                 let Some(end) = (next + 1..line.len()).find(|i| line.text(*i) == "}") else {
                     let error = self.diagnostics.error(line.at(next), "missing closing '}' in condition");
@@ -161,6 +204,21 @@ impl ConditionReader<'_> {
             return Err(());
         }
         if good { Ok(Some(condition)) } else { Err(()) }
+    }
+
+    /// Keeps a test for the expressions that name its ACL; see [`resolve`].
+    fn remember(&mut self, name: &str, test: &AclTest, line: &Line) {
+        let mut known = self.stores.acls.borrow_mut();
+        let entry = known.entry(name.into()).or_insert_with(|| DeclaredAcl {
+            acl: Acl { name: name.into(), tests: Vec::new(), at: line.at(0) },
+            used: false,
+        });
+        if entry.used {
+            let message = format!("acl '{name}' is used by an expression above, which would not see this test");
+            let error = self.diagnostics.error(line.at(1), message);
+            error.hint(format!("move the line before the first 'acl({name})' or 'when(acl,{name})'"));
+        }
+        entry.acl.tests.push(test.clone());
     }
 
     fn named(

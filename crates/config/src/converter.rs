@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, Method, Regex, ValueType};
 
+use crate::Severity;
 use crate::catalogue::{Converter, ConverterRow, Place};
+use crate::condition;
 use crate::expression::{ExpressionReader, Problem, StoreNames, variable};
-use crate::model::{Arg, MapGives, MapUse, VarCondition};
+use crate::model::{Arg, MapGives, MapUse, MqttField, VarCondition};
 
 /// What is wrong with an argument, and which one it is.
 type Refused = (usize, String);
@@ -22,6 +24,17 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
         _ => None,
     };
     match row.converter {
+        Converter::StoreCall => {
+            if let (Some(Arg::Store(store)), Some(command)) = (args.first(), text(1)) {
+                let rest: Vec<Option<Arc<str>>> = (2..args.len()).map(text).collect();
+                let mut words: Vec<Option<&[u8]>> = vec![Some(command.as_bytes()), None];
+                words.extend(rest.iter().map(|word| word.as_deref().map(str::as_bytes)));
+                if let Err((Severity::Error, problem)) = stores.command(store, &words) {
+                    let hint = problem.hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                    return Err((1, format!("{}{hint}", problem.message)));
+                }
+            }
+        }
         Converter::Field | Converter::Word => {
             if int(0) == Some(0) {
                 return Err((0, "the index counts from 1, or from -1 backwards".to_owned()));
@@ -39,7 +52,7 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
             truncation(int(2))?;
         }
-        Converter::Be2hex => {
+        Converter::Be2hex | Converter::Le2hex => {
             let size = int(1).unwrap_or(0);
             if size < 0 || size == 0 && (text(0).is_some() || int(2).is_some_and(|truncate| truncate != 0)) {
                 return Err((1, "the size of a chunk must be at least 1".to_owned()));
@@ -51,15 +64,96 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
                 return Err((0, format!("'{bits}' is none of 224, 256, 384 and 512")));
             }
         }
+        Converter::Bytes => {
+            if int(0).is_some_and(|offset| offset < 0) {
+                return Err((0, "expects a non-negative integer".to_owned()));
+            }
+            if int(1).is_some_and(|length| length <= 0) {
+                return Err((1, "expects a positive integer".to_owned()));
+            }
+        }
+        Converter::HasCtl => {
+            let mask = control_mask(&text(0).unwrap_or_default()).map_err(|message| (0, message))?;
+            args = vec![Arg::Int(mask)];
+        }
+        Converter::AesGcmEnc | Converter::AesGcmDec => {
+            if int(0).is_none_or(|bits| ![128, 192, 256].contains(&bits)) {
+                return Err((0, "key size must be 128, 192 or 256 (bits)".to_owned()));
+            }
+            let last = if row.converter == Converter::AesGcmDec { 3 } else { 2 };
+            let tag = text(3).unwrap_or_default();
+            for (index, arg) in args.iter_mut().enumerate().take(last + 1).skip(1) {
+                *arg = base64_or_variable(arg.clone()).map_err(|message| (index, message))?;
+            }
+            if last == 2 {
+                args[3] = Arg::Var(variable(&tag).map_err(|(message, _)| (3, message))?);
+            }
+        }
+        Converter::FixTagValue => {
+            let name = text(0).unwrap_or_default();
+            args[0] = Arg::Int(fix_tag(&name).ok_or_else(|| (0, format!("unknown FIX tag name '{name}'")))?);
+        }
+        Converter::MqttFieldValue => {
+            let (packet, field) = (text(0).unwrap_or_default(), text(1).unwrap_or_default());
+            let (packet, field) = MqttField::named(&packet, &field)?;
+            args = vec![Arg::Mqtt(packet, field)];
+        }
+        Converter::Protobuf | Converter::Ungrpc => {
+            let path = text(0).unwrap_or_default();
+            if path.split('.').any(|number| number.is_empty() || number.parse::<u32>().is_err()) {
+                return Err((0, format!("'{path}' is no field number, such as 1 or 1.3")));
+            }
+            if let Some(kind) = text(1).filter(|kind| !PROTOBUF_TYPES.contains(&&**kind)) {
+                return Err((1, format!("wrong protocol buffer type '{kind}': {} are", PROTOBUF_TYPES.join(", "))));
+            }
+        }
+        Converter::JwtVerify => {
+            let (name, key) = (text(0).unwrap_or_default(), text(1).unwrap_or_default());
+            match variable(&name) {
+                Ok(name) => args[0] = Arg::Var(name),
+                Err(_) if JWT_ALGORITHMS.contains(&&*name) => {}
+                Err(_) => {
+                    return Err((
+                        0,
+                        format!("unknown JWT algorithm '{name}': {} are known", JWT_ALGORITHMS.join(", ")),
+                    ));
+                }
+            }
+            if let Ok(name) = variable(&key) {
+                args[1] = Arg::Var(name);
+            } else if let Some(file) = stores.files.and_then(|files| files.read(key.as_ref().as_ref()).ok()) {
+                // A secret that is no file's name is a secret, and a key that can't be read is one that is unknown.
+                args.push(Arg::File(file.into()));
+            }
+        }
+        Converter::Rfc7239Field => {
+            let name = text(0).unwrap_or_default();
+            if !["for", "by", "host", "proto"].contains(&&*name) {
+                return Err((0, format!("'{name}' is none of for, by, host and proto")));
+            }
+        }
+        Converter::When => {
+            let word = text(0).unwrap_or_default();
+            let bare = word.strip_prefix('!').unwrap_or(&word);
+            if !WHEN.contains(&bare) {
+                return Err((0, format!("expects one of {} but got '{bare}'", WHEN.join(", "))));
+            }
+            if bare == "acl" {
+                let name = text(1).filter(|name| !name.is_empty());
+                let name = name.ok_or((1, "'acl' requires the name of an ACL".to_owned()))?;
+                args[1] = Arg::Acl(condition::resolve(stores, &[&name]).map_err(|message| (1, message))?);
+            }
+        }
+        Converter::Debug => {
+            let destination = text(1).unwrap_or_default();
+            if !["stderr", "stdout"].contains(&&*destination) {
+                return Err((1, format!("'{destination}' is no destination: 'stderr' and 'stdout' are")));
+            }
+        }
         Converter::Digest => algorithm(&text(0).unwrap_or_default())?,
         Converter::Hmac => {
             algorithm(&text(0).unwrap_or_default())?;
-            let key = text(1).unwrap_or_default();
-            if let Ok(name) = variable(&key) {
-                args[1] = Arg::Var(name);
-            } else if !is_base64(key.as_bytes()) {
-                return Err((1, format!("'{key}' is neither a variable nor base64")));
-            }
+            args[1] = base64_or_variable(args[1].clone()).map_err(|message| (1, message))?;
         }
         Converter::Json => {
             const CODES: [&str; 6] = ["", "ascii", "utf8", "utf8s", "utf8p", "utf8ps"];
@@ -81,10 +175,16 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
         }
         Converter::Param => {
-            if let Some(delimiter) = text(1).filter(|delimiter| delimiter.len() != 1) {
+            let byte = text(1)
+                .and_then(|delimiter| u8::from_str_radix(delimiter.strip_prefix("0x")?, 16).ok().filter(u8::is_ascii));
+            if let Some(delimiter) = text(1).filter(|delimiter| delimiter.len() != 1 && byte.is_none()) {
                 return Err((1, format!("the delimiter '{delimiter}' is not one character")));
             }
-            if text(0).is_none_or(|name| name.is_empty()) {
+            let unnamed = text(0).is_none_or(|name| name.is_empty());
+            if let Some(byte) = byte {
+                args[1] = Arg::Str(char::from(byte).to_string().into());
+            }
+            if unnamed {
                 return Err((0, "the parameter's name is empty".to_owned()));
             }
         }
@@ -148,11 +248,94 @@ fn truncation(flag: Option<i64>) -> Result<(), Refused> {
 
 /// The digests that there are.
 fn algorithm(name: &str) -> Result<(), Refused> {
-    let known = ["md5", "sha1", "sha224", "sha256", "sha384", "sha512"];
-    if known.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+    if digest_name(name).is_some() {
         return Ok(());
     }
+    let known: Vec<&str> = DIGESTS.iter().map(|names| names[0]).collect();
     Err((0, format!("'{name}' is no digest that is supported: {} are", known.join(", "))))
+}
+
+/// The digests, each with the other names that OpenSSL knows it by.
+const DIGESTS: &[&[&str]] = &[
+    &["md5", "ssl3-md5", "rsa-md5", "md5withrsaencryption", "1.2.840.113549.2.5"],
+    &["md5-sha1"],
+    &["sha1", "sha-1", "ssl3-sha1", "rsa-sha1", "rsa-sha1-2", "sha1withrsaencryption", "sha1withrsa", "1.3.14.3.2.26"],
+    &["sha224", "sha-224", "sha2-224", "rsa-sha224", "sha224withrsaencryption", "2.16.840.1.101.3.4.2.4"],
+    &["sha256", "sha-256", "sha2-256", "rsa-sha256", "sha256withrsaencryption", "2.16.840.1.101.3.4.2.1"],
+    &["sha384", "sha-384", "sha2-384", "rsa-sha384", "sha384withrsaencryption", "2.16.840.1.101.3.4.2.2"],
+    &["sha512", "sha-512", "sha2-512", "rsa-sha512", "sha512withrsaencryption", "2.16.840.1.101.3.4.2.3"],
+    &["sha512-224", "sha-512/224", "sha2-512/224", "rsa-sha512/224", "2.16.840.1.101.3.4.2.5"],
+    &["sha512-256", "sha-512/256", "sha2-512/256", "rsa-sha512/256", "2.16.840.1.101.3.4.2.6"],
+    &["sha3-224", "rsa-sha3-224", "id-rsassa-pkcs1-v1_5-with-sha3-224", "2.16.840.1.101.3.4.2.7"],
+    &["sha3-256", "rsa-sha3-256", "id-rsassa-pkcs1-v1_5-with-sha3-256", "2.16.840.1.101.3.4.2.8"],
+    &["sha3-384", "rsa-sha3-384", "id-rsassa-pkcs1-v1_5-with-sha3-384", "2.16.840.1.101.3.4.2.9"],
+    &["sha3-512", "rsa-sha3-512", "id-rsassa-pkcs1-v1_5-with-sha3-512", "2.16.840.1.101.3.4.2.10"],
+    &["blake2b512", "blake2b-512", "1.3.6.1.4.1.1722.12.2.1.16"],
+    &["blake2s256", "blake2s-256", "1.3.6.1.4.1.1722.12.2.2.8"],
+    &["ripemd160", "ripemd-160", "ripemd", "rmd160", "rsa-ripemd160", "ripemd160withrsa", "1.3.36.3.2.1"],
+    &["sm3", "rsa-sm3", "sm3withrsaencryption", "1.2.156.10197.1.401"],
+];
+
+/// Returns the first name of the digest that OpenSSL knows by a name, in any case.
+pub fn digest_name(name: &str) -> Option<&'static str> {
+    let names = DIGESTS.iter().find(|names| names.iter().any(|known| name.eq_ignore_ascii_case(known)));
+    names.map(|names| names[0])
+}
+
+/// The control characters that `has_ctl` looks for: bit 32 stands for DEL.
+fn control_mask(word: &str) -> Result<i64, String> {
+    const ALL: i64 = 0x1_ffff_ffff;
+    let mask = match word {
+        "" => ALL & !(1 << 9),
+        "any" => ALL,
+        "http" => 0x2401,
+        word => {
+            let parsed = match word.strip_prefix("0x") {
+                Some(digits) => i64::from_str_radix(digits, 16),
+                None => word.parse(),
+            };
+            parsed.map_err(|_| format!("cannot parse '{word}': expecting an integer, 'any' or 'http'"))?
+        }
+    };
+    if mask & !ALL != 0 { Err(format!("unsupported excess bits in '{word}'")) } else { Ok(mask) }
+}
+
+/// The types of Protocol Buffers' fields.
+const PROTOBUF_TYPES: [&str; 14] = [
+    "int32", "uint32", "sint32", "int64", "uint64", "sint64", "bool", "enum", "fixed32", "sfixed32", "float",
+    "fixed64", "sfixed64", "double",
+];
+
+/// The algorithms of JSON web tokens.
+const JWT_ALGORITHMS: [&str; 13] = [
+    "none", "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512",
+];
+
+/// What `when` asks.
+const WHEN: [&str; 7] = ["error", "forwarded", "normal", "processed", "stopping", "toapplet", "acl"];
+
+/// The number of a FIX tag.
+fn fix_tag(name: &str) -> Option<i64> {
+    const NAMES: [(&str, i64); 6] = [
+        ("MsgType", 35),
+        ("CheckSum", 10),
+        ("BodyLength", 9),
+        ("TargetCompID", 56),
+        ("BeginString", 8),
+        ("SenderCompID", 49),
+    ];
+    let number = name.parse::<u32>().ok().filter(|number| *number > 0 && !name.starts_with('+'));
+    let named = || NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, number)| *number);
+    number.map(i64::from).or_else(named)
+}
+
+/// An argument that is base64, or the name of a variable that holds it.
+fn base64_or_variable(arg: Arg) -> Result<Arg, String> {
+    let Arg::Str(text) = &arg else { return Ok(arg) };
+    if let Ok(name) = variable(text) {
+        return Ok(Arg::Var(name));
+    }
+    if is_base64(text.as_bytes()) { Ok(arg) } else { Err(format!("'{text}' is neither a variable nor base64")) }
 }
 
 fn is_base64(text: &[u8]) -> bool {

@@ -4,9 +4,11 @@
 //! so that a diagnostic costs two words more than its message while a file is being read.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::limits;
 use crate::model::Position;
+use crate::unit::{self, TimeUnit};
 
 /// How bad it is. The order is that of badness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +52,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Adds what to do about it.
     pub fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(crate::bytes::shown(hint.into()));
         self
     }
 
@@ -134,7 +136,8 @@ impl Diagnostics {
             self.left_off += 1;
             self.list.pop();
         }
-        self.list.push(Diagnostic { severity, at, message: message.into(), hint: None, line: None });
+        let message = crate::bytes::shown(message.into());
+        self.list.push(Diagnostic { severity, at, message, hint: None, line: None });
         self.list.last_mut().expect("one was pushed just now")
     }
 
@@ -146,6 +149,24 @@ impl Diagnostics {
     /// Adds a warning at a place.
     pub fn warning(&mut self, at: Position, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Severity::Warning, Some(at), message)
+    }
+
+    /// Reads a duration at a place, with HAProxy's warning about what follows its unit.
+    pub(crate) fn duration(&mut self, at: Position, text: &str, unit: TimeUnit) -> Result<Duration, String> {
+        let time = unit::time(text, unit)?;
+        self.behind_unit(at, text);
+        Ok(time)
+    }
+
+    /// Warns about what follows the unit of a duration, if anything does.
+    pub(crate) fn behind_unit(&mut self, at: Position, text: &str) {
+        if let Some(found) = unit::behind_unit(text).chars().next() {
+            let message = format!(
+                "unexpected character '{found}' after the timer value '{text}', only (us=microseconds,ms=milliseconds,\
+                 s=seconds,m=minutes,h=hours,d=days) are supported. This will be reported as an error in next versions."
+            );
+            self.warning(at, message);
+        }
     }
 
     /// Whether the configuration is refused.

@@ -13,7 +13,29 @@ use crate::suggest;
 use crate::word::Line;
 
 /// What `feature(NAME)` says yes to: HAProxy's names of what this program has.
-pub const FEATURES: &[&str] = &["ACCEPT4", "EPOLL", "GETADDRINFO", "LUA", "POLL", "THREAD", "THREAD_DUMP"];
+pub const FEATURES: &[&str] = &[
+    "ACCEPT4",
+    "CRYPT_H",
+    "EPOLL",
+    "GETADDRINFO",
+    "LIBCRYPT",
+    "LINUX_CAP",
+    "LINUX_SPLICE",
+    "LINUX_TPROXY",
+    "LUA",
+    "MATH",
+    "NETFILTER",
+    "PCRE2",
+    "PCRE2_JIT",
+    "POLL",
+    "PRCTL",
+    "PROMEX",
+    "TFO",
+    "THREAD",
+    "THREAD_DUMP",
+    "TPROXY",
+    "ZLIB",
+];
 
 /// What `enabled(NAME)` says yes to.
 const ENABLED: &[&str] = &["EPOLL", "GETADDRINFO", "POLL", "REUSEPORT"];

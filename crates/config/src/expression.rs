@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
+use crate::bytes::to_bytes;
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
+use crate::condition;
 use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
 use crate::section::table::is_known;
 use crate::unit;
-use crate::{Files, load_patterns, pattern, suggest};
+use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, pattern, suggest};
 
 /// The names that expressions may refer to.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) on_error: HashMap<Arc<str>, OnError>,
     /// Map and ACL files that were read already.
     pub(crate) patterns: Arc<PatternFiles>,
+    /// Looks at the commands that rules call.
+    pub(crate) commands: Option<CommandCheck>,
     /// How others are read; none in tests of words.
     pub(crate) files: Option<&'f dyn Files>,
     /// Any name is a store's: a script's arguments, which are looked up when they are used.
@@ -51,6 +55,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) user_lists: HashSet<Arc<str>>,
     /// `resolvers` sections.
     pub(crate) resolvers: HashSet<Arc<str>>,
+    /// The ACLs that the section has declared so far, for the expressions that name them.
+    pub(crate) acls: RefCell<HashMap<Arc<str>, condition::DeclaredAcl>>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }
@@ -105,6 +111,16 @@ impl StoreNames<'_> {
 }
 
 impl StoreNames<'_> {
+    /// Looks at a command of a store or an engine; the severity of what is wrong with it.
+    pub(crate) fn command(&self, store: &str, words: &[Option<&[u8]>]) -> Result<(), (Severity, CommandProblem)> {
+        let Some(check) = self.commands else { return Ok(()) };
+        let own = self.embedded.iter().any(|name| **name == *store);
+        check(words).map_err(|problem| {
+            let severity = if own || !problem.is_local { Severity::Error } else { Severity::Warning };
+            (severity, problem)
+        })
+    }
+
     /// Whether there is a user list of this name.
     fn find_users(&self, name: &str) -> Result<(), (String, Option<String>)> {
         if self.user_lists.contains(name) || self.any_store {
@@ -325,6 +341,20 @@ impl ExpressionReader<'_> {
             {
                 refused(format!("the delimiter of '{name}' is one character, not '{d}'"))
             }
+            (Fetch::Acl, names) => {
+                let names: Vec<Arc<str>> = names
+                    .iter()
+                    .filter_map(|name| match name {
+                        Arg::Str(name) => Some(name.clone()),
+                        _ => None,
+                    })
+                    .collect();
+                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                match condition::resolve(self.stores, &names) {
+                    Ok(terms) => Ok(vec![Arg::Acl(terms)]),
+                    Err(message) => refused(message),
+                }
+            }
             (Fetch::Env, [Arg::Str(variable)]) => {
                 // The environment of the file, which `setenv` and its kin change; the process's own is left alone.
                 let value = self.stores.environment.get(&**variable);
@@ -477,7 +507,13 @@ impl ExpressionReader<'_> {
         }
         let mut args = Vec::with_capacity(raw.len());
         for (index, (offset, bytes)) in raw.iter().enumerate() {
+            // A byte that is no text makes the argument one of bytes.
             let value = String::from_utf8_lossy(bytes);
+            let raw = to_bytes(&value);
+            if kinds[index] == ArgKind::Str && std::str::from_utf8(&raw).is_err() {
+                args.push(Arg::Bytes((&*raw).into()));
+                continue;
+            }
             let may_be_empty = match kinds[index] {
                 ArgKind::Str | ArgKind::Table => index < required,
                 kind => kind == ArgKind::Store,
@@ -726,7 +762,7 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "fc_glitches", "'fc_glitches' is not supported yet");
+        refused(place, "cpu_calls", "'cpu_calls' is not supported yet");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");
@@ -741,7 +777,23 @@ mod tests {
         refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
         refused(place, "src,map(x)", "failed to open pattern file 'x'");
-        refused(place, "src,debug", "converter 'debug' is not supported yet");
+        refused(place, "src,x509_v_err_str", "converter 'x509_v_err_str' is not supported yet");
+        refused(place, "src,when(never)", "expects one of error");
+        refused(place, "src,when(acl,x)", "ACL 'x' not found");
+        refused(place, "acl(TRUE,x)", "ACL 'x' not found");
+        refused(place, "src,bytes(-1)", "expects a non-negative integer");
+        refused(place, "src,bytes(0,0)", "expects a positive integer");
+        refused(place, "src,has_ctl(0x200000000)", "unsupported excess bits");
+        refused(place, "src,aes_gcm_enc(64,YQ==,YQ==,txn.t)", "key size must be 128");
+        refused(place, "src,aes_gcm_dec(128,YQ==,Y,txn.t)", "neither a variable nor base64");
+        refused(place, "src,digest(sha5)", "'sha5' is no digest that is supported: md5,");
+        refused(place, "src,fix_tag_value(0)", "unknown FIX tag name '0'");
+        refused(place, "src,mqtt_field_value(CONNACK,username)", "unknown MQTT field name 'username'");
+        refused(place, "src,protobuf(1..2)", "no field number");
+        refused(place, "src,ungrpc(1,text)", "wrong protocol buffer type 'text'");
+        refused(place, "src,jwt_verify(XS256,k)", "unknown JWT algorithm 'XS256'");
+        refused(place, "src,rfc7239_field(x)", "none of for, by, host and proto");
+        refused(place, "src,debug(x,buf0)", "'buf0' is no destination");
         refused(place, "method,add(1)", "cannot be cast to");
         refused(place, "src(1)", "'src' takes no argument");
         refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");

@@ -7,6 +7,7 @@
 //! Blanks stay as they are written, which is HAProxy's way in rules; in its log lines ([`Blanks::Merged`]) a run of
 //! them is one, also across an item that prints nothing.
 
+use crate::bytes::{to_bytes, to_text};
 use crate::catalogue::Place;
 use crate::expression::{ExpressionReader, Problem, StoreNames};
 use crate::model::{Cast, Encoding, FormatFlags, FormatPart, LogAlias, LogFormat, Position};
@@ -309,19 +310,16 @@ fn expression(
     place: &dyn Fn(usize) -> Position,
 ) -> Result<(Option<FormatPart>, usize), Problem> {
     let start = open + 1;
-    // Expressions are text; whatever else follows in the format may be bytes.
-    let text = match std::str::from_utf8(&bytes[start..]) {
-        Ok(text) => text,
-        Err(error) => std::str::from_utf8(&bytes[start..start + error.valid_up_to()]).expect("it is valid up to there"),
-    };
-    let shift = |problem: Problem| Problem { offset: problem.offset + start, ..problem };
-    let parsed = reader.read(text, place(start)).map_err(shift)?;
-    let end = parsed.used;
-    match text[end..].chars().next() {
-        Some(']') => Ok((Some(FormatPart::Expr(Box::new(parsed.expr), flags)), start + end + 1)),
+    let text = to_text(&bytes[start..]);
+    // Where a place in the text is among the bytes.
+    let behind = |end: usize| start + to_bytes(&text[..end.min(text.len())]).len();
+    let parsed =
+        reader.read(&text, place(start)).map_err(|problem| Problem { offset: behind(problem.offset), ..problem })?;
+    match text[parsed.used..].chars().next() {
+        Some(']') => Ok((Some(FormatPart::Expr(Box::new(parsed.expr), flags)), behind(parsed.used) + 1)),
         Some(c) => {
             let message = format!("unexpected '{c}' in the expression");
-            Err(Problem::new(start + end, message)
+            Err(Problem::new(behind(parsed.used), message)
                 .hint(Some("an expression is 'fetch(args),converter(args)'".to_owned())))
         }
         None => Err(Problem::new(open, "missing ']' after the expression")),

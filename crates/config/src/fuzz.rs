@@ -34,7 +34,7 @@ pub fn fuzz_config(data: &[u8]) {
     let mut env = Environment::new();
     env.set("VAR", "a b\\\"c' #d");
     let (config, diagnostics) =
-        parse(Source::from_text("fuzz.cfg", data), &mut env).finish(&MemoryFiles::new(), &AnyLua);
+        parse(Source::from_text("fuzz.cfg", data), &MemoryFiles::new(), &mut env).finish(&MemoryFiles::new(), &AnyLua);
     assert_eq!(config.is_some(), !diagnostics.has_errors());
     for diagnostic in &diagnostics {
         let _ = diagnostic.to_string();

@@ -10,7 +10,7 @@
 //! 4. [`Draft::finish`] types every other section with the names that Lua registered, resolves references and
 //!    checks what only the whole shows.
 //!
-//! **Invariants.** No socket is opened, no name resolved, no clock read. A [`Config`] is only given out without any
+//! **Invariants.** No socket is opened and no clock read; names are resolved by [`Files`] alone. A [`Config`] is only given out without any
 //! error, so no code behind it meets a half-built state. Every error of a run is reported, each with its place.
 //!
 //! **Cost.** Time and memory are linear in the size of the files: names are looked up in hash maps, and lines are
@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod bytes;
 pub mod catalogue;
 mod check;
 mod condition;
@@ -33,6 +34,7 @@ mod format;
 mod fuzz;
 pub mod limits;
 pub mod model;
+mod names;
 mod pattern;
 mod reference;
 mod section;
@@ -46,7 +48,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
-pub use converter::script_arguments;
+pub use converter::{digest_name, script_arguments};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;
@@ -54,7 +56,8 @@ pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format};
 pub use model::Config;
 pub use reference::reference;
 pub use section::{Draft, add_server, master_socket, parse, preset};
-pub use source::{MemoryFiles, Source, SourceFile, read};
+pub use source::{MemoryFiles, Source, SourceFile, read, recorded_name};
+pub use suggest::nearest;
 
 /// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.
 pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
@@ -65,6 +68,10 @@ pub trait Files {
     fn read(&self, path: &std::path::Path) -> std::io::Result<Vec<u8>>;
     /// The files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no directory.
     fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<std::path::PathBuf>>;
+    /// The addresses of a host name in the resolver's order; an error if there is none.
+    fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
 }
 
 /// What Lua registered, asked when rules are typed.
@@ -131,6 +138,20 @@ pub fn load_patterns(
     PatternFile::parse(name, kind, &bytes).map(|file| patterns.insert(file)).map_err(|error| error.to_string())
 }
 
+/// Looks at a command of a rule as far as its words are known before it runs; `None` is a word that is computed.
+pub type CommandCheck = fn(&[Option<&[u8]>]) -> Result<(), CommandProblem>;
+
+/// Why a command can't be called by a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandProblem {
+    /// An engine in another process may take it all the same: it may have modules or be newer.
+    pub is_local: bool,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
 /// Reads, parses and finishes in one go, for callers that run no Lua.
 pub fn load(
     files: &dyn Files,
@@ -139,7 +160,7 @@ pub fn load(
     lua: &dyn LuaNames,
 ) -> (Option<Config>, Diagnostics) {
     match read(files, paths) {
-        Ok(source) => parse(source, env).finish(files, lua),
+        Ok(source) => parse(source, files, env).finish(files, lua),
         Err(diagnostics) => (None, diagnostics),
     }
 }

@@ -1,6 +1,7 @@
 //! The files of a configuration: which ones, in which order, as bytes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,6 +97,17 @@ pub struct MemoryFiles {
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
+/// Where a recorded answer about a host name stands among files; no path of a file system contains a zero byte.
+fn name_path(host: &str) -> PathBuf {
+    PathBuf::from(format!("\0name/{host}"))
+}
+
+/// An answer about a host name as a file of [`MemoryFiles`]: its path and its contents.
+pub fn recorded_name(host: &str, addresses: &[IpAddr]) -> (PathBuf, Vec<u8>) {
+    let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    (name_path(host), list.join(" ").into_bytes())
+}
+
 impl MemoryFiles {
     /// No file.
     pub fn new() -> Self {
@@ -106,6 +118,12 @@ impl MemoryFiles {
     pub fn with(mut self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
         self.files.insert(path.into(), bytes.into());
         self
+    }
+
+    /// Adds a host name.
+    pub fn with_name(self, host: &str, addresses: &[IpAddr]) -> Self {
+        let (path, bytes) = recorded_name(host, addresses);
+        self.with(path, bytes)
     }
 }
 
@@ -118,6 +136,12 @@ impl Files for MemoryFiles {
         let inside = |file: &&PathBuf| file.parent() == Some(path) && file.extension().is_some_and(|e| e == "cfg");
         let list: Vec<PathBuf> = self.files.keys().filter(inside).cloned().collect();
         if list.is_empty() { Err(std::io::ErrorKind::NotADirectory.into()) } else { Ok(list) }
+    }
+
+    fn resolve(&self, host: &str) -> std::io::Result<Vec<IpAddr>> {
+        let answer = self.read(&name_path(host))?;
+        let words = String::from_utf8_lossy(&answer);
+        Ok(words.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
     }
 }
 

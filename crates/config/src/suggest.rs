@@ -4,7 +4,7 @@
 ///
 /// The distance is Damerau's restricted one (insert, delete, replace, swap of neighbours), because swapped letters are
 /// the commonest slip. Cost: the product of the lengths, for each name whose length is near enough.
-pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // No keyword is longer; a hostile word must not cost its square.
     if word.len() > 64 || word.is_empty() {
         return None;

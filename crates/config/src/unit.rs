@@ -18,6 +18,8 @@ const MAX_MS: u64 = i32::MAX as u64;
 /// A duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     let (digits, suffix) = digits(text);
+    // What stands behind a unit does not count: see `behind_unit`.
+    let suffix = &suffix[..suffix.len() - behind_unit(text).len()];
     if digits.is_empty() {
         return Err(format!("a duration was expected, not '{text}'"));
     }
@@ -40,6 +42,22 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     }
     // Rounded up, so that no duration but 0 becomes 0, which means none.
     Ok(Duration::from_millis(nanos.div_ceil(1_000_000) as u64))
+}
+
+/// What follows the unit of a duration: empty unless it is one with a unit and more behind it (`15min`, `2sec`). HAProxy
+/// uses the part before and warns.
+pub(crate) fn behind_unit(text: &str) -> &str {
+    let (number, suffix) = digits(text);
+    let units = ["us", "ms", "s", "m", "h", "d"];
+    if number.is_empty() {
+        return "";
+    }
+    units.iter().find_map(|unit| suffix.strip_prefix(unit)).unwrap_or("")
+}
+
+/// Whether a duration in milliseconds has no unit and is so small that seconds were probably meant.
+pub(crate) fn is_suspicious(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse().is_ok_and(|value: u64| (1..100).contains(&value))
 }
 
 /// Hints at the units of [`time`].
@@ -79,6 +97,13 @@ pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
         _ if max == i64::MAX => Err(format!("the value must be at least {min} (was {text})")),
         _ => Err(format!("the value must be between {min} and {max} (was {text})")),
     }
+}
+
+/// A whole number within a range, whatever follows its digits: HAProxy reads most of its numbers so (`maxconn 100;`).
+pub(crate) fn leading_integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
+    let sign = usize::from(text.starts_with(['-', '+']));
+    let end = sign + digits(&text[sign..]).0.len();
+    integer(if end > sign { &text[..end] } else { text }, min, max)
 }
 
 fn digits(text: &str) -> (&str, &str) {
@@ -128,6 +153,12 @@ mod tests {
         check("2147483648", Err("overflow"));
         check("99999999999999999999999", Err("overflow"));
         check("5x", Err("unexpected 'x'"));
+        check("15min", Ok(900_000));
+        check("2sec", Ok(2000));
+        check("3msec", Ok(3));
+        check("1s[", Ok(1000));
+        check("5u", Err("unexpected 'u'"));
+        assert_eq!((behind_unit("15min"), behind_unit("5x"), behind_unit("5ms"), behind_unit("s")), ("in", "", "", ""));
         check("5 s", Err("unexpected ' s'"));
         check("", Err("expected"));
         check("-1", Err("expected"));
@@ -144,6 +175,8 @@ mod tests {
         assert_eq!(integer("-5", -10, 10), Ok(-5));
         assert!(integer("11", 0, 10).expect_err("too large").contains("between 0 and 10"));
         assert!(integer("1k", 0, 10).is_err());
+        assert_eq!((leading_integer("7x", 0, 10), leading_integer("-5;", -10, 10)), (Ok(7), Ok(-5)));
+        assert!(leading_integer("x", 0, 10).is_err() && leading_integer("11x", 0, 10).is_err());
         assert!(integer("99999999999999999999", 0, i64::MAX).is_err());
     }
 }

@@ -3,8 +3,9 @@
 //! - blanks separate words, `#` starts a comment, outside quotes;
 //! - `\ `, `\\`, `\#`, `\"`, `\'`, `\$`, `\n`, `\r`, `\t`, `\xHH` are one byte, any other `\` stands for itself;
 //!   nothing is an escape between single quotes;
-//! - variables are expanded between double quotes only: `$NAME`, `${NAME}`, `${NAME-default}`, and `${NAME[*]}`, whose
-//!   blanks separate words; `.FILE`, `.LINE` and `.SECTION` are names too.
+//! - variables are expanded between double quotes: `$NAME`, `${NAME}`, `${NAME-default}`, and `${NAME[*]}`, whose blanks
+//!   separate words; without quotes `$NAME` and `${NAME}` are in addresses only (see [`Line::address`]); `.FILE`, `.LINE`
+//!   and `.SECTION` are names too.
 //!
 //! A line is a line: HAProxy has no continuation. Words are bytes, as in HAProxy, though nearly all are text.
 
@@ -17,7 +18,7 @@ use crate::model::Position;
 /// A word and where it stands in its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// The word as text; what is not UTF-8 is replaced, and then `raw` has the bytes.
+    /// The word as text, by [`crate::bytes`] where it is not UTF-8; then `raw` has the bytes.
     text: String,
     raw: Option<Vec<u8>>,
     /// Column of its first character, quotes included, from 1.
@@ -27,6 +28,8 @@ pub(crate) struct Word {
     shift: Option<u32>,
     /// Any part of it was quoted or escaped.
     quoted: bool,
+    /// The word as an address: with the variables that it still contains expanded. `None`: it contains none.
+    address: Option<String>,
 }
 
 impl Word {
@@ -82,6 +85,20 @@ impl Line {
     /// The `index`th word, the keyword being 0; empty beyond the end, as in HAProxy.
     pub(crate) fn text(&self, index: usize) -> &str {
         self.words.get(index).map_or("", Word::text)
+    }
+
+    /// The `index`th word where an address is expected: there HAProxy expands `$NAME` and `${NAME}` without quotes too,
+    /// and unset variables are empty.
+    pub(crate) fn address(&self, index: usize) -> &str {
+        self.words.get(index).map_or("", |word| word.address.as_deref().unwrap_or(&word.text))
+    }
+
+    /// Where a byte of the `index`th word stands, as [`Line::address`] returns it.
+    pub(crate) fn within_address(&self, index: usize, offset: usize) -> Position {
+        match self.words.get(index) {
+            Some(Word { address: Some(_), .. }) => self.at(index),
+            _ => self.within(index, offset),
+        }
     }
 
     /// The number of words.
@@ -173,11 +190,11 @@ impl Splitter {
             Ok(text) => (text, None),
             Err(error) => {
                 let bytes = error.into_bytes();
-                (String::from_utf8_lossy(&bytes).into_owned(), Some(bytes))
+                (crate::bytes::to_text(&bytes).into_owned(), Some(bytes))
             }
         };
         let (column, shift, quoted) = (self.column, self.shift, self.quoted);
-        self.words.push(Word { text, raw, column, shift, quoted });
+        self.words.push(Word { text, raw, column, shift, quoted, address: None });
         self.begun = false;
         self.quoted = false;
     }
@@ -262,11 +279,38 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
         return error(at, "unmatched quote", Some(hint));
     }
     s.end();
+    for word in s.words.iter_mut().filter(|word| word.text.contains('$')) {
+        word.address = Some(expand_address(&word.text, scope));
+    }
     if s.words.len() > limits::WORDS_PER_LINE {
         let at = s.words[limits::WORDS_PER_LINE].column as usize - 1;
         return error(at, "too many words: a line has at most 64", Some("split it, or read patterns with '-f FILE'"));
     }
     Ok(s.words)
+}
+
+/// A word with its variables expanded, as HAProxy does in addresses: a name ends at the first character that none may
+/// contain, `}` of `${NAME}` included.
+fn expand_address(text: &str, scope: &Scope<'_>) -> String {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        expanded.push_str(&rest[..at]);
+        let name = &rest[at + 1..];
+        let (brace, name) = name.strip_prefix('{').map_or((false, name), |name| (true, name));
+        let end = name.bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_')).unwrap_or(name.len());
+        expanded.push_str(scope.env.get(&name[..end]).unwrap_or(""));
+        rest = &name[end..];
+        if brace {
+            rest = rest.strip_prefix('}').unwrap_or(rest);
+        }
+        if expanded.len() > limits::LINE_BYTES {
+            // No address is that long: what is read of it is refused.
+            break;
+        }
+    }
+    expanded.push_str(rest);
+    expanded
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -426,6 +470,15 @@ mod tests {
         refused(r#"a "$1""#, 5, "forbidden first char in environment variable name");
         refused(r#"a "${A""#, 5, "unclosed brace in environment variable name");
         refused(r#"a "${A[1]}""#, 7, "expansion of a list is written '[*]'");
+    }
+
+    #[test]
+    fn addresses_expand_without_quotes() {
+        let words = run(b"bind ${A}:$A. '$A' ${NONE}:80 ${A-x} $ x\\$A").expect("it splits");
+        let line = Line::new("f".into(), 1, words);
+        let found: Vec<&str> = (1..line.len()).map(|index| line.address(index)).collect();
+        assert_eq!(found, ["one:one.", "one", ":80", "one-x}", "", "xone"]);
+        assert_eq!(line.text(1), "${A}:$A.");
     }
 
     #[test]

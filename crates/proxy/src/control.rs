@@ -2,7 +2,7 @@
 //!
 //! [`run`] drives health checks, the log writer, the stats socket and the once-a-second figures together on one
 //! current-thread runtime. Each is a plain future of its own ([`run_health_checks`], [`write_logs`], [`cli::serve`],
-//! [`stats::tick`]), so a binary that wants another arrangement spawns them itself.
+//! [`stats::tick`], and the watchdog over the workers), so a binary that wants another arrangement spawns them itself.
 
 use std::future::Future;
 use std::io;
@@ -17,6 +17,7 @@ use crate::reload::Current;
 use crate::resolve;
 use crate::server::run_health_checks;
 use crate::stats;
+use crate::watchdog;
 
 /// How long the last log lines may take to be written at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -25,12 +26,14 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// lines that are still there. Fails where a stats socket can't be used.
 pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
     let care = tokio::spawn(take_care(current.clone()));
+    let watchdog = tokio::spawn(watchdog::watch(current.clone()));
     let result = tokio::select! {
         () = ended => Ok(()),
         result = cli::serve(current.clone()) => result,
     };
     current.running().logger.drain(LAST_LINES).await;
     care.abort();
+    watchdog.abort();
     result
 }
 

@@ -28,4 +28,5 @@ pub mod stats;
 pub mod stick;
 pub mod stream;
 pub mod time_zone;
+mod watchdog;
 pub mod worker;

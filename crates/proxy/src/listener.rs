@@ -41,7 +41,9 @@ use crate::server;
 use crate::stream::LastInvalid;
 use crate::worker::Worker;
 use sockets::set_up;
-pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, remove_stale, user_id};
+pub use sockets::{
+    ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, is_alive, remove_stale, set_socket_mode, user_id,
+};
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
 const DEFAULT_BACKLOG: u32 = 1024;
@@ -335,13 +337,19 @@ pub fn bind_after(
 
 /// Listens on one address of a `bind` line: a socket for each worker where the address allows it, otherwise one.
 pub fn listen(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
-    listen_for(bind, address, bind.backlog.or(bind.maxconn), workers, maker)
+    listen_for(bind, address, bind.backlog.or(bind.maxconn), false, workers, maker)
+}
+
+/// Listens likewise on an exclusive address: [`Wanted::exclusive`].
+pub fn claim(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
+    listen_for(bind, address, bind.backlog.or(bind.maxconn), true, workers, maker)
 }
 
 fn listen_for(
     bind: &Bind,
     address: &BindAddress,
     backlog: Option<u32>,
+    exclusive: bool,
     workers: usize,
     maker: &dyn Sockets,
 ) -> io::Result<Vec<OwnedFd>> {
@@ -350,6 +358,7 @@ fn listen_for(
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         v6only: bind.v6only,
         transparent: bind.tcp.transparent,
+        exclusive,
         mode: bind.mode,
         user: bind.user.as_deref(),
         group: bind.group.as_deref(),
@@ -362,6 +371,7 @@ fn listen_for(
     if let (BindAddress::Inet(host, _), Some(local)) = (address, local) {
         decided = BindAddress::Inet(*host, local.port());
         wanted.address = &decided;
+        wanted.exclusive = false;
         for _ in 1..workers {
             sockets.push(maker.listen(wanted)?);
         }
@@ -384,7 +394,7 @@ fn bind_address(
     let backlog = bind.backlog.or(proxy.config.backlog).or(bind.maxconn).or(proxy.config.maxconn);
     let sockets = match old {
         Some(old) => old.sockets(),
-        None => listen_for(bind, address, backlog, running.process.workers.len(), maker)?
+        None => listen_for(bind, address, backlog, false, running.process.workers.len(), maker)?
             .into_iter()
             .map(Arc::new)
             .collect(),
@@ -536,7 +546,34 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
 /// Accepts on one socket until the process stops listening. Between two polls nothing is accepted that is not served
 /// yet, so the loop may be dropped at any time, and another one go on with the socket.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
-    let Some(socket) = listener.socket(worker.index) else { return Ok(()) };
+    match listener.socket(worker.index) {
+        Some(socket) => accept_on(worker, listener, socket).await,
+        None => Ok(()),
+    }
+}
+
+/// Accepts on the socket of another worker for as long as that one is stuck. A socket that workers share needs nobody.
+pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: usize) {
+    /// How often the other one is looked at.
+    const LOOK: Duration = Duration::from_millis(100);
+    let socket = {
+        let sockets = listener.sockets.lock();
+        sockets.get(of).filter(|_| sockets.len() > 1).cloned()
+    };
+    let Some(socket) = socket else { return };
+    let process = listener.process.clone();
+    let is_back = async {
+        while process.workers[of].stuck.load(Ordering::Relaxed) && !listener.is_removed() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        _ = accept_on(worker, listener.clone(), socket) => {}
+        () = is_back => {}
+    }
+}
+
+async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<OwnedFd>) -> io::Result<()> {
     let mut aside = Aside::new(&listener);
     let mut place = listener.process.accept_loop();
     let mut socket = register(socket)?;
@@ -600,7 +637,7 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> 
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         drop(slots);
                         worker.figures().exhausted.add(1);
-                        if server::shed_idle(&worker.running.proxies) > 0 {
+                        if server::shed_idle(&worker.running.proxies) + worker.buffers.shed_pipes() > 0 {
                             continue;
                         }
                         let freed = listener.process.descriptors.notified();
@@ -693,7 +730,8 @@ fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
     let process = &worker.running.process;
     let load = |index: usize| process.workers[index].load.load(Ordering::Relaxed);
     let own = load(worker.index);
-    let least = (0..process.workers.len()).min_by_key(|index| load(*index)).unwrap_or(worker.index);
+    let turns = |index: &usize| !process.workers[*index].stuck.load(Ordering::Relaxed);
+    let least = (0..process.workers.len()).filter(turns).min_by_key(|index| load(*index)).unwrap_or(worker.index);
     // A difference of one or two is noise; beyond it an eighth of the load is worth a wake-up of another thread.
     let lighter = own > load(least) + 1 + load(least) / 8;
     worker.start_session(accepted, if lighter { least } else { worker.index });
@@ -739,7 +777,16 @@ mod tests {
     use super::*;
 
     fn wanted(address: &BindAddress) -> Wanted<'_> {
-        Wanted { address, backlog: 16, v6only: None, transparent: false, mode: None, user: None, group: None }
+        Wanted {
+            address,
+            backlog: 16,
+            v6only: None,
+            transparent: false,
+            exclusive: false,
+            mode: None,
+            user: None,
+            group: None,
+        }
     }
 
     #[test]

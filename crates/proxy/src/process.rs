@@ -8,12 +8,13 @@
 //! the phase to [`Phase::Ended`].
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::Global;
+use sluicegate_script::CpuClock;
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -45,8 +46,10 @@ pub struct Process {
     pub started_at: SystemTime,
     /// Sessions of all frontends against the global `maxconn`.
     pub sessions: Limit,
-    /// The `maxconn` that the process was started with, which `set maxconn global` can't exceed.
-    pub hard_maxconn: Option<u32>,
+    /// The `maxconn` of the file or, without one, of the descriptors; `set maxconn global` can't exceed it.
+    hard_maxconn: AtomicU32,
+    /// What the start printed (`show startup-logs`).
+    startup_logs: Mutex<String>,
     /// Connections a second of all frontends (`maxconnrate`, `set rate-limit connections`).
     pub connection_pace: Pace,
     /// Sessions a second of all frontends (`maxsessrate`, `set rate-limit sessions`).
@@ -109,6 +112,12 @@ pub struct WorkerFigures {
     pub full: Count,
     /// Times that accepting paused because descriptors or memory ran out.
     pub exhausted: Count,
+    /// It has not turned for a while; the watchdog says so.
+    pub stuck: AtomicBool,
+    /// What its thread uses of a core, and the thread's number.
+    pub(crate) thread: OnceLock<(CpuClock, i32)>,
+    /// For how long, in milliseconds, when that was told last.
+    pub still_ms: AtomicU64,
     /// What its runtime counts, from the start of its thread on.
     pub runtime: OnceLock<RuntimeMetrics>,
 }
@@ -146,7 +155,8 @@ impl Process {
             started: Instant::now(),
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
-            hard_maxconn: maxconn,
+            hard_maxconn: AtomicU32::new(maxconn.unwrap_or(0)),
+            startup_logs: Mutex::default(),
             current: OnceLock::new(),
             connection_pace: Pace::new(0),
             session_pace: Pace::new(0),
@@ -166,6 +176,27 @@ impl Process {
             paused: watch::Sender::new(false),
             accepting: watch::Sender::new((0, 0)),
         })
+    }
+
+    /// The limit that `set maxconn global` can't exceed; `None`: no limit.
+    pub fn hard_maxconn(&self) -> Option<u32> {
+        Some(self.hard_maxconn.load(Ordering::Relaxed)).filter(|max| *max > 0)
+    }
+
+    /// Sets both limits of sessions, as a file that was read again asks.
+    pub fn set_maxconn(&self, maxconn: u32) {
+        self.hard_maxconn.store(maxconn, Ordering::Relaxed);
+        self.sessions.set_max(Some(maxconn));
+    }
+
+    /// What the start of what is served printed.
+    pub fn startup_logs(&self) -> String {
+        self.startup_logs.lock().clone()
+    }
+
+    /// Keeps what a start printed.
+    pub fn set_startup_logs(&self, text: String) {
+        *self.startup_logs.lock() = text;
     }
 
     /// How much of their time the workers waited for events, in percent (`Idle_pct`): since the question before if that
@@ -245,20 +276,32 @@ impl Process {
         self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
     }
 
-    /// Has a worker do something and waits for what it gives; `None` if the worker does not run.
+    /// Has a worker do something and waits for what it gives; `None` if the worker does not run, or is stuck: it may do it
+    /// later then.
     pub async fn on_worker<T: Send + 'static>(
         &self,
         worker: usize,
         job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
     ) -> Option<T> {
+        /// How often it is looked whether the worker is stuck.
+        const LOOK: Duration = Duration::from_millis(250);
         let desk = self.desks.get()?.get(worker)?;
-        let (answer, answered) = oneshot::channel();
+        let is_stuck = || self.workers[worker].stuck.load(Ordering::Relaxed);
+        if is_stuck() {
+            return None;
+        }
+        let (answer, mut answered) = oneshot::channel();
         let job: Job = Box::new(move |worker| {
             // Who asked may have gone.
             let _ = answer.send(job(worker));
         });
         desk.send(job).await.ok()?;
-        answered.await.ok()
+        loop {
+            tokio::select! {
+                answer = &mut answered => return answer.ok(),
+                () = tokio::time::sleep(LOOK) => if is_stuck() { return None },
+            }
+        }
     }
 
     /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was
@@ -414,6 +457,11 @@ impl Limit {
     /// Slots taken.
     pub fn current(&self) -> u32 {
         self.current.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many slots are free.
+    pub fn leaves(&self, count: u32) -> bool {
+        self.current().saturating_add(count) <= self.max.load(Ordering::Relaxed)
     }
 
     /// The most slots that were ever in use.

@@ -39,8 +39,8 @@ pub struct Turn(#[expect(dead_code, reason = "held, never read")] tokio::sync::O
 /// The configuration that is served, changed at run time.
 pub(crate) struct Amended {
     pub(crate) config: Config,
-    /// The backend that has one more server at its end, and whether that is in service at once.
-    pub(crate) added: Option<(ProxyId, bool)>,
+    /// The backend that has one more server at its end.
+    pub(crate) added: Option<ProxyId>,
 }
 
 /// No sockets: all that is listened on is there.
@@ -113,16 +113,14 @@ impl Current {
         let next = build_after(config, parts, Some(&old))
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
         server::keep_addresses(&next, &old);
-        if let Some((backend, enabled)) = added {
+        if let Some(backend) = added {
             let backend = &next.proxies[backend.0 as usize].backend;
             let index = backend.servers.len() - 1;
             backend.update(index, Instant::now(), |status| {
                 (status.checks, status.agent.enabled) = (false, false);
-                if !enabled {
-                    status.admin = server::Admin::Maintenance;
-                    status.operation = server::Operation::Stopped;
-                    (status.health.level, status.unchecked_level) = (0, 0);
-                }
+                status.admin = server::Admin::Maintenance;
+                status.operation = server::Operation::Stopped;
+                (status.health.level, status.unchecked_level) = (0, 0);
             });
         }
         let listeners = bind_after(&next, old.listeners(), &NoSockets)

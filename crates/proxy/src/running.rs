@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind};
+use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind, StatusClasses};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
@@ -142,7 +142,9 @@ pub fn build_after(
     let user_lists = crate::auth::lists(&config)?;
     let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
-    let directory = Directory { process: parts.process.clone(), proxies: sides, tables, user_lists, resolvers, limits };
+    let status_classes = config.global.status_classes;
+    let process = parts.process.clone();
+    let directory = Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes };
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -324,6 +326,8 @@ pub struct Directory {
     pub resolvers: Vec<Arc<Resolver>>,
     /// Limits of rules, in the order of the file.
     pub limits: Vec<Arc<Limit>>,
+    /// What statuses say of client and server.
+    pub status_classes: StatusClasses,
 }
 
 /// The two sides of a proxy and its servers: all of it that is counted and changes.

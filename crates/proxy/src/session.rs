@@ -257,13 +257,14 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         }
         session.frontend().frontend.figures.at(index).session(now);
         Tracked::count(&Tracked::default(), &session.tracked, Counted::Session);
-        match session.frontend().config.mode {
-            Mode::Tcp => {
-                let watch = session.place.watch();
-                let _ = watch.unless_killed(Box::pin(tcp::serve(&mut session))).await;
+        if session.frontend().config.mode == Mode::Tcp {
+            let watch = session.place.watch();
+            // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
+            if watch.unless_killed(Box::pin(tcp::serve(&mut session))).await != Some(true) {
+                return;
             }
-            Mode::Http => serve_http(&mut session).await,
         }
+        serve_http(&mut session).await;
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
+use sluicegate_script::CpuClock;
 use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
@@ -93,6 +94,9 @@ pub(crate) struct Adoption {
 impl Worker {
     /// `before` is the same worker under the snapshot before.
     fn new(index: usize, running: Arc<Running>, station: Rc<Station>, before: Option<&Worker>) -> Rc<Worker> {
+        if !running.config.global.insecure_setuid {
+            refuse_privileges();
+        }
         let lua = match before.filter(|before| running.has_scripts_of(&before.running)) {
             Some(before) => before.lua.share(),
             None => running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
@@ -324,12 +328,33 @@ impl Drop for SessionPlace {
     }
 }
 
+/// Programs that this thread starts gain no privileges (`insecure-setuid-wanted` leaves them that).
+fn refuse_privileges() {
+    // SAFETY: it takes numbers, and concerns the calling thread and what it starts.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+}
+
 /// Running worker threads.
 pub struct Workers {
     threads: Vec<std::thread::JoinHandle<io::Result<()>>>,
 }
 
 impl Workers {
+    /// Waits until all of them have ended, for `limit` at most; the first error, if any worker could not run, and how many
+    /// have not ended. Those are left behind: nothing ends a thread that is in a function of C.
+    pub async fn join_within(self, limit: Duration) -> (io::Result<()>, usize) {
+        /// Between two looks.
+        const LOOK: Duration = Duration::from_millis(1);
+        let begun = Instant::now();
+        let runs =
+            |threads: &[std::thread::JoinHandle<_>]| threads.iter().filter(|thread| !thread.is_finished()).count();
+        while runs(&self.threads) > 0 && begun.elapsed() < limit {
+            tokio::time::sleep(LOOK).await;
+        }
+        let (ended, left): (Vec<_>, Vec<_>) = self.threads.into_iter().partition(|thread| thread.is_finished());
+        (Workers { threads: ended }.join(), left.len())
+    }
+
     /// Waits for all of them; the first error, if any worker could not run.
     pub fn join(self) -> io::Result<()> {
         let mut result = Ok(());
@@ -397,11 +422,15 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
     drop(made);
     let process = running.process.clone();
     let _ = process.workers[index].runtime.set(runtime.metrics());
+    // SAFETY: takes nothing and can't fail.
+    let number = unsafe { libc::gettid() };
+    let _ = process.workers[index].thread.set((CpuClock::of_this_thread(), number));
     let station = Rc::new(Station {
         peers: setup.peers.clone(),
         phase: Cell::new(process.phase()),
         sessions: RefCell::default(),
-        next_stream: Cell::new(0),
+        // Scripts without a stream have 0.
+        next_stream: Cell::new(1),
         clocks: Cell::new((Instant::now(), SystemTime::now())),
         current: RefCell::new(None),
         elders: RefCell::default(),

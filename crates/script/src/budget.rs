@@ -9,20 +9,23 @@
 //! CPU time, because scripts that share a state count on being alone between two waits as long as they are short: one
 //! that the kernel kept from running is as short as before, however much else the machine has to do.
 //!
-//! The hook yields if everything beneath can be yielded across, else it looks again every few instructions until the
-//! burst's own limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
+//! The hook yields if everything beneath can be yielded across, else it looks again every few instructions until
+//! [a part](BLOCKED_PART) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
 //! signalled lasted less than two ticks and counts as nothing.
 //!
 //! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call
 //! for every thread whose burst outlives a look; a hundred when idle.
 //!
+//! Others learn by a [`Watch`] that a thread runs a burst, and where in its script: the same signal makes the handler
+//! write the line down.
+//!
 //! `SIGURG` is ours because its default action is to be ignored, debuggers let it pass, and nothing else in the
 //! process asks for out-of-band data.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,6 +55,10 @@ pub const SIGNAL: c_int = libc::SIGURG;
 /// Instructions between two looks at the clock of a burst that can't yield.
 const WATCH: c_int = 1000;
 
+/// The part of a burst's time that a script has where it can't be suspended: in a function of its own that a C function
+/// calls. Everybody else on its thread waits meanwhile.
+const BLOCKED_PART: u32 = 50;
+
 /// A thread that runs Lua.
 struct Slot {
     /// Odd while a burst runs. Written by the thread itself.
@@ -64,6 +71,106 @@ struct Slot {
     clock: CpuClock,
     /// It stands behind others.
     patient: bool,
+    /// A [`Watch`] wants to know where the script is.
+    asked: AtomicBool,
+    place: UnsafeCell<Place>,
+    /// The place was written.
+    answered: AtomicBool,
+}
+
+// SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the one that
+// asked after `answered`.
+unsafe impl Sync for Slot {}
+// SAFETY: it refers to its thread's coroutine by an atomic and owns nothing else.
+unsafe impl Send for Slot {}
+
+/// Bytes of a chunk's name in messages, Lua's `LUA_IDSIZE`.
+const SOURCE_MAX: usize = 60;
+
+/// Where a script is: the chunk's name as messages have it, and the line.
+struct Place {
+    source: [u8; SOURCE_MAX],
+    line: c_int,
+}
+
+/// What others may learn of a thread that runs Lua.
+#[derive(Clone)]
+pub struct Watch(Arc<Slot>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watch").field(&self.runs()).finish()
+    }
+}
+
+impl Watch {
+    /// Of the calling thread.
+    pub fn of_this_thread() -> Watch {
+        if SLOT.get().is_null() {
+            register();
+        }
+        let slot = SLOT.get();
+        let found = slots().iter().find(|watched| ptr::eq(Arc::as_ptr(&watched.slot), slot)).map(|w| w.slot.clone());
+        Watch(found.expect("the thread is registered"))
+    }
+
+    /// Whether a burst runs.
+    pub fn runs(&self) -> bool {
+        self.0.sequence.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// Asks the thread where its script is; [`Watch::answer`] has it soon. For a thread that has been in one function of C
+    /// for long: its handler looks at the stack of the coroutine, which stands still meanwhile.
+    pub fn ask(&self) {
+        self.0.answered.store(false, Ordering::Relaxed);
+        self.0.asked.store(true, Ordering::Release);
+        // A thread takes its slot out of the list before it ends.
+        if slots().iter().any(|watched| Arc::ptr_eq(&watched.slot, &self.0)) {
+            // SAFETY: the thread is alive while the list is locked; nobody else takes it out.
+            unsafe { libc::pthread_kill(self.0.thread, SIGNAL) };
+        }
+    }
+
+    /// `file:line`, once the thread has answered; nothing where no function of Lua runs.
+    pub fn answer(&self) -> Option<String> {
+        if !self.0.answered.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the handler has written it, and writes again only when it is asked again.
+        let place = unsafe { &*self.0.place.get() };
+        let end = place.source.iter().position(|byte| *byte == 0).unwrap_or(0);
+        let source = String::from_utf8_lossy(&place.source[..end]);
+        (end > 0).then(|| format!("{source}:{}", place.line))
+    }
+}
+
+/// Writes where the innermost function of Lua is.
+///
+/// # Safety
+/// The coroutine is alive and runs on this thread.
+unsafe fn answer(slot: &Slot, running: *mut lua_State) {
+    /// Functions of C above it.
+    const LEVELS_MAX: c_int = 16;
+    // SAFETY: as promised by the caller. Neither function allocates or raises for what is asked here.
+    unsafe {
+        let place = &mut *slot.place.get();
+        place.source[0] = 0;
+        let mut record: lua_Debug = std::mem::zeroed();
+        for level in 0..LEVELS_MAX {
+            if ffi::lua_getstack(running, level, &mut record) == 0 {
+                break;
+            }
+            ffi::lua_getinfo(running, c"Sl".as_ptr(), &mut record);
+            if record.currentline > 0 {
+                for (to, from) in place.source.iter_mut().zip(record.short_src) {
+                    *to = from as u8;
+                }
+                place.line = record.currentline;
+                break;
+            }
+        }
+    }
+    slot.answered.store(true, Ordering::Release);
 }
 
 /// A thread that the ticker watches, with what it saw last.
@@ -115,6 +222,13 @@ pub(crate) fn is_over() -> bool {
     slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
+/// Whether a burst runs on this thread.
+pub(crate) fn runs() -> bool {
+    let slot = SLOT.get();
+    // SAFETY: the slot lives as long as the pointer is set.
+    !slot.is_null() && unsafe { (*slot).sequence.load(Ordering::Relaxed) } & 1 == 1
+}
+
 fn slots() -> std::sync::MutexGuard<'static, Vec<Watched>> {
     static SLOTS: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -138,6 +252,9 @@ fn register() -> *const Slot {
         thread: unsafe { libc::pthread_self() },
         clock: CpuClock::of_this_thread(),
         patient: is_patient(),
+        asked: AtomicBool::new(false),
+        place: UnsafeCell::new(Place { source: [0; SOURCE_MAX], line: 0 }),
+        answered: AtomicBool::new(false),
     });
     slots().push(Watched { slot: Arc::clone(&slot), sequence: 0, since: Duration::ZERO });
     let raw = Arc::as_ptr(&slot);
@@ -190,6 +307,10 @@ extern "C" fn handler(_: c_int) {
     // SAFETY: the slot lives as long as the pointer is set, and both belong to this thread.
     let slot = unsafe { &*slot };
     let running = slot.running.load(Ordering::Relaxed);
+    if !running.is_null() && slot.asked.swap(false, Ordering::Acquire) {
+        // SAFETY: as below.
+        unsafe { answer(slot, running) };
+    }
     if running.is_null() || slot.fired.load(Ordering::Acquire) != slot.sequence.load(Ordering::Relaxed) {
         return;
     }
@@ -276,18 +397,26 @@ pub(crate) struct Limits {
     pub(crate) left: Option<Duration>,
     /// Run time without a yield.
     pub(crate) burst: Option<Duration>,
+    /// This thread's CPU time when the script was first found where it can't be suspended.
+    pub(crate) blocked: Option<Duration>,
     /// The hook raised `execution timeout` in this burst.
     pub(crate) expired: bool,
 }
 
 impl Limits {
-    /// Whether the time is used up; called only in a burst that was signalled.
-    pub(crate) fn expire(&mut self) -> bool {
+    /// Whether the time is used up; called only in a burst that was signalled. Where the script can't be suspended it has
+    /// a part of the burst's time.
+    pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
         let started = *self.started.get_or_insert_with(|| now - TICK);
         let elapsed = now.duration_since(started);
         let over = |limit: Option<Duration>| limit.is_some_and(|limit| elapsed >= limit);
         self.expired |= over(self.left) || over(self.burst);
+        if !may_yield && let Some(burst) = self.burst {
+            let used = CpuClock::of_this_thread().ran();
+            let since = *self.blocked.get_or_insert(used);
+            self.expired |= used.saturating_sub(since) >= burst / BLOCKED_PART;
+        }
         self.expired
     }
 }
@@ -301,7 +430,9 @@ unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
         let may_yield = core.running.yieldable && ffi::lua_isyieldable(lua) != 0;
         // One that is being ended and can yield does that, and its driver ends it: an error would only reach the next
         // `pcall` around this coroutine.
-        if core.running.limits.expire() || (core.stop.load(Ordering::Relaxed) && !may_yield) {
+        let expired = core.running.limits.expire(may_yield);
+        if !may_yield && (expired || core.stop.load(Ordering::Relaxed)) {
+            core.running.note_unhooked(lua);
             // Every instruction from here raises, so no loop around a `pcall` outlives its budget.
             ffi::lua_sethook(lua, Some(hook), ffi::LUA_MASKCOUNT, 1);
             crate::run::stopped(lua);

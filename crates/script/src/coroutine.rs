@@ -327,9 +327,14 @@ unsafe fn isyieldable(lua: *mut lua_State) -> c_int {
 unsafe fn close_thread(lua: *mut lua_State, thread: *mut lua_State) -> c_int {
     // SAFETY: `thread` is alive and does not run. Closing it is protected and comes back with a status.
     unsafe {
+        let status = ffi::lua_status(thread);
+        if status > ffi::LUA_YIELD && Core::of(lua).running.is_unhooked(thread) {
+            return status; // Nothing could end what closes its variables; the error is on top.
+        }
         let before = budget::switch(thread);
         let status = ffi::lua_closethread(thread, lua);
         budget::switch(before);
+        Core::of(lua).running.forget_unhooked(thread);
         ffi::lua_sethook(thread, None, 0, 0);
         status
     }

@@ -18,9 +18,9 @@
 //! No panic passes Lua's frames: what Lua calls is made by [`function!`] and [`continuation!`].
 //! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
 //!
-//! **Limits.** A hook can't leave a C function, so in a state of the proxy one call of `string.rep` or of a pattern runs
-//! to its end, as in HAProxy; neither can it end a finalizer (`__gc`). In the store's sandbox C functions that can run
-//! long ask [`poll`] and [`leave`] a thread that others wait for.
+//! **Limits.** A hook can't leave a C function. In both kinds of states functions of the libraries that can run long
+//! ask [`poll`] and are suspended, and finalizers run under a budget ([`standard`], [`sandbox`]). A C module, or blocking
+//! I/O, keeps its thread; a [`Watch`] tells where.
 
 pub mod budget;
 mod clock;
@@ -30,11 +30,12 @@ mod lock;
 mod memory;
 mod run;
 mod sandbox;
+mod standard;
 mod state;
 mod turns;
 mod value;
 
-pub use budget::{is_patient, patient};
+pub use budget::{Watch, is_patient, patient};
 pub use clock::CpuClock;
 pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};

@@ -10,7 +10,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::budget;
+use crate::standard::STRING_MAX;
+use crate::{budget, ffi};
 
 /// A block of so many bytes takes a tenth of a millisecond to fill, and what is done with it next may take as long again.
 const LARGE: usize = 256 << 10;
@@ -75,7 +76,7 @@ impl MemoryLimit {
 }
 
 /// `lua_Alloc` over the process's allocator. A null answer makes Lua collect garbage, try again and then raise
-/// "not enough memory".
+/// "not enough memory"; so it does for a string that takes too long to be made while a script runs in a burst.
 ///
 /// # Safety
 /// `account` is a live [`MemoryLimit`]; `block` is null or came from here with size `old`.
@@ -85,6 +86,9 @@ pub(crate) unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
+    if new > STRING_MAX && block.is_null() && old == ffi::LUA_TSTRING as usize && budget::runs() {
+        return ptr::null_mut();
+    }
     // SAFETY: as promised by the caller.
     unsafe { allocate_by(MemoryLimit::account, account, block, old, new) }
 }

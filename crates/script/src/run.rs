@@ -1,5 +1,6 @@
 //! Coroutines as the driver sees them: started, resumed burst by burst, reused.
 
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -37,6 +38,33 @@ pub(crate) struct Running {
     pub(crate) limits: Limits,
     /// Coroutines of scripts that wait inside a root, which is why nobody else may resume them: (root, waiting).
     pub(crate) carried: Vec<(*mut lua_State, *mut lua_State)>,
+    /// Coroutines in which the budget's hook raised an error, the last ones: Lua leaves hooks forbidden there for good, so
+    /// nothing of a script may run in them again.
+    unhooked: VecDeque<*mut lua_State>,
+}
+
+impl Running {
+    /// Notes that the hook is about to raise in this coroutine.
+    pub(crate) fn note_unhooked(&mut self, thread: *mut lua_State) {
+        /// A script has to let each of them take its budget's time.
+        const UNHOOKED_MAX: usize = 1024;
+        if !self.is_unhooked(thread) {
+            self.unhooked.truncate(UNHOOKED_MAX - 1);
+            self.unhooked.push_front(thread);
+        }
+    }
+
+    /// The coroutine has been closed, which allows hooks again.
+    pub(crate) fn forget_unhooked(&mut self, thread: *mut lua_State) {
+        if !self.unhooked.is_empty() {
+            self.unhooked.retain(|noted| *noted != thread);
+        }
+    }
+
+    /// Whether the hook has raised in this coroutine.
+    pub(crate) fn is_unhooked(&self, thread: *mut lua_State) -> bool {
+        self.unhooked.contains(&thread)
+    }
 }
 
 impl Default for Running {
@@ -47,6 +75,7 @@ impl Default for Running {
             root: ptr::null_mut(),
             limits: Limits::default(),
             carried: Vec::new(),
+            unhooked: VecDeque::new(),
         }
     }
 }
@@ -169,10 +198,11 @@ pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) 
         if !budget::is_over() {
             return Poll::Go;
         }
-        if core.running.limits.expire() {
+        let may_leave = may_leave();
+        if core.running.limits.expire(may_leave || budget::is_patient()) {
             return Poll::Stop;
         }
-        if budget::is_patient() || !may_leave() { Poll::Go } else { Poll::Leave }
+        if budget::is_patient() || !may_leave { Poll::Go } else { Poll::Leave }
     }
 }
 
@@ -267,7 +297,7 @@ impl State {
         let started = if budget.started { Some(Instant::now()) } else { None };
         let left = budget.total.map(|total| total.saturating_sub(budget.used));
         let spent = left == Some(Duration::ZERO);
-        running.limits = Limits { started, left, burst: budget.burst, expired: spent };
+        running.limits = Limits { started, left, burst: budget.burst, blocked: None, expired: spent };
         if spent {
             return Burst::Failed;
         }
@@ -296,7 +326,9 @@ impl State {
                     Reason::Script => Burst::Yielded,
                     Reason::Waiting => Burst::Waiting,
                     // It is being ended, and would only go on.
-                    Reason::Forced if self.core().stop.load(Ordering::Relaxed) => Burst::Failed,
+                    Reason::Forced if running.limits.expired || self.core().stop.load(Ordering::Relaxed) => {
+                        Burst::Failed
+                    }
                     Reason::Forced => Burst::Forced,
                 }
             }
@@ -347,6 +379,9 @@ impl State {
                 if ffi::lua_gethook(thread).is_some() {
                     ffi::lua_sethook(thread, None, 0, 0);
                 }
+            } else if failed && core.running.is_unhooked(thread) {
+                // Its variables to be closed stay as they are: nothing could end what closes them.
+                ffi::lua_sethook(thread, None, 0, 0);
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);
                 core.running.yieldable = false;
@@ -357,12 +392,18 @@ impl State {
                 budget::leave();
                 ffi::lua_sethook(thread, None, 0, 0);
                 ffi::lua_settop(thread, 0);
+                core.running.forget_unhooked(thread);
             }
         }
         if !failed && self.core().idle.len() < IDLE_MAX {
             self.core().idle.push(coroutine);
             return;
         }
+        self.forget(coroutine);
+    }
+
+    /// Gives a coroutine up as it is: the collector takes it.
+    pub(crate) fn forget(&mut self, coroutine: Coroutine) {
         let reference = coroutine.reference;
         // SAFETY: nothing is held. A failure to unpin costs one coroutine's memory until the state goes.
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, reference)) };

@@ -24,6 +24,8 @@ pub(crate) struct Core {
     pub(crate) stop: Arc<AtomicBool>,
     /// What the store's sandbox needs.
     pub(crate) sandbox: crate::sandbox::Own,
+    /// What the standard libraries need.
+    pub(crate) standard: crate::standard::Own,
 }
 
 impl Core {
@@ -117,16 +119,11 @@ unsafe extern "C-unwind" fn panic(lua: *mut lua_State) -> c_int {
 }
 
 impl State {
-    /// A state with all standard libraries, its coroutine library replaced by ours.
+    /// A state with all standard libraries, as [`standard`](crate::standard) has them.
     pub fn new<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         let mut state = State::bare(memory, host)?;
-        // SAFETY: both functions may raise and hold nothing.
-        unsafe {
-            state.protect(|lua| {
-                ffi::luaL_openlibs(lua);
-                crate::coroutine::open(lua);
-            })?;
-        }
+        // SAFETY: the function may raise and holds nothing.
+        unsafe { state.protect(|lua| crate::standard::open(lua))? };
         Ok(state)
     }
 
@@ -153,6 +150,7 @@ impl State {
             idle: Vec::new(),
             stop: Arc::default(),
             sandbox: Default::default(),
+            standard: Default::default(),
         }));
         // SAFETY: the extra space of a new state is ours to set.
         unsafe {
@@ -336,6 +334,9 @@ impl Error {
 
 impl Drop for State {
     fn drop(&mut self) {
+        if self.core().standard.is_open() {
+            self.finalize_all();
+        }
         // SAFETY: finalizers that `lua_close` runs may use host and core, so these go last; nothing uses them after.
         unsafe {
             (*self.core).sandbox.scratch.free(self.main);

@@ -1,8 +1,10 @@
 //! The limit of open descriptors, and what is derived from it or decides it: `ulimit-n`, `maxconn`, and the stores'
 //! `maxclients`.
 //!
-//! A session needs two descriptors, one to the client and one to the server; a store's client needs one. What else is
-//! open (listeners, logs, checks, pipes, runtimes) is counted beside them. `ulimit-n` sets the limit; otherwise `maxconn` does,
+//! A session needs two descriptors, one to the client and one to the server, and where a demo server of this process may be
+//! that server, a third; a store's client needs one. What else is
+//! open (listeners, logs, checks, runtimes, the pipes of `maxpipes`) is counted beside them, by HAProxy's sum where that
+//! is enough: the same limit of descriptors gives the same `maxconn`. `ulimit-n` sets the limit; otherwise `maxconn` does,
 //! with the stores' clients; without either the system's hard limit is taken and shared out. What the administrator
 //! asked for and can't have is an error with the number that would do; only `maxclients` gives way, as in Redis.
 
@@ -14,14 +16,23 @@ use sluicegate_store::config::ServerOptions;
 use crate::memory;
 use crate::report::Report;
 
-/// Descriptors that are open whatever the load: runtimes, logs, the stats socket and its clients.
-const BASE: u64 = 200;
+/// Descriptors that HAProxy sets aside for what it does not count.
+const RESERVE: u64 = 10;
+
+/// Those of a process without listeners and workers: standard ones, the control thread's runtime, logs, signals.
+const BASE: u64 = 17;
+
+/// Those of a worker: its runtime's, and its copies of what wakes all of them.
+const OF_WORKER: u64 = 4;
+
+/// Those of a worker in HAProxy.
+const OF_THREAD: u64 = 3;
+
+/// Clients of the stats socket where `stats maxconn` says nothing.
+const STATS_CLIENTS: u64 = 10;
 
 /// `maxconn` where the system sets no sensible limit.
 const MAXCONN_DEFAULT_MAX: u64 = 500_000;
-
-/// The part of all descriptors, one in so many, that pipes may take from sessions.
-const PIPES_SHARE: u64 = 16;
 
 /// What a store keeps at least of its `maxclients`.
 const CLIENTS_MIN: u64 = 16;
@@ -33,7 +44,9 @@ const ENGINE_CONNECTIONS: u32 = sluicegate_client::MAXCONN_DEFAULT as u32;
 struct Needs {
     /// Whatever the load.
     fixed: u64,
-    /// For pipes, which large bodies can do without.
+    /// For each session.
+    session: u64,
+    /// For the pipes of `maxpipes`. Without it pipes are made of what sessions leave.
     pipes: u64,
     /// Clients of all stores that listen.
     clients: u64,
@@ -43,17 +56,28 @@ struct Needs {
 
 impl Needs {
     fn of(config: &Config, stores: &[ServerOptions], workers: usize) -> Needs {
+        let global = &config.global;
         let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
         let others = config.stores.iter().flat_map(|store| &store.binds);
         let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
-        // A socket for each worker; unix sockets, which share one, are duplicated for each.
-        let sockets: usize = proxies.chain(others).map(|bind| bind.addresses.len() * workers).sum();
-        let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
+        let addresses: usize = proxies.chain(others).map(|bind| bind.addresses.len()).sum();
+        let servers = config.proxies.iter().flat_map(|proxy| &proxy.servers);
+        let checks =
+            servers.map(|server| usize::from(server.check.is_some()) + usize::from(server.health.agent.is_some()));
+        let common = checks.sum::<usize>() + global.stats_sockets.len();
         let engines: u32 = config.engines.iter().map(|engine| engine.maxconn.unwrap_or(ENGINE_CONNECTIONS)).sum();
         let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
+        let workers_of = workers as u64;
+        // A socket for each worker; unix sockets, which share one, are duplicated for each.
+        let own = BASE + OF_WORKER * workers_of + (addresses * workers + common) as u64;
+        let stats = global.stats_maxconn.map_or(STATS_CLIENTS, |most| most as u64);
+        let clients = if global.stats_sockets.is_empty() { 0 } else { stats };
+        // HAProxy's sum, so that `maxconn` is the same where this process needs no more.
+        let theirs = RESERVE + OF_THREAD * workers_of + (addresses + common) as u64 + clients;
         Needs {
-            fixed: BASE + (sockets + 2 * checks) as u64 + u64::from(engines),
-            pipes: 2 * u64::from(config.global.tune.pipes(workers)),
+            fixed: own.max(theirs) + u64::from(engines),
+            session: if config.origins.is_empty() { 2 } else { 3 },
+            pipes: 2 * u64::from(global.tune.maxpipes.map_or(0, |_| global.tune.pipes(workers))),
             clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
             stores: listening.count() as u64,
         }
@@ -67,10 +91,10 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
     let (soft, hard) = limits().map_err(|error| format!("cannot read the limit of descriptors ({error})"))?;
     let usable = config.global.fd_hard_limit.map_or(hard, |most| hard.min(most));
     let maxconn = config.global.maxconn.map(u64::from);
-    let least = needs.fixed + 2 * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
+    let least = needs.fixed + needs.session * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
     let wanted = match (config.global.ulimit_n, maxconn) {
         (Some(exactly), _) => exactly,
-        (None, Some(maxconn)) => soft.max(needs.fixed + needs.pipes + needs.clients + 2 * maxconn),
+        (None, Some(maxconn)) => soft.max(needs.fixed + needs.pipes + needs.clients + needs.session * maxconn),
         (None, None) => soft.min(usable).max(usable.min(needs.fixed + needs.clients + 2 * MAXCONN_DEFAULT_MAX)),
     };
     let keyword = if config.global.ulimit_n.is_some() { "ulimit-n" } else { "maxconn" };
@@ -103,15 +127,17 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
             maxconn.unwrap_or(1),
         ))?;
     }
-    let room = limit.saturating_sub(needs.fixed + needs.pipes.min(limit / PIPES_SHARE));
+    let room = limit.saturating_sub(needs.fixed);
+    // Large bodies can do without pipes.
+    let room = if needs.pipes < room { room - needs.pipes } else { room };
     let for_clients = match maxconn {
-        Some(maxconn) => room.saturating_sub(2 * maxconn),
+        Some(maxconn) => room.saturating_sub(needs.session * maxconn),
         None => room / 2,
     };
     if needs.clients > for_clients {
         lower(config, stores, limit, for_clients / needs.stores.max(1), report);
     }
-    let derived = (room - needs.clients.min(for_clients)) / 2;
+    let derived = (room - needs.clients.min(for_clients)) / needs.session;
     let within_memory = memory::sessions(&config.global).unwrap_or(u64::MAX);
     Ok(config.global.maxconn.unwrap_or(derived.min(within_memory).clamp(1, MAXCONN_DEFAULT_MAX) as u32))
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use sluicegate_config::Files;
+use sluicegate_config::{Files, recorded_name};
 
 /// Reads through the file system.
 pub struct Disk;
@@ -14,6 +15,10 @@ pub struct Disk;
 const FILE_LIMIT: u64 = 64 << 20;
 
 impl Files for Disk {
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        Ok((host, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         use std::io::Read;
         let mut bytes = Vec::new();
@@ -50,6 +55,13 @@ impl Recorder {
 }
 
 impl Files for Recorder {
+    fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let addresses = Disk.resolve(host)?;
+        let (path, answer) = recorded_name(host, &addresses);
+        self.0.lock().insert(path, answer);
+        Ok(addresses)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         // The second reader of a file finds what the first one found.
         if let Some(known) = self.0.lock().get(path) {

@@ -94,29 +94,34 @@ fn version() -> String {
 const ABSENT: &[&str] = &[
     "51DEGREES",
     "BACKTRACE",
+    "CLOSEFROM",
     "CPU_AFFINITY",
-    "CRYPT_H",
     "DEVICEATLAS",
+    "DL",
     "ENGINE",
     "EVPORTS",
     "KQUEUE",
-    "LIBCRYPT",
-    "LINUX_SPLICE",
-    "LINUX_TPROXY",
-    "NETFILTER",
+    "LIBATOMIC",
+    "MEMORY_PROFILING",
     "NS",
+    "OBSOLETE_LINKER",
     "OPENSSL",
+    "OPENSSL_AWSLC",
+    "OPENSSL_WOLFSSL",
     "OT",
     "PCRE",
-    "PCRE2",
-    "PROMEX",
+    "PCRE_JIT",
+    "PROCCTL",
+    "PTHREAD_EMULATION",
     "QUIC",
+    "QUIC_OPENSSL_COMPAT",
+    "RT",
     "SLZ",
+    "SSL",
+    "STATIC_PCRE",
+    "STATIC_PCRE2",
     "SYSTEMD",
-    "TFO",
-    "TPROXY",
     "WURFL",
-    "ZLIB",
 ];
 
 /// What `-vv` adds: the lists that tools look through, in HAProxy's layout.
@@ -144,15 +149,18 @@ fn build() -> String {
          Default settings :\n  bufsize = {}, maxrewrite = {}\n\n\
          Built with multi-threading support (MAX_THREADS=1024, default={threads}).\n\
          Built with Lua version : Lua 5.4\n\
+         Built with the Prometheus exporter as a service\n\
          Built with Redis-compatible store, version : {}\n\n\
          Available polling systems :\n      epoll : pref=300,  test result OK\n\
          Total: 1 (1 usable), will use epoll.\n\n\
          Available multiplexer protocols :\n\
          (protocols marked as <default> cannot be specified using 'proto' keyword)\n  \
-         <default> : mode=HTTP  side=FE|BE  mux=H1    flags=HTX\n  \
-         <default> : mode=TCP   side=FE|BE  mux=PASS  flags=\n\n\
-         Available services : none\n\
-         Available filters : none\n",
+         <default> : mode=HTTP  side=FE|BE  mux=H1    flags=HTX\n         \
+         h1 : mode=HTTP  side=FE|BE  mux=H1    flags=HTX|NO_UPG\n  \
+         <default> : mode=TCP   side=FE|BE  mux=PASS  flags=\n       \
+         none : mode=TCP   side=FE|BE  mux=PASS  flags=NO_UPG\n\n\
+         Available services : prometheus-exporter\n\
+         Available filters :\n\t[COMP] compression\n",
         list.join(" "),
         tune.bufsize,
         tune.maxrewrite,

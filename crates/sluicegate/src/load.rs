@@ -14,10 +14,10 @@ use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
 use crate::arguments::Service;
-use crate::clients;
 use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
+use crate::{clients, commands};
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -119,7 +119,7 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
         report.error("no configuration file: the directories have none whose name ends in .cfg");
         return Err(1);
     }
-    let draft = sluicegate_config::parse(source, &mut environment);
+    let draft = sluicegate_config::parse(source, &*reading.files, &mut environment);
     if let Some(living) = &reading.living {
         draft.patterns().take_over(living.patterns.clone());
     }
@@ -164,7 +164,9 @@ impl Begun {
             let patterns = LuaPatterns { files, load_map };
             let read = |path: &std::path::Path| source.read(path);
             let read: Option<ReadBody<'_>> = if scripts { Some(&read) } else { None };
-            match LuaStates::load_with(draft.global(), workers, sink, patterns, read) {
+            let mut global = draft.global().clone();
+            global.insecure_fork |= service.insecure_fork;
+            match LuaStates::load_with(&global, workers, sink, patterns, read) {
                 Ok(states) => Some(states),
                 Err(error) => {
                     draft.lua_failed(error.at, error.message);
@@ -187,7 +189,9 @@ impl Begun {
                 privileges::check_owners(config, diagnostics);
             }
             clients::check(config, diagnostics);
+            commands::check_scripts(&global, config, &*source, diagnostics);
         };
+        draft.check_commands(commands::check);
         let (config, diagnostics) = draft.finish_with(&*source, names, check_rest);
         // A file's `quiet` silences what was found, too, as in HAProxy.
         let report = report.quieted(service.is_quiet(&global));
@@ -267,6 +271,18 @@ fn export(environment: &Environment) {
     }
 }
 
+/// What scripts log as HAProxy writes it: a dot in the place of every byte that is not printable ASCII.
+fn cleaned(text: &str) -> String {
+    let dots = |char: char| if char == char::REPLACEMENT_CHARACTER { 1 } else { char.len_utf8() };
+    text.chars().fold(String::with_capacity(text.len()), |mut clean, char| {
+        match char {
+            ' '..='~' => clean.push(char),
+            _ => clean.extend(std::iter::repeat_n('.', dots(char))),
+        }
+        clean
+    })
+}
+
 /// `tune.lua.log.*`: to the `log` targets of `global`, and to stderr always, never, or where there is no target.
 fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     let targets = if global.tune.lua_log_loggers { global.log.clone() } else { Vec::new() };
@@ -279,6 +295,7 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     let stderr = [LogTarget::raw(LogAddress::Stderr)];
     Arc::new(move |level, text| {
         let severity = log::Severity::from_level(level);
+        let text = cleaned(text);
         let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());
         match logger.get() {
             Some(logger) => {

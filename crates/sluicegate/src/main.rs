@@ -8,6 +8,7 @@ mod alone;
 mod arguments;
 mod check;
 mod clients;
+mod commands;
 mod demo;
 mod descriptors;
 mod files;
@@ -16,6 +17,7 @@ mod haproxy;
 mod hints;
 mod load;
 mod memory;
+mod output;
 mod posts;
 mod report;
 mod serve;
@@ -44,10 +46,11 @@ fn main() -> ExitCode {
 
 /// The program under its own name.
 fn own(words: std::env::ArgsOs) -> ExitCode {
-    let command = match arguments::parse(words) {
+    let words: Vec<_> = words.collect();
+    let command = match arguments::parse(words.iter().cloned()) {
         Ok(command) => command,
         Err(error) => {
-            eprintln!("error: {error}\n\nhint: sluicegate --help");
+            eprintln!("error: {error}\n\nhint: {}", arguments::help_of(&words));
             return ExitCode::FAILURE;
         }
     };

@@ -2,20 +2,26 @@
 //!
 //! A [`Post`] is one address of a `bind` line of such a section, with a socket for each worker. It outlives reloads for
 //! as long as the file has that address; given up, it accepts nobody any more, and connections go on.
+//!
+//! A store shares its port with no other process and no other section: the kernel would distribute its clients over
+//! different data. Its first socket is bound without `SO_REUSEPORT`, unless this process has the address already.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluicegate_bench::origin;
 use sluicegate_config::Config;
-use sluicegate_config::model::Bind;
+use sluicegate_config::model::{Bind, BindAddress};
 use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Sockets};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::worker::{Worker, WorkerTask};
@@ -34,12 +40,14 @@ enum Host {
 pub struct Post {
     key: String,
     stop: watch::Sender<bool>,
+    host: Host,
+    /// Its sockets by worker, once more: others accept on that of a worker that is stuck.
+    sockets: Vec<OwnedFd>,
 }
 
 /// A post that nobody serves yet.
 pub struct NewPost {
     post: Post,
-    host: Host,
     sockets: Vec<OwnedFd>,
 }
 
@@ -50,15 +58,19 @@ pub struct Posts {
     new: Vec<NewPost>,
 }
 
-/// Finds or binds every post of a configuration; `served` are those that there are. Every address that can't be had is
-/// named.
+/// Finds or binds every post of a configuration; `served` are those that there are, and `listening` the addresses of
+/// frontends that this process has. Every address that can't be had is named.
 pub fn bind(
     config: &Config,
     servers: &HashMap<Arc<str>, Arc<Server>>,
     workers: usize,
     served: &[Post],
+    listening: &[SocketAddr],
     maker: &dyn Sockets,
 ) -> Result<Posts, Vec<String>> {
+    // These may be shared: a reload replaces their sections, or they belong to the same store.
+    let mut own = listening.to_vec();
+    own.extend(served.iter().filter_map(|post| local_address(&post.sockets)));
     let stores = config.stores.iter().map(|store| (&store.name, &store.binds, servers.get(&store.name)));
     let origins = config.origins.iter().map(|origin| (&origin.name, &origin.binds, None));
     let mut posts = Posts::default();
@@ -72,14 +84,25 @@ pub fn bind(
                 let count =
                     posts.keys().filter(|known| **known == key || known.starts_with(&format!("{key}#"))).count();
                 let key = if count == 0 { key } else { format!("{key}#{count}") };
+                let contender = server.and_then(|_| contender(config, name, bind, address));
+                if let Some(other) = contender {
+                    errors.push(in_use(bind, name, address, &other));
+                    continue;
+                }
                 if served.iter().any(|post| post.key == key) {
                     posts.kept.push(key);
                     continue;
                 }
-                match listen(bind, name, address, workers, maker) {
+                let listened = match server {
+                    Some(_) => listen_for_store(bind, name, address, workers, &own, maker),
+                    None => listen(bind, name, address, workers, maker),
+                };
+                match listened {
                     Ok(sockets) => {
-                        let post = Post { key, stop: watch::Sender::new(false) };
-                        posts.new.push(NewPost { post, host: host.clone(), sockets });
+                        own.extend(local_address(&sockets));
+                        let copies = sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect();
+                        let (stop, host) = (watch::Sender::new(false), host.clone());
+                        posts.new.push(NewPost { post: Post { key, stop, host, sockets: copies }, sockets });
                     }
                     Err(error) => errors.push(error),
                 }
@@ -89,21 +112,82 @@ pub fn bind(
     if errors.is_empty() { Ok(posts) } else { Err(errors) }
 }
 
-/// A socket for each worker: where they share one, each gets a descriptor of it.
+/// Makes a socket for each worker.
 fn listen(
     bind: &Bind,
     owner: &str,
-    address: &sluicegate_config::model::BindAddress,
+    address: &BindAddress,
     workers: usize,
     maker: &dyn Sockets,
 ) -> Result<Vec<OwnedFd>, String> {
-    let made = listener::listen(bind, address, workers, maker).and_then(|mut made| {
-        while made.len() < workers {
-            made.push(made[0].try_clone()?);
-        }
-        Ok(made)
-    });
+    let made = listener::listen(bind, address, workers, maker).and_then(|made| for_each(workers, made));
     made.map_err(|error| BindError::new(bind, owner, address, error).to_string())
+}
+
+/// Makes the same for a store. An address in use is an error, unless it is one of `own`, the addresses of this process.
+fn listen_for_store(
+    bind: &Bind,
+    owner: &str,
+    address: &BindAddress,
+    workers: usize,
+    own: &[SocketAddr],
+    maker: &dyn Sockets,
+) -> Result<Vec<OwnedFd>, String> {
+    let wanted = (address, bind.v6only);
+    let is_own = own.iter().any(|own| overlap(wanted, (&BindAddress::Inet(own.ip(), own.port()), None)));
+    let make = if is_own { listener::listen } else { listener::claim };
+    let made = make(bind, address, workers, maker).and_then(|made| for_each(workers, made));
+    made.map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => in_use(bind, owner, address, "another process listens on it"),
+        _ => BindError::new(bind, owner, address, error).to_string(),
+    })
+}
+
+/// Adds copies of a socket that the workers share.
+fn for_each(workers: usize, mut made: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    while made.len() < workers {
+        made.push(made[0].try_clone()?);
+    }
+    Ok(made)
+}
+
+/// Returns the error for a store's address that is in use.
+fn in_use(bind: &Bind, store: &str, address: &BindAddress, holder: &str) -> String {
+    let error = BindError::new(bind, store, address, io::Error::from_raw_os_error(libc::EADDRINUSE));
+    format!("{error}: {holder}, and the store '{store}' does not share it: stop that one or change 'bind'")
+}
+
+/// Returns the section of the same configuration that has a store's address as well: a proxy, an origin, or an earlier
+/// store.
+fn contender(config: &Config, store: &str, bind: &Bind, address: &BindAddress) -> Option<String> {
+    let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).map(|proxy| (&proxy.name, &proxy.binds));
+    let stores = config.stores.iter().take_while(|other| *other.name != *store);
+    let stores = stores.map(|other| (&other.name, &other.binds));
+    let origins = config.origins.iter().map(|origin| (&origin.name, &origin.binds));
+    let wanted = (address, bind.v6only);
+    let has = |other: &&Bind| other.addresses.iter().any(|address| overlap(wanted, (address, other.v6only)));
+    proxies.chain(stores).chain(origins).find_map(|(name, binds)| {
+        let other = binds.iter().find(has)?;
+        Some(format!("'{name}' ({}:{}) listens on it", other.at.file, other.at.line))
+    })
+}
+
+/// Returns whether two addresses with their `v6only` accept common destinations. Port 0 is a free port and overlaps
+/// with none.
+fn overlap((one, one_only): (&BindAddress, Option<bool>), (other, other_only): (&BindAddress, Option<bool>)) -> bool {
+    let covers = |all: &IpAddr, only: Option<bool>, one: &IpAddr| {
+        all == one || all.is_unspecified() && (all.is_ipv4() == one.is_ipv4() || all.is_ipv6() && only != Some(true))
+    };
+    match (one, other) {
+        (BindAddress::Inet(one, port), BindAddress::Inet(other, other_port)) => {
+            *port != 0 && port == other_port && (covers(one, one_only, other) || covers(other, other_only, one))
+        }
+        _ => false,
+    }
+}
+
+fn local_address(sockets: &[OwnedFd]) -> Option<SocketAddr> {
+    SockRef::from(sockets.first()?).local_addr().ok()?.as_socket()
 }
 
 impl Posts {
@@ -115,9 +199,9 @@ impl Posts {
     pub fn start(self, workers: usize) -> (Vec<Post>, Vec<Vec<WorkerTask>>) {
         let mut tasks: Vec<Vec<WorkerTask>> = (0..workers).map(|_| Vec::new()).collect();
         let mut posts = Vec::new();
-        for NewPost { post, host, sockets } in self.new {
+        for NewPost { post, sockets } in self.new {
             for (socket, tasks) in sockets.into_iter().zip(&mut tasks) {
-                let (host, stop) = (host.clone(), post.stop.subscribe());
+                let (host, stop) = (post.host.clone(), post.stop.subscribe());
                 tasks.push(Box::new(move |_: &Rc<Worker>| Box::pin(serve(host, socket, stop)) as Task));
             }
             posts.push(post);
@@ -134,9 +218,9 @@ impl Posts {
             }
             kept
         });
-        for NewPost { post, host, sockets } in self.new {
+        for NewPost { post, sockets } in self.new {
             for (worker, socket) in sockets.into_iter().enumerate() {
-                let (host, stop) = (host.clone(), post.stop.subscribe());
+                let (host, stop) = (post.host.clone(), post.stop.subscribe());
                 let begin = move |_: &Rc<Worker>| drop(tokio::task::spawn_local(serve(host, socket, stop)));
                 // A worker that has ended takes the process with it.
                 let _ = process.on_worker(worker, begin).await;
@@ -145,6 +229,52 @@ impl Posts {
         }
     }
 }
+
+/// Has others accept on the sockets of workers that are stuck, for as long as they are. As long as the future lives.
+pub async fn relieve(posts: &Mutex<Vec<Post>>, process: &Arc<Process>) {
+    let is_stuck = |worker: usize| process.workers[worker].stuck.load(Ordering::Relaxed);
+    let mut relieved: Vec<bool> = process.workers.iter().map(|_| false).collect();
+    let mut interval = tokio::time::interval(STUCK_LOOK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for worker in 0..relieved.len() {
+            if std::mem::replace(&mut relieved[worker], is_stuck(worker)) || !is_stuck(worker) {
+                continue;
+            }
+            let load = |worker: &usize| process.workers[*worker].load.load(Ordering::Relaxed);
+            let Some(other) = (0..relieved.len()).filter(|other| !is_stuck(*other)).min_by_key(load) else { continue };
+            let share = |post: &Post| {
+                let socket = post.sockets.get(worker)?.try_clone().ok()?;
+                // Workers share a unix socket.
+                let is_unix = SockRef::from(&socket).local_addr().is_ok_and(|address| address.is_unix());
+                (!is_unix).then(|| (post.host.clone(), socket, post.stop.subscribe()))
+            };
+            let shares: Vec<_> = posts.lock().iter().filter_map(share).collect();
+            let job = process.clone();
+            let begin = move |_: &Rc<Worker>| {
+                for (host, socket, stop) in shares {
+                    let process = job.clone();
+                    let is_back = async move {
+                        while process.workers[worker].stuck.load(Ordering::Relaxed) {
+                            tokio::time::sleep(STUCK_LOOK).await;
+                        }
+                    };
+                    tokio::task::spawn_local(async move {
+                        tokio::select! {
+                            () = serve(host, socket, stop) => {}
+                            () = is_back => {}
+                        }
+                    });
+                }
+            };
+            let _ = process.on_worker(other, begin).await;
+        }
+    }
+}
+
+/// How often it is looked whether a worker is stuck, and whether it goes on.
+const STUCK_LOOK: Duration = Duration::from_millis(250);
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 

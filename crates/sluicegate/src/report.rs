@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use sluicegate_config::{Diagnostic, Diagnostics, Severity};
 
 use crate::arguments::Service;
@@ -135,8 +136,30 @@ pub fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
     (result, KEPT.take().unwrap_or_default())
 }
 
+/// Bytes of startup messages that are kept: those of a ring in HAProxy.
+const STARTUP_MAX: usize = 65_536;
+
+/// What was printed before the process served.
+static STARTUP: Mutex<Option<String>> = Mutex::new(Some(String::new()));
+
+/// Takes what was printed so far; nothing more is kept.
+pub fn startup() -> String {
+    STARTUP.lock().take().unwrap_or_default()
+}
+
 /// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
 fn whole(text: &str) {
+    let is_raw = |char: char| char.is_ascii_control() && !matches!(char, '\n' | '\t');
+    if text.contains(is_raw) {
+        let safe =
+            text.chars().map(|char| if is_raw(char) { format!("#{:02X}", u32::from(char)) } else { char.into() });
+        return whole(&safe.collect::<String>());
+    }
+    if let Some(startup) = &mut *STARTUP.lock()
+        && startup.len() + text.len() <= STARTUP_MAX
+    {
+        startup.push_str(text);
+    }
     let printed = KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.push_str(text)).is_none());
     if printed {
         eprint!("{text}");

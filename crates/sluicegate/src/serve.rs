@@ -31,7 +31,7 @@ use crate::handover::living::Living;
 use crate::handover::taken::Taken;
 use crate::load::{Loaded, Reading, begin};
 use crate::posts;
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::shape::pidfile::Pidfile;
 use crate::shape::{self, Role, Shape};
 use crate::signals::{self, Signals, end_by};
@@ -40,6 +40,9 @@ use crate::{descriptors, hints};
 
 /// How often expired keys are looked for.
 pub const STORE_TICK: Duration = Duration::from_millis(100);
+
+/// How long workers may take to leave once the process ends.
+const LAST_TURN: Duration = Duration::from_secs(1);
 
 /// Serves until a signal ends it.
 pub fn run(service: &Service) -> ExitCode {
@@ -124,7 +127,7 @@ fn start(
     let (bound, posts, stats) = retiring.bind(|| {
         let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
-        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], maker);
+        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], maker);
         let stats = stats_sockets(&running, maker);
         match (bound, posts, stats) {
             (Ok(bound), Ok(posts), Ok(stats)) => Ok((bound, posts, stats)),
@@ -144,6 +147,7 @@ fn start(
     // While this process may: signals to what another user runs need the rights that it gives up.
     retiring.retire();
     let (posts, tasks) = posts.start(workers);
+    running.process.set_startup_logs(report::startup());
     let living = Arc::new(Living {
         current: Current::new(running, stats),
         stores,
@@ -219,6 +223,11 @@ fn control(
         // Caught before there is anything to stop, so that an early signal is not lost.
         let mut signals = Signals::catch()?;
         tokio::task::spawn_local(tick(living.clone()));
+        let relieved = living.clone();
+        tokio::task::spawn_local(async move {
+            let process = relieved.current.running().process.clone();
+            posts::relieve(&relieved.posts, &process).await;
+        });
         let running = living.current.running();
         // Before the workers, since whoever one of them has answered may ask for a reload.
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
@@ -251,6 +260,7 @@ fn control(
             tokio::task::spawn_local(cli::serve_one(current.clone(), client, level));
         };
         let mut outcome = Ok(None);
+        let mut left_behind = false;
         let ended = async {
             let signal = tokio::select! {
                 signal = signals.act(&living.current, living.report) => signal,
@@ -259,9 +269,23 @@ fn control(
                 _ = shape.orphaned(serve_client) => None,
             };
             process.stop_now();
-            outcome = workers.join().map(|()| signal);
+            let (ended, left) = workers.join_within(LAST_TURN).await;
+            if left > 0 {
+                let workers = if left == 1 { "a worker" } else { "workers" };
+                living.report.warning(&format!("{workers} did not stop in time ({left}); the process ends without"));
+                left_behind = true;
+            }
+            outcome = ended.map(|()| signal);
         };
         control::run(living.current.clone(), ended).await?;
+        if left_behind {
+            // What a worker still uses is not taken from under it: the process ends here.
+            unix_paths(&living.current.running()).for_each(listener::remove_stale);
+            match outcome {
+                Ok(Some(signal)) => end_by(signal),
+                outcome => std::process::exit(i32::from(outcome.is_err())),
+            }
+        }
         outcome
     })
 }

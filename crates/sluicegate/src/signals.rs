@@ -192,12 +192,16 @@ fn figures(running: &Running) -> String {
         let _ = writeln!(
             text,
             "  - Worker {index} : {} sessions, {} streams, {tasks} tasks, {} sessions and {} requests so far, {} times \
-             out of descriptors or memory",
+             out of descriptors or memory{}",
             worker.load.load(Relaxed),
             worker.streams.load(Relaxed),
             worker.sessions.get(),
             worker.requests.get(),
             worker.exhausted.get(),
+            match worker.still_ms.load(Relaxed) {
+                0 => String::new(),
+                still => format!(", stuck for {} s", still / 1000),
+            },
         );
     }
     text

@@ -15,7 +15,7 @@ use sluicegate_proxy::running::Engines;
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::server::Server;
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_wire::engine::{Engine, Figures, Own, Started};
+use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
 
 /// Every store, by the name of its section.
 #[derive(Default)]
@@ -108,10 +108,13 @@ impl Stores {
         self.0.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
     }
 
-    /// Looks for expired keys.
+    /// Looks for expired keys, and keeps the house of stores that nobody serves.
     pub fn tick(&self) {
-        let stores: Vec<Store> = self.0.lock().values().map(|(store, _)| store.clone()).collect();
-        stores.iter().for_each(Store::tick);
+        let stores: Vec<(Store, Arc<Server>)> = self.0.lock().values().cloned().collect();
+        for (store, server) in &stores {
+            store.tick();
+            server.tick();
+        }
     }
 }
 
@@ -139,8 +142,15 @@ impl Engine for Embedded {
         self.server.start(db, args)
     }
 
-    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
-        self.server.together(db, commands)
+    fn start_from(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        if sluicegate_client::waits_for_others(args) {
+            return sluicegate_client::alone(self.connection(db), args);
+        }
+        self.server.start_from(origin, db, args)
+    }
+
+    fn together(&self, origin: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        self.server.together(origin, db, commands)
     }
 
     fn own(&self, db: u32) -> Option<Box<dyn Own>> {

@@ -9,11 +9,12 @@
 //! (BLMOVE) is served in turn.
 //!
 //! Each waiter has one [claim](crate::claim): push, timeout, CLIENT UNBLOCK and disconnection race for it, and only the
-//! winner acts. A waiter that has several keys is served by the first one that becomes ready; it leaves the others'
-//! queues when its client takes the reply.
+//! winner acts. If a section filled several keys of a waiter, the first key that the waiter's command names serves it
+//! (Redis 7.2), whichever was filled first. The waiter leaves the queues of its other keys when its client takes the
+//! reply.
 //!
 //! A stream is ready whenever an entry is added, and of use to those alone whose [`suits`](Blocking::suits) says so; it
-//! serves all of them, as nothing is taken from it.
+//! serves all of them, as nothing is taken from it, and a waiter gets the entries of all its streams that are ready.
 //!
 //! When the destination of a BLMOVE is held by a section, its waiter becomes a parked command on both keys and takes
 //! its turn like any other; if it then finds nothing, it waits on, at its old place.
@@ -29,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::ReplySink;
+use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::catalogue::CommandSpec;
@@ -39,6 +41,7 @@ use crate::execute::Blocks;
 use crate::float::Extended;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, Ticket};
+use crate::keyspace::Db;
 use crate::object::Object;
 use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
 use crate::stripe::{Now, Stripe};
@@ -86,6 +89,11 @@ impl Blocking {
             Timeout::Word(_) => true,
             Timeout::Of(find) => matches!(find(words), Ok(Some(_))),
         }
+    }
+
+    /// Whether a command that finds nothing leaves a waiter in the stripes of its keys.
+    pub(crate) fn leaves_waiters(&self, ctx: &Ctx<'_>) -> bool {
+        !matches!(ctx.blocks, Blocks::Never) && self.waits(ctx.words)
     }
 
     /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
@@ -322,6 +330,11 @@ impl WaitTable {
         queue.values().find(|waiter| waiter.takes(key, object)).cloned()
     }
 
+    /// How many keys somebody waits for.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Keys that somebody waits for.
     pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
         self.keys.keys().cloned().collect()
@@ -383,7 +396,7 @@ impl Inner {
     #[cold]
     pub(crate) fn serve_and_end(&self, ready: Ready) {
         if let Some(ticket) = ready.ticket {
-            let extra = self.serve(ticket.id, None, ready.keys);
+            let extra = self.serve(ticket.id, ready.keys);
             self.end(ticket, &extra);
         }
     }
@@ -400,16 +413,16 @@ impl Inner {
         let ticket = Ticket::new(self.ticket_id(), KeyList::new(), None);
         ticket.grant();
         self.gate.add_ticket(&self.gate.enter());
-        let extra = self.serve(ticket.id, None, woken.into());
+        let extra = self.serve(ticket.id, woken.into());
         self.end(Arc::new(ticket), &extra);
     }
 
     /// Serves those who wait for keys that came to life, in the name of a ticket that holds them. Returns what the
     /// ticket holds beyond that now. The caller is outside the gate.
-    pub(crate) fn serve(&self, id: u64, now_ms: Option<i64>, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
+    pub(crate) fn serve(&self, id: u64, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
         let mut extra = Vec::new();
         while let Some((db, key)) = ready.pop_front() {
-            while self.serve_next(id, now_ms, (db, &key), &mut ready, &mut extra) {}
+            while self.serve_next(id, (db, &key), &mut ready, &mut extra) {}
         }
         extra
     }
@@ -418,13 +431,12 @@ impl Inner {
     fn serve_next(
         &self,
         id: u64,
-        now_ms: Option<i64>,
         (db, key): (u32, &[u8]),
         ready: &mut VecDeque<ReadyKey>,
         extra: &mut Vec<HeldKey>,
     ) -> bool {
         let pass = self.gate.enter();
-        let served = self.serve_inside(&pass, id, now_ms, (db, key), ready, extra);
+        let served = self.serve_inside(&pass, id, (db, key), ready, extra);
         drop(pass);
         match served {
             Served::Nobody => false,
@@ -444,7 +456,6 @@ impl Inner {
         &self,
         pass: &Pass<'_>,
         id: u64,
-        now_ms: Option<i64>,
         (index, key): (u32, &[u8]),
         ready: &mut VecDeque<ReadyKey>,
         extra: &mut Vec<HeldKey>,
@@ -453,21 +464,32 @@ impl Inner {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let mut now = Now::new(&self.clock);
-        if let Some(now_ms) = now_ms {
-            now = Now::frozen(&self.clock, now_ms);
-        }
         let mut locked = db.lock(stripe);
         let Some(waiter) = next_waiter(&mut locked, hash, key, &mut now) else { return Served::Nobody };
         if !self.hold_key(&mut locked, id, index, key, extra) {
             return Served::MustPark(waiter);
         }
         let words = waiter.words().to_vec();
-        let mut keys = waiter.spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word);
-        let Some(word) = keys.find(|word| waiter.awaits(*word) && *words[*word as usize] == *key) else {
-            return Served::Nobody;
-        };
+        // Its keys that are ready, each once, in the order in which the command names them.
+        let mut named: SmallVec<[u32; 4]> = SmallVec::new();
+        for word in waiter.spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word) {
+            let name = words[word as usize];
+            let is_ready = || *name == *key || ready.iter().any(|(db, ready)| *db == index && **ready == *name);
+            if waiter.awaits(word) && is_ready() && !named.iter().any(|word| words[*word as usize] == name) {
+                named.push(word);
+            }
+        }
+        let Some(&word) = named.first() else { return Served::Nobody };
         let mut ctx = Ctx::new(self, pass, &words, waiter.db, now, Blocks::Never);
         match waiter.blocking.destination {
+            None if named.len() > 1 => {
+                drop(locked);
+                let is_held = self.place_ready(&mut ctx, db, index, id, &named, &waiter, extra);
+                if ctx.places.is_empty() {
+                    drop(ctx);
+                    return if is_held { Served::MustPark(waiter) } else { Served::Nobody };
+                }
+            }
             None => {
                 ctx.locks.push(locked);
                 ctx.places.push(Place { hash, lock: 0, word, db: index });
@@ -495,9 +517,12 @@ impl Inner {
         if !waiter.win() {
             return Served::Gone;
         }
-        let from = usize::from(ctx.places[0].lock);
-        if let Some(waits) = &mut ctx.locks[from].waits {
-            waits.remove(key, waiter.turn.load(Ordering::SeqCst));
+        for place in &ctx.places {
+            if waiter.awaits(place.word)
+                && let Some(waits) = &mut ctx.locks[usize::from(place.lock)].waits
+            {
+                waits.remove(words[place.word as usize], waiter.turn.load(Ordering::SeqCst));
+            }
         }
         let (reply, _) = caught(waiter.form, |out| (waiter.blocking.serve)(&mut ctx, out));
         for stripe in &mut ctx.locks {
@@ -508,6 +533,48 @@ impl Inner {
         drop(ctx);
         drop(words);
         Served::With(waiter, reply)
+    }
+
+    /// Locks the stripes of several keys of a waiter and places those by which it is to be served: the first that has
+    /// something for it, or all of them if nothing is taken away. Returns whether others hold a key that has something.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "what `serve_inside` found out, for the case that is rare")]
+    fn place_ready<'p>(
+        &self,
+        ctx: &mut Ctx<'p>,
+        db: &'p Db,
+        index: u32,
+        id: u64,
+        named: &[u32],
+        waiter: &Arc<Waiter>,
+        extra: &mut Vec<HeldKey>,
+    ) -> bool {
+        let hashes: SmallVec<[u64; 4]> =
+            named.iter().map(|word| self.keyspace.hasher.hash(ctx.words[*word as usize])).collect();
+        let mut stripes: SmallVec<[usize; 4]> = hashes.iter().map(|hash| self.keyspace.stripe_of(*hash)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.iter().for_each(|stripe| ctx.locks.push(db.lock(*stripe)));
+        let takes_away = waiter.blocking.suits.is_none();
+        let mut is_held = false;
+        for (&word, hash) in named.iter().zip(hashes) {
+            let key = ctx.words[word as usize];
+            let lock = stripes.binary_search(&self.keyspace.stripe_of(hash)).unwrap_or_default();
+            let stripe = &mut ctx.locks[lock];
+            let Some(slot) = stripe.find(hash, key, &mut ctx.now, true) else { continue };
+            if !stripe.table.entry(slot).object().is_some_and(|object| waiter.takes(key, &object)) {
+                continue;
+            }
+            if !self.hold_key(stripe, id, index, key, extra) {
+                is_held = true;
+                continue;
+            }
+            ctx.places.push(Place { hash, lock: lock as u16, word, db: index });
+            if takes_away {
+                break;
+            }
+        }
+        is_held
     }
 
     /// Lets a waiter take its turn as a parked command, because a key that it needs is held by others.

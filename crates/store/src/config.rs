@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub client_output_buffer_limit: [OutputLimit; 3],
     /// Most bytes of data and clients' buffers; 0: no limit.
     pub maxmemory: u64,
+    /// Most bytes of clients' buffers and of what clients have queued, watch and listen to.
+    pub maxmemory_clients: MemoryShare,
     /// What is evicted at `maxmemory`.
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
@@ -76,7 +78,7 @@ pub struct ServerOptions {
     pub standalone: bool,
     /// What is in [`PROCESS`].
     pub process: ProcessOptions,
-    /// What a file set of [`IDLE`].
+    /// What a file or `CONFIG SET` set of [`IDLE`].
     pub idle: BTreeMap<&'static str, Vec<u8>>,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
@@ -90,9 +92,42 @@ const WRONG_WORDS: &str = "wrong number of arguments";
 const NOT_SWITCH: &str = "argument must be 'yes' or 'no'";
 const NOT_NUMBER: &str = "argument couldn't be parsed into an integer";
 const NOT_MEMORY: &str = "argument must be a memory value";
+const NOT_SHARE: &str = "argument must be a memory or percent value";
 
 fn not_a_choice(choices: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", choices.join(", "))
+}
+
+/// A limit in bytes or as a part of another one; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryShare {
+    /// Bytes.
+    Bytes(u64),
+    /// Hundredths of `maxmemory`.
+    Percent(u8),
+}
+
+impl MemoryShare {
+    /// Bytes where `all` is the other limit; 0 for none.
+    pub fn of(self, all: u64) -> u64 {
+        match self {
+            MemoryShare::Bytes(bytes) => bytes,
+            MemoryShare::Percent(percent) => (u128::from(all) * u128::from(percent) / 100) as u64,
+        }
+    }
+
+    fn parse(text: &[u8]) -> Result<MemoryShare, String> {
+        let Some(number) = text.strip_suffix(b"%") else {
+            return parse_memory(text).map(MemoryShare::Bytes).ok_or_else(|| NOT_SHARE.into());
+        };
+        let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        match std::str::from_utf8(number).ok().filter(|_| is_number).map(|number| number.parse::<u8>()) {
+            Some(Ok(0)) => Ok(MemoryShare::Bytes(0)),
+            Some(Ok(percent @ ..=100)) => Ok(MemoryShare::Percent(percent)),
+            Some(_) => Err("percentage argument must be less or equal to 100".into()),
+            None => Err(NOT_SHARE.into()),
+        }
+    }
 }
 
 /// A class's row of `client-output-buffer-limit`.
@@ -141,6 +176,7 @@ impl Default for ServerOptions {
                 OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 },
             ],
             maxmemory: 0,
+            maxmemory_clients: MemoryShare::Bytes(0),
             maxmemory_policy: Policy::NoEviction,
             lfu_decay_time: 1,
             busy_reply_threshold_ms: 5000,
@@ -206,8 +242,13 @@ impl ServerOptions {
             return Err(fixed.why.to_owned());
         }
         if let Some(idle) = tables::find_idle(name) {
-            return match idle.parse(&[value.to_vec()])?.eq_ignore_ascii_case(&idle.value(self)) {
+            let value = idle.parse(&[value.to_vec()])?;
+            return match value.eq_ignore_ascii_case(&idle.value(self)) {
                 true => Ok(()),
+                false if idle.is_hint => {
+                    self.idle.insert(idle.name, value);
+                    Ok(())
+                }
                 false => Err(idle.why.to_owned()),
             };
         }
@@ -226,11 +267,13 @@ impl ServerOptions {
         find(name).map(|parameter| &parameter.field).or_else(|| own().filter(|_| self.standalone))
     }
 
-    /// Whether a parameter that acts is read at start alone.
+    /// Whether a parameter is read at start alone.
     pub fn is_immutable(&self, name: &str) -> bool {
         let name = canonical(name);
         let process = PROCESS.iter().find(|parameter| self.standalone && parameter.name == name);
-        find(name).is_some_and(|parameter| !parameter.live) || process.is_some_and(|parameter| !parameter.live)
+        find(name).is_some_and(|parameter| !parameter.live)
+            || process.is_some_and(|parameter| !parameter.live)
+            || tables::is_immutable(name)
     }
 
     /// Whether a client must authenticate.
@@ -277,6 +320,7 @@ enum Field {
     Memory(fn(&mut ServerOptions) -> &mut u64, u64, u64),
     /// Bytes, of a limit of the process.
     Size(fn(&mut ServerOptions) -> &mut i64),
+    Share(fn(&mut ServerOptions) -> &mut MemoryShare),
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
@@ -412,6 +456,13 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.maxmemory, 0, u64::MAX),
     },
     Parameter {
+        name: "maxmemory-clients",
+        live: true,
+        docs: "Most bytes of clients' buffers and of what clients have queued, or N% of maxmemory; beyond, the largest \
+               clients are closed; 0: as long as maxmemory is kept.",
+        field: Field::Share(|options| &mut options.maxmemory_clients),
+    },
+    Parameter {
         name: "maxmemory-policy",
         live: true,
         docs: "Which keys are evicted at maxmemory; with noeviction commands that need memory are refused.",
@@ -492,20 +543,19 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
 pub static FIXED: &[Fixed] = &[
     fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
-    fixed("aof_rewrite_cpulist", "", "processors are left to the system"),
+    fixed("aof-rewrite-cpulist", "", "processors are left to the system"),
     fixed("appendonly", "no", "nothing is persisted yet"),
-    fixed("bgsave_cpulist", "", "processors are left to the system"),
+    fixed("bgsave-cpulist", "", "processors are left to the system"),
     fixed("bind-source-addr", "", "replication is not available yet"),
-    fixed("bio_cpulist", "", "processors are left to the system"),
+    fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
     fixed("enable-protected-configs", "no", "no parameter is protected here"),
-    fixed("list-compress-depth", "0", "lists are not compressed"),
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
     fixed("save", "", "nothing is persisted yet"),
-    fixed("server_cpulist", "", "processors are left to the system"),
+    fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
     fixed("tls-port", "0", "TLS is not available yet"),
@@ -537,6 +587,10 @@ impl Field {
             Field::Integer(field, ..) => field(options).to_string().into(),
             Field::Memory(field, ..) => field(options).to_string().into(),
             Field::Size(field) => field(options).to_string().into(),
+            Field::Share(field) => match field(options) {
+                MemoryShare::Bytes(bytes) => bytes.to_string().into(),
+                MemoryShare::Percent(percent) => format!("{percent}%").into(),
+            },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
             Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
@@ -571,6 +625,7 @@ impl Field {
                 }
                 *field(options) = bytes;
             }
+            Field::Share(field) => *field(options) = MemoryShare::parse(value)?,
             Field::Size(field) => {
                 let bytes = parse_memory(value).ok_or(NOT_MEMORY)?;
                 *field(options) = i64::try_from(bytes)
@@ -720,7 +775,8 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
 /// The known name that is fewest edits away, if those are few.
 fn nearest(name: &str) -> Option<&'static str> {
     let near = names().map(|known| (distance(name.as_bytes(), known.as_bytes()), known)).min()?;
-    (near.0 <= name.len().div_ceil(3)).then_some(near.1)
+    // Two letters that changed places count as two.
+    (near.0 <= name.len().div_ceil(3).max(2.min(name.len() / 2))).then_some(near.1)
 }
 
 /// Insertions, deletions and replacements between two words (Levenshtein).
@@ -753,7 +809,8 @@ mod tests {
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
         assert!(options.needs_password() && !options.refuses_strangers());
 
-        let errors = apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "1g"), ("save", "")]));
+        let errors =
+            apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "101%"), ("save", "")]));
         let errors = errors.expect_err("wrong");
         let texts: Vec<(usize, &str)> = errors.iter().map(|error| (error.at, error.message.as_str())).collect();
         assert_eq!(
@@ -761,7 +818,7 @@ mod tests {
             [
                 (0, "unknown store parameter 'timout'"),
                 (1, "'maxclients 0': argument must be between 1 and 4294967295 inclusive"),
-                (2, "'maxmemory-clients 1g': clients are not evicted; see client-output-buffer-limit"),
+                (2, "'maxmemory-clients 101%': percentage argument must be less or equal to 100"),
             ]
         );
         assert_eq!(errors[0].hint.as_deref(), Some("did you mean 'timeout'?"));

@@ -56,6 +56,8 @@ pub struct Ctx<'p> {
     pub(crate) reached: Option<usize>,
     /// Whether the command may wait.
     pub(crate) blocks: Blocks<'p>,
+    /// Whether a script runs it.
+    pub(crate) of_script: bool,
     /// Whether the command may be run aside instead.
     pub(crate) defers: bool,
     /// Why there is no reply yet.
@@ -139,6 +141,7 @@ impl<'p> Ctx<'p> {
             keeps_locks: false,
             reached: None,
             blocks,
+            of_script: false,
             defers: false,
             pending: Pending::Nothing,
             resolved: None,

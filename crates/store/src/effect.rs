@@ -1,7 +1,9 @@
 //! What a command does outside the keyspace: keyspace events and messages.
 //!
 //! They leave after the stripes are unlocked. Those of a section (a transaction, a script) are collected and leave in
-//! order at its end, before its holds go, so that nobody hears of a section that is half done.
+//! order at its end, before its holds go, so that nobody hears of a section that is half done. A transaction that
+//! changes what its own client listens to publishes the earlier ones before that: each message goes to the clients that
+//! listened when it was published. Who hears of them early has to wait for the keys of the section all the same.
 
 use std::cell::RefCell;
 
@@ -18,6 +20,13 @@ pub(crate) enum Effect {
     Message { kind: Kind, channel: Box<[u8]>, message: Box<[u8]> },
     /// Anything else.
     Other(Box<dyn FnOnce() + Send>),
+}
+
+impl Effect {
+    /// Whether it is neither an event nor a message.
+    pub(crate) fn is_deferred(&self) -> bool {
+        matches!(self, Effect::Other(_))
+    }
 }
 
 /// Effects of one command, in the order in which they came about.

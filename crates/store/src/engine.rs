@@ -2,17 +2,17 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::engine::{self as wire_engine, Engine, Started};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
 use crate::Store;
-use crate::catalogue::{ConnectionCommand, Flags, Handler};
+use crate::catalogue::{CommandSpec, ConnectionCommand, Flags, Handler};
 use crate::command::Handle;
 use crate::execute::{FAILED, Origin, resolve};
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
-use crate::park::{Finished, ReplyForm};
+use crate::park::{Finished, Parked, ReplyForm};
 
 impl Engine for Store {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
@@ -20,40 +20,60 @@ impl Engine for Store {
             Ok(spec) => spec,
             Err(text) => return Started::Done(Reply::Error(String::from_utf8_lossy(&text).into_owned())),
         };
-        if let Handler::Connection(command) = spec.handler {
-            return Started::Done(without_connection(command, args));
+        if let Some(reply) = unrun(spec, args) {
+            return Started::Done(reply);
         }
-        if spec.blocking.is_some_and(|blocking| blocking.waits(args)) {
-            let name = spec.name.to_ascii_uppercase();
-            return Started::Done(Reply::Error(format!(
-                "ERR {name} is not allowed here: a rule or script must not wait for other clients, use the store's bind"
-            )));
+        match self.run(spec, db, args) {
+            Ok(reply) => Started::Done(reply),
+            Err(mut parked) => Started::Pending(Box::pin(std::future::poll_fn(move |context| {
+                parked.poll_finished(context).map(as_value)
+            }))),
         }
+    }
+
+    fn together(&self, _: wire_engine::Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        self.run_together(db, commands).map(Started::Done)
+    }
+}
+
+/// Returns the reply to a command that a rule or script gets without the command being run: an answer that needs no
+/// connection, or a refusal.
+pub(crate) fn unrun(spec: &CommandSpec, args: &[&[u8]]) -> Option<Reply> {
+    if let Handler::Connection(command) = spec.handler {
+        return Some(without_connection(command, args));
+    }
+    spec.blocking.is_some_and(|blocking| blocking.waits(args)).then(|| {
+        let name = spec.name.to_ascii_uppercase();
+        Reply::Error(format!(
+            "ERR {name} is not allowed here: a rule or script must not wait for other clients, use the store's bind"
+        ))
+    })
+}
+
+/// Returns the reply of a command that was asked for a value.
+pub(crate) fn as_value(finished: Finished) -> Reply {
+    match finished {
+        Finished::Value(reply) => reply,
+        Finished::Wire(_) => Reply::Error("ERR internal error: an encoded reply".into()),
+    }
+}
+
+impl Store {
+    /// Runs a command for a rule or script: its reply, or the command that waits.
+    pub(crate) fn run(&self, spec: &'static CommandSpec, db: u32, args: &[&[u8]]) -> Result<Reply, Parked> {
         let mut reply = ReplyBuilder::new();
         let origin = Origin { db, ..Origin::default() };
         // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
         // unlock the stripes, and the half reply is dropped.
         let started =
             catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, origin, ReplyForm::Value, &mut reply)));
-        let Ok(started) = started else { return Started::Done(Reply::Error(FAILED.into())) };
         match started {
-            None => Started::Done(reply.finish()),
-            Some(mut parked) => Started::Pending(Box::pin(std::future::poll_fn(move |context| {
-                parked.poll_finished(context).map(|finished| match finished {
-                    Finished::Value(reply) => reply,
-                    // Commands started here ask for a value.
-                    Finished::Wire(_) => Reply::Error("ERR internal error: an encoded reply".into()),
-                })
-            }))),
+            Err(_) => Ok(Reply::Error(FAILED.into())),
+            Ok(None) => Ok(reply.finish()),
+            Ok(Some(parked)) => Err(parked),
         }
     }
 
-    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
-        self.run_together(db, commands).map(Started::Done)
-    }
-}
-
-impl Store {
     /// Runs a few cheap commands under one locking of all their stripes, as EXEC does; [`None`], and nothing has happened, where
     /// one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
@@ -93,6 +113,48 @@ impl Store {
         }
         Some(Reply::Array(replies))
     }
+}
+
+/// Why a command can't be called by a rule, as far as that shows before it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// There is no such command.
+    Unknown(String),
+    /// It has a wrong number of words, or no such subcommand.
+    Malformed(String),
+    /// It changes or needs a connection, which a rule has none of.
+    NeedsConnection(String),
+    /// It would wait for other clients.
+    Waits(String),
+}
+
+/// Looks at the words of a command; `None` is one that is computed each time.
+pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
+    let name = words.first().copied().flatten()?;
+    let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
+    let text = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        text.split(", with args beginning with").next().unwrap_or(text).to_owned()
+    };
+    let Some(found) = crate::catalogue::find(name) else {
+        return resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
+    };
+    if matches!(found.handler, Handler::Container) && words.get(1) == Some(&None) {
+        return None;
+    }
+    let spec = match resolve(&filled) {
+        Ok(spec) => spec,
+        Err(message) => return Some(Unfit::Malformed(text(&message))),
+    };
+    if let Handler::Connection(command) = spec.handler {
+        return match without_connection(command, &filled) {
+            Reply::Error(message) => Some(Unfit::NeedsConnection(text(message.as_bytes()))),
+            _ => None,
+        };
+    }
+    let waits = spec.blocking.is_some_and(|blocking| blocking.waits(&filled));
+    waits.then(|| Unfit::Waits(format!("{} is not allowed here: a rule must not wait for other clients", spec.name)))
 }
 
 /// What a rule or script gets that calls a command of the connection: the few that need none are answered, the others
@@ -152,7 +214,7 @@ mod tests {
             let words: Vec<Vec<&[u8]>> =
                 lines.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
             let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
-            store.together(1, &commands).map(|started| match started {
+            store.together(&String::new, 1, &commands).map(|started| match started {
                 Started::Done(reply) => reply,
                 Started::Pending(_) => panic!("{lines:?} wait"),
             })

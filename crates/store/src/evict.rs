@@ -16,6 +16,15 @@
 //! only after the hand went round once without finding anything. What was flushed goes before keys do, in the same time:
 //! right after a large FLUSHALL commands pass until it is freed, even where what is left is beyond a new limit.
 //!
+//! **Held keys.** A long transaction or script may hold most keys, and may itself be what overfills the store. A look ends
+//! after [`LOOKED_MAX`] keys; if nearly all of them were held, the hand rests for twenty times as long as the look took, and
+//! commands pass meanwhile although memory is over the limit: what is held can be evicted soon. A section that was told
+//! so once does not ask again; its end ends the rest.
+//!
+//! **What clients and scripts have** counts in full for who is refused, and up to half of the limit for what is evicted
+//! ([`Memory::is_over_without_clients`](crate::memory::Memory::is_over_without_clients)): beyond that the largest clients
+//! are closed, and no client makes everything be evicted.
+//!
 //! The evictor's lock stands above the stripes': it is held while a segment is looked at.
 
 use std::time::{Duration, Instant};
@@ -34,6 +43,16 @@ const SEEN: usize = 128;
 const PER_VICTIM: usize = 16;
 /// Time that one command takes for eviction at most.
 const BUDGET: Duration = Duration::from_micros(500);
+/// Keys that one look goes over at most.
+const LOOKED_MAX: usize = 4096;
+/// So many held keys for each that may go make a look a poor one.
+const HELD_PER_FREE: usize = 16;
+/// After a poor look the hand rests for so many times as long as the look took.
+const REST_TIMES: u32 = 20;
+/// A round that was not finished by then begins anew: keys that it passed may have become such that may go.
+const ROUND_MAX: Duration = Duration::from_millis(100);
+/// Bounds of a rest.
+const REST: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
 /// Stripes of a flushed database that are freed before keys are evicted instead.
 const STRIPES_PER_STEP: usize = 8;
 
@@ -59,12 +78,23 @@ pub(crate) struct Evictor {
     policy: Policy,
     /// Another number at each look, for policies that go by chance.
     salt: u64,
+    /// Stripes that the hand has passed since it last saw a key that may go.
+    passed: usize,
+    /// In one of them was a key that would go if it were not held.
+    met_held: bool,
+    /// When it passed the first of them.
+    round_began: Option<Instant>,
 }
 
 impl Evictor {
     /// Drops what was found under another policy.
     pub(crate) fn forget(&mut self) {
         self.candidates.clear();
+        self.begin_round();
+    }
+
+    fn begin_round(&mut self) {
+        (self.passed, self.met_held, self.round_began) = (0, false, None);
     }
 }
 
@@ -73,21 +103,43 @@ enum Evicted {
     Key,
     /// It was used, changed or removed meanwhile.
     Gone,
+    /// The look ended before a key was found that may go.
+    NotYet,
+    /// What may go is held by sections, and the hand rests.
+    Held,
     /// The hand went round and found nothing.
     Nothing,
+}
+
+/// Whether a command that needs memory may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is memory, or there will be.
+    Made,
+    /// It may run, and more can be evicted only when sections have ended.
+    Later,
+    /// Nothing may be evicted.
+    None,
 }
 
 impl Inner {
     /// Makes room for a command that needs memory; false if nothing may be evicted. The caller is outside the gate.
     #[cold]
     pub(crate) fn make_room(&self) -> bool {
-        self.make_room_for(BUDGET)
+        self.make_room_for(BUDGET) != Room::None
+    }
+
+    /// The same for a command of a section; false if the section need not ask again.
+    #[cold]
+    pub(crate) fn make_room_in_section(&self) -> bool {
+        self.make_room_for(BUDGET) == Room::Made
     }
 
     /// As [`make_room`](Self::make_room), for a time of the caller's.
-    pub(crate) fn make_room_for(&self, budget: Duration) -> bool {
+    pub(crate) fn make_room_for(&self, budget: Duration) -> Room {
         let start = Instant::now();
         let mut steps = 0_u32;
+        let is_full = || if self.memory.is_over() { Room::None } else { Room::Made };
         while self.memory.is_over() {
             steps += 1;
             if steps.is_multiple_of(8) && start.elapsed() >= budget {
@@ -99,13 +151,20 @@ impl Inner {
             let policy = self.memory.policy();
             if policy == Policy::NoEviction {
                 // What was discarded last may just have been freed.
-                return !self.memory.is_over();
+                return is_full();
             }
-            if let Evicted::Nothing = self.evict(policy) {
-                return !self.memory.is_over();
+            if !self.memory.is_over_without_clients() {
+                return Room::Made;
+            }
+            match self.evict(policy) {
+                Evicted::Key | Evicted::Gone => {}
+                Evicted::NotYet if start.elapsed() >= budget => break,
+                Evicted::NotYet => {}
+                Evicted::Held => return Room::Later,
+                Evicted::Nothing => return is_full(),
             }
         }
-        true
+        Room::Made
     }
 
     /// Evicts one key.
@@ -117,35 +176,47 @@ impl Inner {
                 evictor.policy = policy;
             }
             if evictor.candidates.is_empty() {
+                if self.memory.evictor_rests() {
+                    return Evicted::Held;
+                }
                 self.look(&mut evictor, policy);
             }
-            evictor.candidates.pop()
+            match evictor.candidates.pop() {
+                Some(candidate) => candidate,
+                None if self.memory.evictor_rests() => return Evicted::Held,
+                None if evictor.passed <= self.stripes_of_all() => return Evicted::NotYet,
+                None => {
+                    evictor.begin_round();
+                    return Evicted::Nothing;
+                }
+            }
         };
-        match candidate {
-            None => Evicted::Nothing,
-            Some(candidate) if self.evict_this(candidate, policy) => Evicted::Key,
-            Some(_) => Evicted::Gone,
-        }
+        if self.evict_this(candidate, policy) { Evicted::Key } else { Evicted::Gone }
     }
 
-    /// Moves the hand until enough keys were seen, or once round.
+    /// Stripes of all databases, those that do not exist included.
+    fn stripes_of_all(&self) -> usize {
+        self.keyspace.databases() as usize * self.keyspace.stripes()
+    }
+
+    /// Moves the hand until enough keys were seen, [`LOOKED_MAX`] were gone over, or all were.
     fn look(&self, evictor: &mut Evictor, policy: Policy) {
+        let start = Instant::now();
         let now = self.clock.coarse_ticks();
         let databases = self.keyspace.databases();
+        let all = self.stripes_of_all();
         evictor.salt = evictor.salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let Evictor { db: hand_db, place, candidates, salt, .. } = evictor;
-        let mut seen = 0;
-        // The stripe in which it begins is seen to its end at the start, and from its beginning at the end.
-        let mut rounds = 0;
-        let first = (*hand_db, self.keyspace.stripe_of_order(*place));
-        let mut left_first = false;
-        while seen < SEEN {
+        if start.duration_since(*evictor.round_began.get_or_insert(start)) > ROUND_MAX {
+            evictor.begin_round();
+            evictor.round_began = Some(start);
+        }
+        let Evictor { db: hand_db, place, candidates, salt, passed, met_held, round_began, .. } = evictor;
+        let (mut seen, mut held, mut looked) = (0, 0, 0);
+        // The stripe in which a round begins is seen to its end at the start, and from its beginning at the end.
+        while seen < SEEN && looked < LOOKED_MAX && *passed <= all {
             let pass = self.gate.enter();
             let db = self.keyspace.db(&pass, *hand_db);
             let stripe = self.keyspace.stripe_of_order(*place);
-            if left_first && (*hand_db, stripe) == first {
-                rounds += 1;
-            }
             let next = db.and_then(|db| {
                 if !db.may_evict(stripe, policy.is_volatile()) {
                     return None;
@@ -154,7 +225,12 @@ impl Inner {
                 let stripe: &Stripe = &locked;
                 let hash_of = |entry: &Entry| self.keyspace.hasher.hash(entry.key());
                 stripe.table.visit(*place, policy.is_volatile(), |entry| {
-                    if !may_go(stripe, entry, policy) {
+                    looked += 1;
+                    if !would_go(entry, policy) {
+                        return;
+                    }
+                    if is_held(stripe, entry) {
+                        held += 1;
                         return;
                     }
                     seen += 1;
@@ -174,11 +250,8 @@ impl Inner {
             match next {
                 Some(next) => *place = next,
                 None => {
-                    left_first = true;
-                    if rounds > 0 {
-                        break;
-                    }
                     let next = if db.is_some() { stripe + 1 } else { self.keyspace.stripes() };
+                    *passed += next - stripe;
                     if next < self.keyspace.stripes() {
                         *place = self.keyspace.order_of_stripe(next);
                     } else {
@@ -190,6 +263,14 @@ impl Inner {
         }
         let keep = seen.div_ceil(PER_VICTIM).min(candidates.len());
         candidates.drain(..candidates.len() - keep);
+        *met_held |= held > 0;
+        let is_barren = seen == 0 && *passed > all && *met_held;
+        if seen > 0 || is_barren {
+            (*passed, *met_held, *round_began) = (0, false, None);
+        }
+        if is_barren || looked >= LOOKED_MAX && held > HELD_PER_FREE * seen {
+            self.memory.rest_evictor((start.elapsed() * REST_TIMES).clamp(*REST.start(), *REST.end()));
+        }
     }
 
     /// Evicts a key that was found, if it is as it was.
@@ -205,7 +286,7 @@ impl Inner {
             let is_it = |entry: &Entry| stamp(entry, policy) == seen && hasher.hash(entry.key()) == hash;
             let Some(slot) = stripe.table.find_by(hash, is_it) else { return false };
             let entry = stripe.table.entry(slot);
-            if !may_go(stripe, entry, policy) {
+            if !would_go(entry, policy) || is_held(stripe, entry) {
                 return false;
             }
             if self.notifier.wants(Class::Evicted) {
@@ -225,11 +306,14 @@ impl Inner {
     }
 }
 
-/// Whether the policy lets the entry go, and nobody holds its key.
-fn may_go(stripe: &Stripe, entry: &Entry, policy: Policy) -> bool {
-    (!policy.is_volatile() || entry.expiry().is_some())
-        && !entry.sticky()
-        && stripe.holds.as_deref().is_none_or(|holds| !holds.concerns(entry.key()))
+/// Whether the policy lets the entry go.
+fn would_go(entry: &Entry, policy: Policy) -> bool {
+    (!policy.is_volatile() || entry.expiry().is_some()) && !entry.sticky()
+}
+
+/// Whether somebody holds the key of the entry.
+fn is_held(stripe: &Stripe, entry: &Entry) -> bool {
+    stripe.holds.as_deref().is_some_and(|holds| holds.concerns(entry.key()))
 }
 
 /// How little the entry is worth.

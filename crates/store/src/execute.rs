@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::big::{self, Big};
 use crate::block::{Blocked, Ready, WaitTable, Waiter};
-use crate::catalogue::{self, CommandSpec, ConnectionCommand, Cost, Flags, Handler};
+use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, Flags, Handler, Numbered};
 use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
@@ -92,31 +92,39 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
 
 /// Finds a command's row and checks the number of its words. An error is Redis's text, code included.
 pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> {
+    resolve_numbered(words).map(|row| row.spec).map_err(|(_, text)| text)
+}
+
+/// Finds a command's row as [`resolve`] does, with its number; an error has the number of the row that refused.
+pub(crate) fn resolve_numbered(words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
     let name = words.first().copied().unwrap_or_default();
-    let spec = catalogue::find(name).ok_or_else(|| match crate::redis::refusal(name) {
-        Some(text) => text.into(),
-        None => unknown_command(words),
+    let row = Numbered::find(name).ok_or_else(|| match crate::redis::refusal(name) {
+        Some(text) => (None, text.into()),
+        None => (None, unknown_command(words)),
     })?;
+    let spec = row.spec;
     if let Handler::Container = spec.handler
         && words.len() >= 2
     {
-        let sub = spec.subcommand(words[1]).ok_or_else(|| {
-            if let Some(text) = crate::redis::refusal(&[name, b"|", words[1]].concat()) {
-                return text.into();
+        let sub = row.subcommand(words[1]).ok_or_else(|| {
+            if let Some(text) = crate::redis::refusal_of_subcommand(name, words[1]) {
+                return (None, text.into());
             }
             let shown = &words[1][..words[1].len().min(128)];
-            [b"ERR unknown subcommand '", shown, b"'. Try ", spec.name.to_ascii_uppercase().as_bytes(), b" HELP."]
-                .concat()
+            let name = spec.name.to_ascii_uppercase();
+            (None, [b"ERR unknown subcommand '", shown, b"'. Try ", name.as_bytes(), b" HELP."].concat())
         })?;
-        if !sub.takes(words.len()) {
-            return Err(format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.name).into());
+        if !sub.spec.takes(words.len()) {
+            let text = format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.spec.name);
+            return Err((Some(sub.number), text.into()));
         }
         return Ok(sub);
     }
     if !spec.takes(words.len()) {
-        return Err(format!("ERR wrong number of arguments for '{}' command", spec.name).into());
+        let text = format!("ERR wrong number of arguments for '{}' command", spec.name);
+        return Err((Some(row.number), text.into()));
     }
-    Ok(spec)
+    Ok(row)
 }
 
 /// Redis's words for a command it doesn't know: the name, then what fits of the arguments.
@@ -152,12 +160,15 @@ pub(crate) struct Who<'w> {
     /// The hash of the command's only key, if that is known.
     pub(crate) hash: Option<u64>,
     pub(crate) blocks: Blocks<'w>,
+    /// A script runs it.
+    pub(crate) of_script: bool,
 }
 
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks: Blocks::As(form) }
+        let blocks = Blocks::As(form);
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script: false }
     }
 }
 
@@ -379,6 +390,7 @@ impl Inner {
         };
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
         ctx.collected = who.collected;
+        ctx.of_script = who.of_script;
         ctx
     }
 
@@ -454,7 +466,9 @@ impl Inner {
     /// Locks the stripes of all keys, in order.
     #[inline]
     fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
-        let writes = spec.flags.has(Flags::WRITE);
+        // A waiter needs its stripes even if nothing was ever written to their database.
+        let waits = spec.blocking.is_some_and(|blocking| blocking.leaves_waiters(ctx));
+        let writes = spec.flags.has(Flags::WRITE) || waits;
         if let KeyRule::Range { first, last, .. } = spec.keys
             && first == last
         {
@@ -568,7 +582,7 @@ fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
 /// Executes generated commands on a store of its own; nothing may panic, hang or leave a reply unfinished.
 pub fn fuzz_command(data: &[u8]) {
     let store = Store::new(crate::StoreOptions { stripes: 4, ..crate::StoreOptions::default() });
-    let names: Vec<&'static CommandSpec> = catalogue::all().collect();
+    let names: Vec<&'static CommandSpec> = crate::catalogue::all().collect();
     let mut caller = Caller::default();
     let mut out = Vec::new();
     for line in data.split(|&byte| byte == b'\n').take(64) {

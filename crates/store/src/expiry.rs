@@ -10,7 +10,7 @@
 //! Redis draws samples instead, and leaves up to a quarter of the expired keys for later; here nothing expired stays
 //! longer than the time to the next tick and that which removing it takes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Inner;
@@ -39,6 +39,15 @@ pub(crate) struct Sweeper {
     is_aside: AtomicBool,
     db: AtomicU32,
     stripe: AtomicUsize,
+    /// Microseconds that looking for what has expired has taken.
+    spent_us: AtomicU64,
+}
+
+impl Sweeper {
+    /// Milliseconds that looking for what has expired has taken.
+    pub(crate) fn spent_ms(&self) -> u64 {
+        self.spent_us.load(Ordering::Relaxed) / 1000
+    }
 }
 
 /// Removes expired keys, frees flushed databases, and moves entries together.
@@ -60,9 +69,9 @@ fn tick_for(inner: &Inner, budget: Duration) {
     if !is_done && !is_aside {
         go_on_aside(inner);
     }
-    if inner.memory.is_over() {
+    if inner.memory.is_over() && !inner.memory.keeps_expired() {
         // What a command left to be evicted, or buffers pushed out.
-        inner.make_room_for(budget.saturating_sub(start.elapsed()));
+        let _ = inner.make_room_for(budget.saturating_sub(start.elapsed()));
     }
     if is_done {
         // What is about to be removed is not worth being moved.
@@ -98,11 +107,20 @@ fn go_on_aside(inner: &Inner) {
 /// Sweeps all databases and frees flushed ones until time is over. `helps` tells that another thread does the same: it
 /// begins elsewhere then. Returns whether it came to the end.
 fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    let is_done = sweep_all(inner, helps, is_over);
+    inner.sweeper.spent_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+    is_done
+}
+
+/// The same, without the time being counted.
+fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let sweeper = &inner.sweeper;
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();
     let first = sweeper.db.load(Ordering::Relaxed);
-    let swept = if sweeper.paused.load(Ordering::Relaxed) { 0 } else { databases };
+    let is_paused = sweeper.paused.load(Ordering::Relaxed) || inner.memory.keeps_expired();
+    let swept = if is_paused { 0 } else { databases };
     for step in 0..swept {
         let db = (first + step) % databases;
         let stripe = if step == 0 { sweeper.stripe.load(Ordering::Relaxed) } else { 0 };

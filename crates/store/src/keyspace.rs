@@ -136,6 +136,10 @@ pub struct Keyspace {
     woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
+    /// Keys of flushed databases that were freed.
+    pub(crate) freed: AtomicU64,
+    /// Threads that free some of them.
+    freeing: AtomicUsize,
     memory: Arc<Memory>,
     /// Clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
@@ -156,6 +160,8 @@ impl Keyspace {
             next_turn: AtomicU64::new(1),
             woken: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
+            freed: AtomicU64::new(0),
+            freeing: AtomicUsize::new(0),
             memory,
             watching: Arc::default(),
             clock,
@@ -259,6 +265,7 @@ impl Keyspace {
             }
             watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
+            self.totals.add_changes(old.keys());
             self.discarded.lock().push((old, 0));
         }
         if index == 0 || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {
@@ -374,19 +381,37 @@ impl Keyspace {
         (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).holds.take()?))).collect()
     }
 
-    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
+    /// How many keys of flushed databases wait to be freed.
+    pub(crate) fn discarded_keys(&self) -> u64 {
+        self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
+    }
+
+    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free, by this thread or by
+    /// others that are at it: a command that looks then is not to be refused for want of memory.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
         // Taken out, so that the lock isn't held while memory is freed.
-        let Some((db, mut next)) = self.discarded.lock().pop() else { return false };
+        let taken = {
+            let mut discarded = self.discarded.lock();
+            let taken = discarded.pop();
+            if taken.is_some() {
+                self.freeing.fetch_add(1, Ordering::SeqCst);
+            }
+            taken
+        };
+        let Some((db, mut next)) = taken else { return self.freeing.load(Ordering::SeqCst) > 0 };
         let end = (next + stripes).min(db.stripes());
         while next < end {
-            db.lock(next).clear();
+            let mut stripe = db.lock(next);
+            self.freed.fetch_add(stripe.table.len() as u64, Ordering::Relaxed);
+            stripe.clear();
             next += 1;
         }
+        let mut discarded = self.discarded.lock();
         if next < db.stripes() {
-            self.discarded.lock().push((db, next));
+            discarded.push((db, next));
         }
-        !self.discarded.lock().is_empty()
+        let others = self.freeing.fetch_sub(1, Ordering::SeqCst) > 1;
+        others || !discarded.is_empty()
     }
 }
 

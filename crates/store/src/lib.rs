@@ -83,6 +83,7 @@ use parking_lot::Mutex;
 pub use clock::{Clock, ManualClock};
 pub use command::{GlobalHandle, Handle};
 pub use context::Ctx;
+pub use engine::{Unfit, unfit};
 pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;

@@ -3,10 +3,21 @@
 //! Every stripe knows its own bytes exactly. The sum of all is kept beside them, so that a command that writes compares
 //! two numbers: a stripe tells the sum when it has drifted by more than [`Memory::slack`] from what it told last, which
 //! is below a hundredth of the limit over all stripes and spares most commands a write to a line that all workers share.
-//! What stands outside the stripes, such as clients' buffers, is added as it comes and goes.
+//!
+//! Outside the stripes stand, each reported by an [`Outside`] when it grows or shrinks:
+//!
+//! | [`Kind`] | what | in `used_memory` | counted for eviction |
+//! |---|---|---|---|
+//! | `Scripts` | interpreters, scripts, libraries | yes | with clients, up to half of `maxmemory` |
+//! | `Clients` | buffers of connections, and what an [`Account`] has: queues of MULTI, watched keys, subscriptions, messages, arguments of commands that wait | yes | with scripts, up to half of `maxmemory`; the largest clients are closed beyond that |
+//! | `Apart` | what eviction cannot free and what shrinks by itself: buffers of replicas and of an append-only file | yes | no (`mem_not_counted_for_evict`) |
+//!
+//! Cost: a connection's buffers are compared with what was reported once per turn, an account is told of a change of
+//! [`STEP`] bytes or more, so a short MULTI or a short message reports nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -18,6 +29,18 @@ pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmem
 
 /// Drift that a stripe may keep to itself while there is no limit, in bytes.
 const SLACK_MAX: i64 = 4096;
+/// Changes of an account that are not worth being reported, in bytes.
+const STEP: usize = 1024;
+/// Clients are looked at from this part of `maxmemory` on.
+const WATCH_PARTS: i64 = 16;
+/// Memory may exceed the limit by this part before clients are closed: their commands are refused first, and what a
+/// reply takes for a moment closes nobody.
+const EXCESS_PARTS: i64 = 20;
+/// It may always do so by this, in bytes: where the limit is small, one request of some megabytes is no attack.
+const EXCESS_MIN: i64 = 8 << 20;
+/// A limit of clients' memory is not taken for less than this (Redis's CLIENT_EVICTION_MIN).
+const CLIENTS_MIN: i64 = 128 << 10;
+
 /// Stripes whose drift together stays below a hundredth of the limit.
 const SLACK_PARTS: i64 = 128 * 1024;
 
@@ -94,13 +117,36 @@ pub(crate) struct Memory {
     /// A [`Policy`].
     policy: AtomicU8,
     pub(crate) evicted: AtomicU64,
-    /// Bytes outside the stripes, which are part of `used`.
-    outside: AtomicI64,
+    /// Bytes of [`Kind::Scripts`], which are part of `used`.
+    scripts: AtomicI64,
+    /// Bytes of [`Kind::Apart`], which are not.
+    apart: AtomicI64,
+    /// What the times below count from.
+    made: Instant,
+    /// The evictor does not look for keys before then, in microseconds; 0: it does.
+    evictor_rests_until: AtomicU64,
+    /// Expired keys are kept until then, in microseconds; 0: they are removed.
+    expired_kept_until: AtomicU64,
     /// The most that was ever in use, as far as anybody looked.
     peak: AtomicU64,
     pub(crate) evictor: Mutex<Evictor>,
     /// Large values that expired under a stripe's lock. A leaf below the stripes' locks, held for a push.
     late: Mutex<Vec<Garbage>>,
+    clients: Clients,
+}
+
+/// The memory of clients, on a line of its own: every turn of a connection reads it.
+#[repr(align(128))]
+#[derive(Debug)]
+struct Clients {
+    /// Bytes of [`Kind::Clients`], which are part of `used`.
+    bytes: AtomicI64,
+    /// Where it is worth to look whether some are to be closed.
+    watched_from: AtomicI64,
+    /// `maxmemory-clients`; `i64::MAX` if there is none.
+    limit: AtomicI64,
+    /// Clients that were closed because of their memory.
+    evicted: AtomicU64,
 }
 
 impl Memory {
@@ -111,10 +157,20 @@ impl Memory {
             slack: AtomicI64::new(SLACK_MAX),
             policy: AtomicU8::new(Policy::NoEviction as u8),
             evicted: AtomicU64::new(0),
-            outside: AtomicI64::new(0),
+            scripts: AtomicI64::new(0),
+            apart: AtomicI64::new(0),
+            made: Instant::now(),
+            evictor_rests_until: AtomicU64::new(0),
+            expired_kept_until: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             evictor: Mutex::default(),
             late: Mutex::default(),
+            clients: Clients {
+                bytes: AtomicI64::new(0),
+                watched_from: AtomicI64::new(i64::MAX),
+                limit: AtomicI64::new(i64::MAX),
+                evicted: AtomicU64::new(0),
+            },
         }
     }
 
@@ -132,6 +188,116 @@ impl Memory {
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// By how much more is used than allowed, in bytes.
+    fn excess(&self) -> i64 {
+        self.used.load(Ordering::Relaxed).saturating_sub(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// What is left of so many bytes beyond half of the limit.
+    fn beyond_half(&self, bytes: i64) -> i64 {
+        (bytes - self.limit.load(Ordering::Relaxed) / 2).max(0)
+    }
+
+    /// Whether keys are to be evicted: what clients and scripts have, which eviction cannot free, counts up to half of
+    /// the limit.
+    pub(crate) fn is_over_without_clients(&self) -> bool {
+        let fixed = self.clients.bytes.load(Ordering::Relaxed) + self.scripts.load(Ordering::Relaxed);
+        self.excess() > self.beyond_half(fixed)
+    }
+
+    /// Whether memory is full because of what clients and scripts have, so that queues may not grow.
+    pub(crate) fn is_over_by_clients(&self) -> bool {
+        self.is_over() && !self.is_over_without_clients()
+    }
+
+    /// Whether clients have so much that [`clients_excess`](Self::clients_excess) is to be asked.
+    #[inline]
+    pub(crate) fn watches_clients(&self) -> bool {
+        self.clients.bytes.load(Ordering::Relaxed) > self.clients.watched_from.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of clients are to be given back by closing the largest ones: those beyond `maxmemory-clients`; and,
+    /// where `maxmemory` is exceeded by a twentieth, or 8 MiB if that is more, those beyond their half of it, or all that exceed it if no key
+    /// `may_go`.
+    pub(crate) fn clients_excess(&self, may_go: bool) -> i64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let clients = self.clients.bytes.load(Ordering::Relaxed);
+        let own = clients - self.clients.limit.load(Ordering::Relaxed);
+        let (excess, data) = (self.excess(), self.used.load(Ordering::Relaxed) - clients);
+        let shared = match may_go {
+            _ if excess <= (limit / EXCESS_PARTS).max(EXCESS_MIN) => 0,
+            true => excess.min(self.beyond_half(clients)),
+            // What a lower limit or a section made of data is no fault of theirs.
+            false if data <= limit => excess,
+            false => 0,
+        };
+        own.max(shared)
+    }
+
+    /// Whether clients may have to be closed, depending on whether a key may go.
+    pub(crate) fn has_clients_excess(&self) -> bool {
+        self.clients_excess(true).max(self.clients_excess(false)) > 0
+    }
+
+    /// Sets the limit of clients' memory; 0 for none.
+    pub(crate) fn limit_clients(&self, limit: u64) {
+        let limit = match i64::try_from(limit) {
+            Ok(0) | Err(_) => i64::MAX,
+            Ok(limit) => limit.max(CLIENTS_MIN),
+        };
+        self.clients.limit.store(limit, Ordering::Relaxed);
+        let part = match self.limit.load(Ordering::Relaxed) {
+            i64::MAX => i64::MAX,
+            all => all / WATCH_PARTS,
+        };
+        self.clients.watched_from.store(limit.min(part), Ordering::Relaxed);
+    }
+
+    /// Bytes of clients.
+    pub(crate) fn clients(&self) -> u64 {
+        u64::try_from(self.clients.bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Bytes that are in use and not counted for eviction.
+    pub(crate) fn apart(&self) -> u64 {
+        u64::try_from(self.apart.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Clients that were closed because of their memory.
+    pub(crate) fn evicted_clients(&self) -> &AtomicU64 {
+        &self.clients.evicted
+    }
+
+    fn now_us(&self) -> u64 {
+        self.made.elapsed().as_micros() as u64
+    }
+
+    /// Lets the evictor not look for keys for a while.
+    pub(crate) fn rest_evictor(&self, time: Duration) {
+        self.evictor_rests_until.store(self.now_us() + time.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the rest of the evictor, because keys are free that were held.
+    pub(crate) fn wake_evictor(&self) {
+        self.evictor_rests_until.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the evictor does not look for keys now.
+    pub(crate) fn evictor_rests(&self) -> bool {
+        is_before(&self.evictor_rests_until, || self.now_us())
+    }
+
+    /// Keeps keys that expire until then, or no longer: CLIENT PAUSE.
+    pub(crate) fn keep_expired(&self, until: Option<Instant>) {
+        let until = until.map_or(0, |until| until.saturating_duration_since(self.made).as_micros() as u64);
+        self.expired_kept_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Whether keys that have expired are hidden and not removed.
+    pub(crate) fn keeps_expired(&self) -> bool {
+        is_before(&self.expired_kept_until, || self.now_us())
     }
 
     /// The drift at which a stripe tells the sum, in bytes.
@@ -177,8 +343,37 @@ impl Memory {
 
     /// Bytes outside the stripes.
     pub(crate) fn outside(&self) -> u64 {
-        u64::try_from(self.outside.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(self.scripts.load(Ordering::Relaxed)).unwrap_or(0) + self.clients() + self.apart()
     }
+
+    /// Adds to the sum of what stands outside the stripes.
+    fn add_outside(&self, kind: Kind, bytes: i64) {
+        let sum = match kind {
+            Kind::Scripts => &self.scripts,
+            Kind::Clients => &self.clients.bytes,
+            Kind::Apart => &self.apart,
+        };
+        sum.fetch_add(bytes, Ordering::Relaxed);
+        if kind != Kind::Apart {
+            self.add(bytes);
+        }
+    }
+}
+
+/// Whether a time has not come; the clock is read only if there is one.
+fn is_before(until: &AtomicU64, now_us: impl Fn() -> u64) -> bool {
+    let until = until.load(Ordering::Relaxed);
+    until > 0 && now_us() < until
+}
+
+/// What stands outside the stripes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Scripts,
+    Clients,
+    #[allow(dead_code, reason = "replication and the append-only file report their buffers so")]
+    Apart,
 }
 
 /// Bytes outside the stripes that one owner has, such as a connection's buffers; given back when it is dropped.
@@ -186,9 +381,15 @@ impl Memory {
 pub(crate) struct Outside {
     memory: Option<Arc<Memory>>,
     bytes: usize,
+    kind: Kind,
 }
 
 impl Outside {
+    /// Nothing yet, of this kind.
+    pub(crate) fn of(kind: Kind) -> Outside {
+        Outside { kind, memory: None, bytes: 0 }
+    }
+
     /// How many bytes it was last.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -205,8 +406,7 @@ impl Outside {
     #[cold]
     fn change(&mut self, memory: &Arc<Memory>, bytes: usize) {
         let delta = bytes as i64 - self.bytes as i64;
-        memory.outside.fetch_add(delta, Ordering::Relaxed);
-        memory.add(delta);
+        memory.add_outside(self.kind, delta);
         self.bytes = bytes;
         if self.memory.is_none() {
             self.memory = Some(memory.clone());
@@ -218,6 +418,78 @@ impl Drop for Outside {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.change(&memory, 0);
+        }
+    }
+}
+
+/// What one client has beside the buffers of its connection. Several [`Share`]s add to it; others read it.
+#[derive(Debug)]
+pub(crate) struct Account {
+    memory: Arc<Memory>,
+    bytes: AtomicI64,
+}
+
+impl Account {
+    pub(crate) fn new(memory: &Arc<Memory>) -> Arc<Account> {
+        Arc::new(Account { memory: memory.clone(), bytes: AtomicI64::new(0) })
+    }
+
+    /// The sum of its shares, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        usize::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+/// One of the things that a client has; it leaves the account when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    account: Option<Arc<Account>>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Of an account that it is told of once.
+    pub(crate) fn of(account: &Arc<Account>, bytes: usize) -> Share {
+        let mut share = Share::default();
+        share.change(account, bytes);
+        share
+    }
+
+    /// Tells how many bytes it is now; small changes are passed over.
+    #[inline]
+    pub(crate) fn set(&mut self, account: &Arc<Account>, bytes: usize) {
+        if bytes.abs_diff(self.bytes) >= STEP || bytes == 0 && self.bytes > 0 {
+            self.change(account, bytes);
+        }
+    }
+
+    /// The same, of one that has an account or needs none.
+    #[inline]
+    pub(crate) fn set_own(&mut self, bytes: usize) {
+        if bytes.abs_diff(self.bytes) >= STEP || bytes == 0 && self.bytes > 0 {
+            let Some(account) = self.account.clone() else { return };
+            self.change(&account, bytes);
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, account: &Arc<Account>, bytes: usize) {
+        let delta = bytes as i64 - self.bytes as i64;
+        account.bytes.fetch_add(delta, Ordering::Relaxed);
+        account.memory.add_outside(Kind::Clients, delta);
+        self.bytes = bytes;
+        if self.account.is_none() {
+            self.account = Some(account.clone());
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.bytes > 0
+            && let Some(account) = self.account.take()
+        {
+            self.change(&account, 0);
         }
     }
 }
@@ -248,6 +520,65 @@ mod tests {
         check(1024, 1024);
         check(1025, 1280);
         check(4097, 5120);
+    }
+
+    #[test]
+    fn clients_are_closed_rather_than_everything_evicted() {
+        let check = |policy, data: i64, clients: i64, own: i64, may_go: bool, evicts: bool, excess: i64| {
+            let memory = Arc::new(Memory::new());
+            memory.set(1000 << 20, policy);
+            memory.clients.limit.store(own.saturating_mul(1 << 20), Ordering::Relaxed);
+            memory.add(data << 20);
+            let mut buffers = Outside::of(Kind::Clients);
+            buffers.set(&memory, (clients as usize) << 20);
+            let mut apart = Outside::of(Kind::Apart);
+            apart.set(&memory, 5000);
+            assert_eq!(memory.is_over_without_clients(), evicts, "{policy:?} {data} {clients}");
+            assert_eq!(memory.clients_excess(may_go).max(0), excess << 20, "{policy:?} {data} {clients}");
+            assert_eq!(memory.outside(), ((clients as u64) << 20) + 5000);
+            drop((buffers, apart));
+            assert_eq!((memory.outside(), memory.told()), (0, (data as u64) << 20));
+        };
+        let none = i64::MAX;
+        // Clients' buffers push out keys up to half of the limit, and are closed beyond.
+        check(Policy::AllkeysLru, 900, 90, none, true, false, 0);
+        check(Policy::AllkeysLru, 900, 400, none, true, true, 0);
+        check(Policy::AllkeysLru, 400, 640, none, true, false, 0);
+        check(Policy::AllkeysLru, 500, 600, none, true, false, 100);
+        check(Policy::AllkeysLru, 900, 700, none, true, true, 200);
+        check(Policy::VolatileTtl, 800, 400, none, false, true, 200);
+        // Data that a lower limit left is no fault of theirs.
+        check(Policy::NoEviction, 900, 140, none, false, true, 0);
+        check(Policy::NoEviction, 900, 300, none, false, true, 200);
+        check(Policy::NoEviction, 2000, 300, none, false, true, 0);
+        check(Policy::NoEviction, 100, 300, 250, false, false, 50);
+    }
+
+    #[test]
+    fn a_small_limit_closes_nobody_for_one_request() {
+        let memory = Arc::new(Memory::new());
+        memory.set(3 << 20, Policy::NoEviction);
+        let mut buffers = Outside::of(Kind::Clients);
+        buffers.set(&memory, 10 << 20);
+        assert!(!memory.has_clients_excess());
+        buffers.set(&memory, 12 << 20);
+        assert!(memory.has_clients_excess());
+    }
+
+    #[test]
+    fn a_share_leaves_its_account() {
+        let memory = Arc::new(Memory::new());
+        let account = Account::new(&memory);
+        let mut queue = Share::default();
+        queue.set(&account, 1000);
+        assert_eq!((account.bytes(), memory.clients()), (0, 0), "too little to be told");
+        queue.set(&account, 5000);
+        let words = Share::of(&account, 10);
+        assert_eq!((account.bytes(), memory.clients()), (5010, 5010));
+        queue.set_own(0);
+        assert_eq!(account.bytes(), 10);
+        drop((queue, words));
+        assert_eq!((account.bytes(), memory.clients()), (0, 0));
     }
 
     #[test]

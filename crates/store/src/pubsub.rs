@@ -20,11 +20,15 @@ use smallvec::SmallVec;
 
 use crate::config::OutputLimit;
 use crate::glob;
+use crate::memory::{Account, Share};
 use crate::stripe::assert_none_locked;
 use std::hash::BuildHasher;
 
 /// Locks over which the channels are spread.
 const LOCKS: usize = 64;
+
+/// A buffer of more bytes does not double.
+const DOUBLED_MAX: usize = 256 << 10;
 
 /// A capacity that an emptied outbox keeps.
 const KEPT_CAPACITY: usize = 4096;
@@ -67,6 +71,8 @@ struct Inside {
     bytes: Vec<u8>,
     /// Since when the soft limit is exceeded.
     over_since: Option<Instant>,
+    /// What the buffer takes of its client's account.
+    share: Share,
     /// The client reads too slowly and is being closed: nothing more is kept for it.
     given_up: bool,
 }
@@ -83,6 +89,12 @@ pub(crate) enum Put {
 }
 
 impl Outbox {
+    /// That of a client, whose account has what waits here.
+    pub(crate) fn of(account: &Arc<Account>) -> Outbox {
+        let inside = Inside { share: Share::of(account, 0), ..Inside::default() };
+        Outbox { inside: Mutex::new(inside), ..Outbox::default() }
+    }
+
     /// Whether a message waits.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
@@ -92,6 +104,14 @@ impl Outbox {
     /// Chooses between RESP3's pushes and RESP2's arrays.
     pub(crate) fn set_pushes(&self, pushes: bool) {
         self.pushes.store(pushes, Ordering::Relaxed);
+    }
+
+    /// Drops what waits here and all that comes: its client is being closed.
+    pub(crate) fn give_up(&self) {
+        let mut inside = self.inside.lock();
+        inside.given_up = true;
+        inside.bytes = Vec::new();
+        inside.count();
     }
 
     /// Moves all messages to the end of `output`.
@@ -107,6 +127,7 @@ impl Outbox {
         if inside.bytes.capacity() > KEPT_CAPACITY {
             inside.bytes = Vec::new();
         }
+        inside.count();
     }
 
     /// The owner has sent so much of its output that `unsent` bytes are left.
@@ -121,7 +142,18 @@ impl Outbox {
 
     /// Whether the soft limit has been exceeded for too long, also if no more messages come.
     pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
-        self.is_filled() && self.inside.lock().exceeds(limit, self.unsent.load(Ordering::Relaxed))
+        if !self.is_filled() {
+            return false;
+        }
+        let mut inside = self.inside.lock();
+        let is_overdue = inside.exceeds(limit, self.unsent.load(Ordering::Relaxed));
+        inside.given_up |= is_overdue;
+        is_overdue
+    }
+
+    /// Whether the client is being closed because it left too much unread.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.inside.lock().given_up
     }
 
     /// Whether messages begin as pushes or as arrays.
@@ -135,13 +167,20 @@ impl Outbox {
         if inside.given_up {
             return Put::More;
         }
+        // A large buffer grows by a quarter, as the many of a channel double together otherwise.
+        let (len, more) = (inside.bytes.len(), frame.len() + 1);
+        if len > DOUBLED_MAX && inside.bytes.capacity() - len < more {
+            inside.bytes.reserve_exact(more.max(len / 4));
+        }
         inside.bytes.extend(kind);
         inside.bytes.extend_from_slice(frame);
         if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
             inside.given_up = true;
             inside.bytes = Vec::new();
+            inside.count();
             return Put::TooMuch;
         }
+        inside.count();
         match self.filled.swap(true, Ordering::AcqRel) {
             true => Put::More,
             false => Put::First,
@@ -150,6 +189,11 @@ impl Outbox {
 }
 
 impl Inside {
+    /// Tells the account what the buffer takes, when it has grown or shrunk.
+    fn count(&mut self) {
+        self.share.set_own(self.bytes.capacity());
+    }
+
     fn exceeds(&mut self, limit: &OutputLimit, unsent: usize) -> bool {
         let waiting = (self.bytes.len() + unsent) as u64;
         if limit.soft > 0 && waiting >= limit.soft {
@@ -168,13 +212,22 @@ impl Inside {
 type Listeners = BTreeMap<u64, Arc<dyn Subscriber>>;
 type Channels = HashMap<Box<[u8]>, Listeners, RandomState>;
 
+/// Patterns that somebody listens to.
+#[derive(Default)]
+struct Patterns {
+    /// In the order in which they came, by number; each is looked at for each message, as in Redis.
+    listeners: BTreeMap<u64, (Arc<[u8]>, Listeners)>,
+    /// The number of each.
+    numbers: HashMap<Arc<[u8]>, u64, RandomState>,
+    next: u64,
+}
+
 /// All subscriptions of a store.
 pub(crate) struct PubSub {
     hasher: RandomState,
     channels: Box<[Mutex<Channels>]>,
     shards: Box<[Mutex<Channels>]>,
-    /// In the order in which they came; each is looked at for each message, as in Redis.
-    patterns: RwLock<Vec<(Box<[u8]>, Listeners)>>,
+    patterns: RwLock<Patterns>,
     /// Channels and patterns, and channels of shards, that somebody listens to.
     channel_count: AtomicUsize,
     shard_count: AtomicUsize,
@@ -248,7 +301,7 @@ impl PubSub {
             hand_out(&frame(&[name, channel, message]), listeners);
         }
         if kind == Kind::Channel && self.pattern_count.load(Ordering::Relaxed) > 0 {
-            for (pattern, listeners) in &*self.patterns.read() {
+            for (pattern, listeners) in self.patterns.read().listeners.values() {
                 if glob::matches(pattern, channel) {
                     hand_out(&frame(&[b"pmessage", pattern, channel, message]), listeners);
                 }
@@ -268,7 +321,7 @@ impl PubSub {
         let mut count = self.listeners(kind, channel);
         if kind == Kind::Channel {
             let patterns = self.patterns.read();
-            let matching = patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
+            let matching = patterns.listeners.values().filter(|(pattern, _)| glob::matches(pattern, channel));
             count += matching.map(|(_, listeners)| listeners.len()).sum::<usize>();
         }
         count
@@ -317,22 +370,31 @@ impl PubSub {
 
     /// Adds a client to a pattern.
     pub(crate) fn subscribe_pattern(&self, pattern: &[u8], client: &Arc<dyn Subscriber>) {
-        let mut patterns = self.patterns.write();
-        let place = patterns.iter().position(|(known, _)| **known == *pattern).unwrap_or_else(|| {
+        let mut locked = self.patterns.write();
+        let patterns = &mut *locked;
+        let number = patterns.numbers.get(pattern).copied().unwrap_or_else(|| {
             self.pattern_count.fetch_add(1, Ordering::Relaxed);
-            patterns.push((pattern.into(), Listeners::new()));
-            patterns.len() - 1
+            let (number, name) = (patterns.next, Arc::<[u8]>::from(pattern));
+            patterns.next += 1;
+            patterns.numbers.insert(name.clone(), number);
+            patterns.listeners.insert(number, (name, Listeners::new()));
+            number
         });
-        patterns[place].1.insert(client.id(), client.clone());
+        if let Some((_, listeners)) = patterns.listeners.get_mut(&number) {
+            listeners.insert(client.id(), client.clone());
+        }
     }
 
     /// Takes a client off a pattern.
     pub(crate) fn unsubscribe_pattern(&self, pattern: &[u8], id: u64) {
-        let mut patterns = self.patterns.write();
-        let Some(place) = patterns.iter().position(|(known, _)| **known == *pattern) else { return };
-        patterns[place].1.remove(&id);
-        if patterns[place].1.is_empty() {
-            patterns.remove(place);
+        let mut locked = self.patterns.write();
+        let patterns = &mut *locked;
+        let Some(&number) = patterns.numbers.get(pattern) else { return };
+        let Some((_, listeners)) = patterns.listeners.get_mut(&number) else { return };
+        listeners.remove(&id);
+        if listeners.is_empty() {
+            patterns.listeners.remove(&number);
+            patterns.numbers.remove(pattern);
             self.pattern_count.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -43,6 +43,12 @@ Keywords of a `store` section, and parameters of `CONFIG GET` and `CONFIG SET`. 
 ";
 
 const PROCESS_HEAD: &str = "
+`maxmemory` bounds data, scripts and what clients have: their buffers, commands queued by MULTI, watched keys, subscriptions \
+and unread messages. Where keys are evicted, half of it is data's: what clients and scripts have pushes out keys up to the \
+other half. Beyond that, and where no key may be evicted, commands between MULTI and EXEC are refused while memory is full, \
+and the largest clients are closed once it is exceeded by a twentieth or 8 MiB, except those with `CLIENT NO-EVICT ON`. \
+Redis closes clients by `maxmemory-clients` alone, and evicts all keys for one client's sake.
+
 Those of the process, where the store stands alone (`sluicegate store`, or called as `redis-server`); a `store` section \
 refuses them, with what to write instead:
 
@@ -52,7 +58,12 @@ refuses them, with what to write instead:
 
 const IDLE_HEAD: &str = "
 Those of what is not there. A redis.conf may have them, as they change nothing in Redis either while that is off; \
-`CONFIG GET` shows them, `CONFIG SET` refuses to change them:
+`CONFIG GET` shows them. `CONFIG SET` takes these, too, which change nothing:
+
+";
+
+const FIRM_HEAD: &str = "
+`CONFIG SET` refuses to change these, as somebody might rely on them:
 
 ";
 
@@ -99,7 +110,12 @@ pub fn reference() -> String {
         line(&mut page, fixed.name, &[&quoted(fixed.value), fixed.why]);
     }
     page += IDLE_HEAD;
-    by_reason(&mut page, &IDLE.iter().map(|idle| (idle.name, idle.why)).collect::<Vec<_>>());
+    let idle = |is_hint: bool| -> Vec<(&str, &str)> {
+        IDLE.iter().filter(|idle| idle.is_hint == is_hint).map(|idle| (idle.name, idle.why)).collect()
+    };
+    by_reason(&mut page, &idle(true));
+    page += FIRM_HEAD;
+    by_reason(&mut page, &idle(false));
     page += REFUSED_HEAD;
     by_reason(&mut page, REFUSED);
     let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` is `{new}`")).collect();

@@ -93,6 +93,8 @@ pub struct Section {
     used_last: usize,
     /// Its hash, once it was used.
     hash_last: Option<u64>,
+    /// Memory is full, and nothing may be evicted but what sections hold: it does not ask again.
+    is_full: bool,
 }
 
 /// The end of a section on another thread; a fault there is one, too.
@@ -163,7 +165,7 @@ impl Future for SectionWait {
         }
         let ticket = this.ticket.take().expect("it was there above");
         let mut section = Section::new(&this.inner, Holding::Waited(ticket));
-        section.time = Frozen::at(this.inner.clock.now_ms());
+        section.time = Frozen::at(this.inner.clock.now_us());
         Poll::Ready(Ok(section))
     }
 }
@@ -202,6 +204,7 @@ impl Section {
             is_named: Cell::new(false),
             used_last: 0,
             hash_last: None,
+            is_full: false,
         }
     }
 
@@ -239,14 +242,14 @@ impl Section {
         inner: &Arc<Inner>,
         closed: &Closed<'_>,
         ticket: Ticket,
-        now_ms: i64,
+        now_us: i64,
         effects: Vec<Effect>,
     ) -> Section {
         let ticket = Arc::new(ticket);
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let mut section = Section::new(inner, Holding::Waited(ticket));
-        section.time = Frozen::at(now_ms);
+        section.time = Frozen::at(now_us);
         section.effects = effects;
         section
     }
@@ -294,6 +297,11 @@ impl Section {
     pub(crate) fn adopt(&mut self, held: HeldKey) {
         self.missed = None;
         self.extra.push(held);
+    }
+
+    /// Whether a script runs its commands.
+    fn is_of_script(&self) -> bool {
+        self.more != More::AsCommand
     }
 
     /// How many keys it holds.
@@ -350,10 +358,23 @@ impl Section {
         self.holding.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
     }
 
+    /// Publishes now what it has published so far, because its client is about to change what it listens to.
+    pub(crate) fn emit_early(&mut self) {
+        let (deferred, now) = std::mem::take(&mut self.effects).into_iter().partition(Effect::is_deferred);
+        self.effects = deferred;
+        let now: Vec<Effect> = now;
+        self.inner.emit(now);
+    }
+
     /// Forgets what it would publish. Returns the keys that it took.
     pub(crate) fn give_up(&mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         self.effects.clear();
         self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect()
+    }
+
+    /// The section's time in Unix microseconds.
+    pub(crate) fn now_us(&self) -> i64 {
+        Now::kept(&self.inner.clock, &self.time).us()
     }
 
     /// The section's time in Unix milliseconds.
@@ -405,9 +426,9 @@ impl Section {
 
     /// Whether there is room was asked before the section began; a command is not refused in the middle.
     #[inline]
-    fn make_room_for(&self, spec: &CommandSpec) {
-        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
-            self.inner.make_room();
+    fn make_room_for(&mut self, spec: &CommandSpec) {
+        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() && !self.is_full {
+            self.is_full = !self.inner.make_room_in_section();
         }
     }
 
@@ -497,7 +518,9 @@ impl Section {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
             let (id, time) = (self.holding.id, Some(&self.time));
-            let who = Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
+            let of_script = self.is_of_script();
+            let who =
+                Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never, of_script };
             let pass = self.inner.gate.enter_with(&self.holding);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
@@ -535,6 +558,7 @@ impl Section {
             let mut ctx = inner.pinned(&pass, spec, words, db);
             ctx.now = Now::kept(&inner.clock, &self.time);
             ctx.collected = Some(&collected);
+            ctx.of_script = self.is_of_script();
             let result = work(&mut ctx);
             (result, ctx.take_ready_pins())
         };
@@ -644,14 +668,17 @@ impl Drop for Section {
                 if self.0.is_named.get() {
                     self.0.inner.owners.lock().remove(&self.0.holding.id);
                 }
-                let now_ms = (!self.0.ready.is_empty()).then(|| self.0.now_ms());
-                let Section { inner, holding, extra, ready, everything, .. } = &mut *self.0;
-                if now_ms.is_some() {
-                    extra.extend(inner.serve(holding.id, now_ms, std::mem::take(ready)));
+                let Section { inner, holding, extra, ready, everything, is_full, .. } = &mut *self.0;
+                if !ready.is_empty() {
+                    // Its time has ended with it: what expired meanwhile is handed to nobody.
+                    extra.extend(inner.serve(holding.id, std::mem::take(ready)));
                 }
                 match everything {
                     true => inner.end_everything(holding, extra),
                     false => inner.end_section(holding, extra),
+                }
+                if *is_full {
+                    inner.memory.wake_evictor();
                 }
             }
         }

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Store;
+use crate::block::WaitTable;
 use crate::keyspace::{Db, STRIPE_BYTES};
 use crate::memory::Policy;
+use crate::watch::WatchTable;
 
 /// How many stripes are looked into for the average time to live, how many keys that expire are taken of each, and among
 /// how many keys of any kind they are looked for.
@@ -57,9 +59,15 @@ pub(crate) struct Totals {
     misses: AtomicU64,
     expired: AtomicU64,
     expired_elements: AtomicU64,
+    changes: AtomicU64,
 }
 
 impl Totals {
+    /// Counts changes that no stripe has counted.
+    pub(crate) fn add_changes(&self, changes: u64) {
+        self.changes.fetch_add(changes, Ordering::Relaxed);
+    }
+
     /// Adds what a database's stripes have counted.
     pub(crate) fn add(&self, db: &Db) {
         for stripe in 0..db.stripes() {
@@ -68,6 +76,7 @@ impl Totals {
             self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
             self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
             self.expired_elements.fetch_add(stripe.expired_elements, Ordering::Relaxed);
+            self.changes.fetch_add(stripe.changes, Ordering::Relaxed);
         }
     }
 }
@@ -148,6 +157,36 @@ impl Store {
             }
         }
         left_ms.checked_div(keys).map_or(0, |average| average as u64)
+    }
+
+    /// How many keys clients wait for and how many they watch, each key once.
+    pub(crate) fn awaited_keys(&self) -> (usize, usize) {
+        let (mut waited, mut watched) = (0, 0);
+        let keyspace = &self.0.keyspace;
+        if keyspace.waiting.load(Ordering::SeqCst) + keyspace.watching.load(Ordering::SeqCst) > 0 {
+            self.each_database(|_, db| {
+                for stripe in 0..db.stripes() {
+                    let stripe = db.lock(stripe);
+                    waited += stripe.waits.as_deref().map_or(0, WaitTable::len);
+                    watched += stripe.watched.as_deref().map_or(0, WatchTable::len);
+                }
+            });
+        }
+        (waited, watched)
+    }
+
+    /// Changes of keys since the start; what a flush removes counts by key.
+    pub(crate) fn changes(&self) -> u64 {
+        let mut changes = self.0.keyspace.totals.changes.load(Ordering::Relaxed);
+        self.each_database(|_, db| changes += (0..db.stripes()).map(|stripe| db.lock(stripe).changes).sum::<u64>());
+        changes
+    }
+
+    /// How many values of a database have elements that expire.
+    pub(crate) fn timed_values(&self, index: u32) -> usize {
+        let pass = self.0.gate.enter();
+        let Some(db) = self.0.keyspace.db(&pass, index) else { return 0 };
+        (0..db.stripes()).map(|stripe| db.lock(stripe).count_timed()).sum()
     }
 
     /// The databases that have keys, read without a lock.

@@ -92,15 +92,15 @@ pub(crate) struct Figures {
 /// The time of several commands, frozen by the first of them that asks.
 #[derive(Default)]
 pub(crate) struct Frozen {
-    ms: Cell<Option<i64>>,
+    us: Cell<Option<i64>>,
     /// The tick, which is cheaper to read than the time.
     ticks: Cell<Option<u32>>,
 }
 
 impl Frozen {
-    /// A time that is known.
-    pub(crate) fn at(ms: i64) -> Frozen {
-        Frozen { ms: Cell::new(Some(ms)), ticks: Cell::default() }
+    /// A time that is known, in Unix microseconds.
+    pub(crate) fn at(us: i64) -> Frozen {
+        Frozen { us: Cell::new(Some(us)), ticks: Cell::default() }
     }
 }
 
@@ -126,31 +126,34 @@ impl<'s> Now<'s> {
 
     /// The time of several commands, frozen by the first that asks.
     pub(crate) fn kept(clock: &'s Clock, kept: &'s Frozen) -> Now<'s> {
-        Now { ms: kept.ms.get(), kept: Some(kept), ..Now::new(clock) }
+        Now { ms: kept.us.get().map(|us| us / 1000), kept: Some(kept), ..Now::new(clock) }
     }
 
-    /// Unix time in microseconds; of whole milliseconds once [`ms`](Self::ms) was asked, or in a section.
+    /// Unix time in microseconds; outside of sections of whole milliseconds once [`ms`](Self::ms) was asked.
     pub(crate) fn us(&mut self) -> i64 {
-        match self.ms {
-            Some(ms) => ms * 1000,
-            None if self.kept.is_some() => self.ms() * 1000,
-            None => {
-                let us = self.clock.now_us();
-                self.ms = Some(us / 1000);
-                us
-            }
+        match (self.kept.and_then(|kept| kept.us.get()), self.ms) {
+            (Some(us), _) => us,
+            (None, Some(ms)) => ms * 1000,
+            (None, None) => self.read(),
         }
+    }
+
+    /// Reads the clock, and freezes the time.
+    fn read(&mut self) -> i64 {
+        let us = self.clock.now_us();
+        self.ms = Some(us / 1000);
+        if let Some(kept) = self.kept {
+            kept.us.set(Some(us));
+        }
+        us
     }
 
     /// Unix time in milliseconds.
     pub(crate) fn ms(&mut self) -> i64 {
-        *self.ms.get_or_insert_with(|| {
-            let ms = self.clock.now_ms();
-            if let Some(kept) = self.kept {
-                kept.ms.set(Some(ms));
-            }
-            ms
-        })
+        match self.ms {
+            Some(ms) => ms,
+            None => self.read() / 1000,
+        }
     }
 
     /// Whether the last look-up removed a key that had expired; asked once.
@@ -190,6 +193,8 @@ pub(crate) struct Stripe {
     pub(crate) misses: u64,
     slab: Slab,
     expires: u32,
+    /// Changes of keys.
+    pub(crate) changes: u64,
     /// Bytes of values that have vectors of their own.
     outside_bytes: usize,
     earliest_ms: i64,
@@ -199,6 +204,8 @@ pub(crate) struct Stripe {
     swept_earliest_ms: i64,
     /// Whether the figures differ from the published ones.
     changed: bool,
+    /// Whether a value may have elements that expire.
+    has_timed: bool,
     pub(crate) expired: u64,
     /// Elements of values that expired.
     pub(crate) expired_elements: u64,
@@ -217,11 +224,13 @@ impl StripeCell {
                 watched: None,
                 waits: None,
                 expires: 0,
+                changes: 0,
                 outside_bytes: 0,
                 earliest_ms: i64::MAX,
                 sweep_from: 0,
                 swept_earliest_ms: i64::MAX,
                 changed: true,
+                has_timed: false,
                 hits: 0,
                 misses: 0,
                 expired: 0,
@@ -385,7 +394,7 @@ impl Stripe {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
             Some(at_ms) if at_ms <= now.ms() => {
-                if !reads || self.holds.is_none() {
+                if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
                     self.expire(slot, key, at_ms);
                     now.removed = true;
                 }
@@ -417,6 +426,7 @@ impl Stripe {
     /// Tells those who watch the key that it was changed.
     #[inline]
     pub(crate) fn touch(&mut self, key: &[u8]) {
+        self.changes += 1;
         if self.watched.is_some() {
             self.touch_watched(key);
         }
@@ -467,6 +477,7 @@ impl Stripe {
         self.outside_bytes += entry.outside_bytes();
         self.expires += u32::from(expiry.is_some());
         if let Some(at_ms) = entry.due() {
+            self.has_timed |= entry.elements_due().is_some();
             self.note_expiry(at_ms);
         }
         match slot {
@@ -506,6 +517,22 @@ impl Stripe {
     fn expires_at(&mut self, slot: Slot, at_ms: i64) {
         self.table.note_expiry(slot, at_ms);
         self.note_expiry(at_ms);
+    }
+
+    /// The same of elements of a value.
+    fn elements_expire_at(&mut self, slot: Slot, at_ms: i64) {
+        self.has_timed = true;
+        self.expires_at(slot, at_ms);
+    }
+
+    /// How many values have elements that expire. A stripe that never had one costs nothing.
+    pub(crate) fn count_timed(&mut self) -> usize {
+        if !self.has_timed {
+            return 0;
+        }
+        let count = self.table.entries().filter(|entry| entry.elements_due().is_some()).count();
+        self.has_timed = count > 0;
+        count
     }
 
     fn note_expiry(&mut self, at_ms: i64) {

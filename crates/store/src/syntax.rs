@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 const LINES: &str = "\
+acl|cat [category]
+acl|getuser username
 append key:k value
 auth [username] password
 bitcount key:k [index=(start:i end:i [index_unit=<BYTE|BIT>])]
@@ -30,7 +32,7 @@ bzpopmin key:k... timeout:d
 cl.throttle key:k max_burst:i count:i period:i [quantity:i]
 client|kill filter=<ip:port|new-format=<[ID client-id:i]|[TYPE \
     normal_master_slave_pubsub=<NORMAL|MASTER|SLAVE|REPLICA|PUBSUB>]|[USER username]|[ADDR ip:port]|[LADDR \
-    ip:port]|[SKIPME yes/no]>...>
+    ip:port]|[SKIPME yes/no]|[MAXAGE maxage:i]>...>
 client|list [TYPE normal_master_replica_pubsub=<NORMAL|MASTER|REPLICA|PUBSUB>] [ID id=(client-id:i...)]
 client|no-evict enabled=<ON|OFF>
 client|no-touch enabled=<ON|OFF>
@@ -127,7 +129,7 @@ hpexpireat key:k unix-time-milliseconds:u [condition=<NX|XX|GT|LT>] FIELDS field
 hpexpiretime key:k FIELDS fields=(numfields:i field...)
 hpttl key:k FIELDS fields=(numfields:i field...)
 hrandfield key:k [options=(count:i [WITHVALUES])]
-hscan key:k cursor:i [MATCH pattern:p] [COUNT count:i]
+hscan key:k cursor:i [MATCH pattern:p] [COUNT count:i] [NOVALUES]
 hset key:k field_value=(field value)...
 hsetex key:k [condition=<FNX|FXX>] [expiration=<EX seconds:i|PX milliseconds:i|EXAT unix-time-seconds:u|PXAT \
     unix-time-milliseconds:u|KEEPTTL>] FIELDS fields=(numfields:i data=(field value)...)

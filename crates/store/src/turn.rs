@@ -703,11 +703,12 @@ impl Inner {
             Some(waiter) if waiter.is_won() => {
                 ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
-                return Some(self.serve(ticket.id, None, ready));
+                return Some(self.serve(ticket.id, ready));
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
-        let who = Who { id: ticket.id, time: None, collected: None, covers: true, hash: None, blocks };
+        let who =
+            Who { id: ticket.id, time: None, collected: None, covers: true, hash: None, blocks, of_script: false };
         let mut ready = VecDeque::new();
         let (mut blocked, mut is_long) = (false, false);
         let (reply, worked) = caught(command.form, |out| {
@@ -739,7 +740,7 @@ impl Inner {
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }
         }
-        Some(self.serve(ticket.id, None, ready))
+        Some(self.serve(ticket.id, ready))
     }
 
     /// Runs a command that has just entered the queues, if they were empty. Returns whether a global section may now

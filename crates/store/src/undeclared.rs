@@ -100,6 +100,7 @@ impl Alone<'_> {
             collected: Some(self.collected),
             covers: false,
             blocks: Blocks::Never,
+            of_script: false,
         }
     }
 

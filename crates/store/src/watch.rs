@@ -18,9 +18,10 @@ use smallvec::SmallVec;
 use crate::Inner;
 use crate::gate::Pass;
 use crate::locks::Locks;
+use crate::memory::{Account, Share, heap_bytes};
 use crate::stripe::{Now, Stripe};
 
-/// Whether one of a client's watched keys was touched.
+/// Set when one of a client's watched keys was touched.
 #[derive(Debug, Default)]
 pub(crate) struct Mark(AtomicBool);
 
@@ -74,14 +75,23 @@ impl WatchTable {
         self.keys.is_empty()
     }
 
-    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) {
+    /// How many keys are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Adds a watcher of a key; false if it watches the key already.
+    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> bool {
         let watcher = Watcher { mark: mark.clone(), since_ms };
         match self.keys.get_mut(key) {
+            // One that watches very many keys is not looked for in its own list.
+            Some(watchers) if watchers.iter().any(|known| Arc::ptr_eq(&known.mark, mark)) => return false,
             Some(watchers) => watchers.push(watcher),
             None => {
                 self.keys.insert(key.into(), SmallVec::from_iter([watcher]));
             }
         }
+        true
     }
 
     fn remove(&mut self, key: &[u8], mark: &Arc<Mark>) {
@@ -124,7 +134,13 @@ pub(crate) struct Watching {
     pub(crate) keys: Vec<WatchedKey>,
     /// Clients that watch something; lets FLUSHALL pass by when there are none.
     clients: Arc<AtomicUsize>,
+    /// Bytes of the keys, here and in their stripes, and what its client's account knows of it.
+    bytes: usize,
+    share: Share,
 }
+
+/// What a watched key takes beside twice its name, in bytes: its record, and its place in a stripe's table.
+const WATCHED_BYTES: usize = size_of::<WatchedKey>() + size_of::<(Box<[u8]>, SmallVec<[Watcher; 1]>)>() + 24;
 
 /// A key that a client watches.
 #[derive(Debug)]
@@ -138,20 +154,24 @@ pub(crate) struct WatchedKey {
 impl Watching {
     pub(crate) fn new(inner: &Inner) -> Watching {
         inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
-        Watching { mark: Arc::default(), keys: Vec::new(), clients: inner.keyspace.watching.clone() }
+        let clients = inner.keyspace.watching.clone();
+        Watching { mark: Arc::default(), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
     }
 
-    /// Watches one more key, unless it is watched already.
-    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
-        if self.keys.iter().any(|known| known.db == db && *known.key == *key) {
-            return;
-        }
+    /// Watches one more key, unless it is watched already, on the account of its client.
+    pub(crate) fn add(&mut self, inner: &Inner, account: &Arc<Account>, db: u32, key: &[u8]) {
         let since_ms = inner.clock.now_ms();
         let hash = inner.keyspace.hasher.hash(key);
+        {
+            let pass = inner.gate.enter();
+            let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
+            if !stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms) {
+                return;
+            }
+        }
         self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
-        let pass = inner.gate.enter();
-        let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
-        stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms);
+        self.bytes += 2 * heap_bytes(key.len()) + WATCHED_BYTES;
+        self.share.set(account, self.bytes);
     }
 
     /// Takes the client off one key's stripe, which is locked.

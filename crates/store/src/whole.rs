@@ -328,7 +328,7 @@ impl Inner {
         let Some(inner) = self.this.upgrade() else { return };
         self.aside.run(move || {
             let ready = inner.run_pinned(&ticket);
-            let extra = inner.serve(ticket.id, None, ready);
+            let extra = inner.serve(ticket.id, ready);
             inner.end(ticket, &extra);
         });
     }

@@ -37,13 +37,19 @@ impl Response {
     }
 }
 
-impl Client {
-    /// Connects, waiting until somebody listens.
-    pub fn connect(address: &str) -> Client {
-        let stream = wait_for(address, || TcpStream::connect(address).ok());
+impl From<TcpStream> for Client {
+    /// The end of a connection that was accepted.
+    fn from(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("settable");
         stream.set_nodelay(true).expect("settable");
         Client { stream, received: Vec::new() }
+    }
+}
+
+impl Client {
+    /// Connects, waiting until somebody listens.
+    pub fn connect(address: &str) -> Client {
+        Client::from(wait_for(address, || TcpStream::connect(address).ok()))
     }
 
     /// The socket itself.

@@ -16,6 +16,10 @@ pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// Is told the error of a command whose reply nobody waits for.
 pub type Failed = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called only where the
+/// origin is shown, and at most while the command is being started.
+pub type Origin<'p> = &'p dyn Fn() -> String;
+
 /// What [`Engine::start`] did.
 pub enum Started {
     /// The reply is here; an error reply is a [`Reply::Error`].
@@ -42,15 +46,20 @@ pub trait Engine: Send + Sync {
     /// an error that names the way to do it.
     fn start(&self, db: u32, args: &[&[u8]]) -> Started;
 
+    /// Starts one command as [`start`](Self::start) does, with its origin for MONITOR and SLOWLOG.
+    fn start_from(&self, _origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        self.start(db, args)
+    }
+
     /// Starts a command whose reply nobody waits for. What is given back is still to be finished by the caller, an error
     /// included; `None`: it goes its way, and `failed` is told if it comes to an error.
-    fn forget(&self, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
-        Some(self.start(db, args))
+    fn forget(&self, origin: Origin<'_>, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
+        Some(self.start_from(origin, db, args))
     }
 
     /// Starts commands in database `db` that are done together, with nobody else in between. The reply is an array of
     /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for it.
-    fn together(&self, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
+    fn together(&self, _origin: Origin<'_>, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
         None
     }
 
@@ -176,9 +185,9 @@ pub struct Figures {
     pub max_bytes: u64,
     /// Clients that are connected.
     pub clients: u64,
-    /// Commands of clients so far.
+    /// Commands of clients, rules and scripts so far.
     pub commands: u64,
-    /// Commands of clients in the last second.
+    /// Commands of clients, rules and scripts in the last second.
     pub commands_per_second: u64,
     /// Look-ups that found a key so far.
     pub hits: u64,

@@ -19,7 +19,7 @@ pub(super) struct Explained {
 /// Differences that are meant; few.
 pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
-        commands: "HELP of CLIENT, COMMAND, CONFIG, LATENCY, MEMORY, OBJECT, PUBSUB, SLOWLOG and XINFO",
+        commands: "HELP of ACL, CLIENT, COMMAND, CONFIG, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SLOWLOG and XINFO",
         difference: "its own words, behind the same first line",
         why: "it tells what is here",
         is: |_, words, ours, theirs| {
@@ -28,19 +28,8 @@ pub(super) const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
-        commands: "OBJECT ENCODING",
-        difference: "`listpack` of small sets and short lists, where 7.0 says `hashtable` and `quicklist`; no `intset` \
-                     of members that were added at once in a number above `set-max-intset-entries`",
-        why: "as Redis 7.2",
-        is: |_, _, ours, theirs| match &theirs.text[..] {
-            b"hashtable" | b"quicklist" => ours.text == b"listpack",
-            b"intset" => matches!(&ours.text[..], b"listpack" | b"hashtable"),
-            _ => false,
-        },
-    },
-    Explained {
         commands: "PFSELFTEST",
-        difference: "passes with any `hll-sparse-max-bytes`, where 7.0 fails with a small one",
+        difference: "passes with any `hll-sparse-max-bytes`, where Valkey fails with a small one",
         why: "the test makes strings of its own limits",
         is: |name, _, ours, theirs| {
             name == "pfselftest" && ours.kind == b'+' && theirs.text.starts_with(b"ERR TESTFAILED")
@@ -58,20 +47,50 @@ pub(super) const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
-        commands: "commands on sorted sets and geo indexes",
-        difference: "a score, distance or coordinate has the fewest digits that read back, where 7.0 prints 17",
-        why: "as Redis 7.2",
+        commands: "BITCOUNT with a start alone",
+        difference: "a syntax error",
+        why: "Valkey alone takes it",
+        is: |name, words, ours, _| name == "bitcount" && words.len() == 3 && ours.text == b"ERR syntax error",
+    },
+    Explained {
+        commands: "COMMAND GETKEYS, COMMAND GETKEYSANDFLAGS",
+        difference: "`Invalid command specified` of a command that is not here",
+        why: "the command is not here",
+        is: |name, words, ours, _| {
+            name == "command"
+                && words.get(1).is_some_and(|word| word.to_ascii_lowercase().starts_with(b"getkeys"))
+                && ours.text == b"ERR Invalid command specified"
+        },
+    },
+    Explained {
+        commands: "SCAN with TYPE",
+        difference: "a type that there is not is no error, and finds nothing",
+        why: "Valkey alone refuses it",
+        is: |name, _, _, theirs| name == "scan" && theirs.text.starts_with(b"ERR unknown type name"),
+    },
+    Explained {
+        commands: "CLIENT LIST, CLIENT KILL",
+        difference: "an ID that is no number has Redis's errors",
+        why: "Valkey's filters take several IDs",
+        is: |name, words, ours, theirs| {
+            let is_of = |word: &Vec<u8>| [&b"list"[..], b"kill"].iter().any(|name| word.eq_ignore_ascii_case(name));
+            name == "client" && words.get(1).is_some_and(is_of) && ours.kind == b'-' && theirs.kind == b'-'
+        },
+    },
+    Explained {
+        commands: "commands on sorted sets",
+        difference: "a score of `-0` that a small sorted set keeps is `0` once the set has grown",
+        why: "as Redis 7",
         is: |name, _, ours, theirs| {
-            (name.starts_with('z') || name.starts_with("bz") || name.starts_with("geo"))
-                && numbers(ours.clone()) == numbers(theirs.clone())
+            (name.starts_with('z') || name.starts_with("bz")) && unsigned(ours.clone()) == unsigned(theirs.clone())
         },
     },
 ];
 
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[
-    ("asking", "redis-server refuses it unless it is a node of a cluster"),
-    ("cluster", "redis-server refuses it unless it is a node of a cluster"),
+    ("asking", "Valkey refuses it unless it is a node of a cluster"),
+    ("cluster", "Valkey refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
     ("eval", SCRIPTS),
     ("eval_ro", SCRIPTS),
@@ -85,8 +104,8 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("memory|malloc-stats", "the allocator's own report"),
     ("monitor", "its lines have a time and a port each; tests of its own"),
     ("quit", "ends the connection; tests of its own"),
-    ("readonly", "redis-server refuses it unless it is a node of a cluster"),
-    ("readwrite", "redis-server refuses it unless it is a node of a cluster"),
+    ("readonly", "Valkey refuses it unless it is a node of a cluster"),
+    ("readwrite", "Valkey refuses it unless it is a node of a cluster"),
     ("script", SCRIPTS),
     ("shutdown", "ends the server; tests of its own"),
 ];
@@ -97,9 +116,13 @@ const SCRIPTS: &str = "scripts are compared by a corpus of their own";
 pub(super) const NOT_SENT: &[(&str, &str)] = &[
     ("SORT of a sorted set in place", "Redis gives it its large form for good; a copy is sorted instead"),
     ("ranges by name over members of different scores", "what they are is not defined"),
-    ("LPOS with a RANK of -9223372036854775808", "7.0 takes the number, which has no opposite; 7.2 refuses it"),
+    ("LSET, LINDEX and LPOS of -9223372036854775808", "the number has no opposite; Valkey takes it for an index"),
+    (
+        "LIMIT with a negative offset",
+        "Valkey counts it from the end of a large sorted set, and finds nothing in a small one",
+    ),
+    ("MULTI and WATCH in a transaction", "Valkey refuses to run the transaction then"),
     ("BITFIELD SET of numbers near -9223372036854775808", "the check for overflow overflows itself in Redis"),
-    ("ZRANK and ZREVRANK with a word behind the member", "7.2 takes WITHSCORE there"),
     ("SRANDMEMBER, HRANDFIELD and ZRANDMEMBER of counts far below zero", "7.0 makes as many elements"),
     (
         "COUNT of fewer places than are found",
@@ -114,12 +137,36 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
         "Redis takes such a number for one of its own: errno stays; a ZADD is sent before it",
     ),
     ("XADD with an ID of `*`", "the time of either program"),
-    ("XADD with the next number of a time whose numbers are used up", "7.0 says that the elements are too large"),
-    (
-        "XADD with MAXLEN or MINID while a client waits for the stream",
-        "7.0 serves what has gone again, as an empty list",
-    ),
+    ("XADD with the next number of a time whose numbers are used up", "Valkey says that the elements are too large"),
     ("times that end within the run", "which command sees the key gone would be chance"),
+];
+
+/// What public suites of Redis and Valkey expect and this store does not do, beside what is not here at all.
+#[cfg(test)]
+const BY_DESIGN: &[(&str, &str)] = &[
+    (
+        "a script that runs for longer than `busy-reply-threshold`",
+        "only clients that need its keys get `BUSY`; all others are served, and so are EXEC and functions beside it",
+    ),
+    (
+        "a client that waits for several keys, one of which is given another type",
+        "goes on waiting for the others, where Redis 7.2 runs its command again and answers `WRONGTYPE`",
+    ),
+    (
+        "patterns with more than a thousand stars",
+        "match what they say, in a time that grows with pattern and text; Redis gives up and finds nothing",
+    ),
+    ("LATENCY", "has the events `command` and `fast-command` alone: nothing else stops all clients here"),
+    (
+        "`rdb_changes_since_last_save` in INFO",
+        "counts each change of a key once, also one of several elements, as nothing is saved that could be behind",
+    ),
+    (
+        "`save` and `dir` in CONFIG SET",
+        "are refused, as nothing is persisted, and as paths of the process are relative",
+    ),
+    ("parameters that CONFIG GET shows only by their whole name", "are of Redis's own tests, and not here"),
+    ("tables of Lua that `pairs` and cmsgpack go through", "come in another order, which Lua leaves open"),
 ];
 
 /// Whether a command is left out.
@@ -222,7 +269,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
         }
         "pubsub" if matches!(word(1).as_str(), "channels" | "shardchannels") => value.items.sort(),
         "config" if word(1) == "get" => sort_pairs(&mut value.items),
-        "randomkey" | "time" | "info" | "lolwut" => return shape_only(&value),
+        "randomkey" | "time" | "lastsave" | "info" | "lolwut" => return shape_only(&value),
         "command" => match word(1).as_str() {
             "count" | "docs" | "" => return shape_only(&value),
             "list" if words.len() == 2 => return shape_only(&value),
@@ -244,7 +291,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
         }
         "hello" => {
             for pair in value.items.chunks_mut(2) {
-                if matches!(&pair[0].text[..], b"version" | b"id") {
+                if matches!(&pair[0].text[..], b"server" | b"version" | b"id") {
                     pair[1] = Value::stand_in("any");
                 }
             }
@@ -278,6 +325,15 @@ fn shape_only(value: &Value) -> Value {
     Value::stand_in(value.shape())
 }
 
+/// A reply in which zero has no sign.
+fn unsigned(mut value: Value) -> Value {
+    if value.text == b"-0" {
+        value.text = b"0".to_vec();
+    }
+    value.items = value.items.into_iter().map(unsigned).collect();
+    value
+}
+
 /// A reply in which equal numbers look alike.
 pub(super) fn numbers(mut value: Value) -> Value {
     if matches!(value.kind, b'$' | b',') {
@@ -290,16 +346,19 @@ pub(super) fn numbers(mut value: Value) -> Value {
     value
 }
 
-/// What the connection that subscribes has read, made comparable: channels that are left at once are left in any order,
-/// and when a key that nobody touches is found expired is each program's own affair.
+/// What the connection that subscribes has read, made comparable: channels that are left at once are left in any order.
 pub(super) fn messages(frames: Vec<Value>) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::new();
     let mut left: Vec<Value> = Vec::new();
     let kind = |frame: &Value| frame.items.first().map_or(&b""[..], |item| &item.text[..]).to_vec();
     for frame in frames {
-        let is_expired = frame.items.iter().any(|item| item.text.ends_with(b"expired"));
-        if is_expired {
-            continue;
+        let mut frame = frame;
+        for item in &mut frame.items {
+            // Nothing expires within a run but what is given a time that has passed: Valkey 8 calls that so.
+            if item.text.ends_with(b"expired") {
+                item.text.truncate(item.text.len() - b"expired".len());
+                item.text.extend_from_slice(b"del");
+            }
         }
         if kind(&frame).ends_with(b"unsubscribe") {
             left.push(frame);
@@ -356,8 +415,8 @@ mod tests {
         check("SRANDMEMBER a", "$1 a ", "$1 b ", Verdict::Equal);
         check("TTL a", ":100 ", ":101 ", Verdict::Equal);
         check("TTL a", ":-1 ", ":-2 ", Verdict::Different);
-        check("OBJECT ENCODING a", "$8 listpack ", "$9 hashtable ", Verdict::Explained(1));
-        check("ZSCORE a b", "$3 0.1 ", "$19 0.10000000000000001 ", Verdict::Explained(4));
+        check("BITCOUNT a 0", "-ERR\u{a0}syntax\u{a0}error ", ":1 ", Verdict::Different);
+        check("ZSCORE a b", "$1 0 ", "$2 -0 ", Verdict::Explained(7));
         check("INCRBYFLOAT a 1", "$3 0.1 ", "$19 0.10000000000000001 ", Verdict::Different);
         check("DUMP a", "$1 a ", "$-1 ", Verdict::Different);
     }
@@ -367,9 +426,9 @@ mod tests {
         let mut page = "\
 # Where replies differ from Redis's
 
-`cargo xtask differential` sends the same random commands to this store and to Debian's redis-server 7.0, and compares
-replies, keyspace events and what is kept. It knows no differences but these; everything else is a fault. Behaviour that
-only 7.2 has is checked by tests of its own, and [the list of commands](commands.md) says what is not here at all.
+The store's level is Redis 7.2 and what Redis 7.4 and Valkey 8.1 have in common beyond it. `cargo xtask differential` sends
+the same random commands to this store and to Valkey 8.1, and compares replies, keyspace events and what is kept. It knows
+no differences but these; everything else is a fault. [The list of commands](commands.md) says what is not here at all.
 
 | commands | here | why |
 |---|---|---|
@@ -380,8 +439,8 @@ only 7.2 has is checked by tests of its own, and [the list of commands](commands
         }
         page += "
 Equal but for order, chance or the clock: what comes in the order of a hash table (`SMEMBERS`, `HGETALL`, `KEYS`), what is
-drawn (`SRANDMEMBER`, `SPOP`, `RANDOMKEY`), times to live, whether a RESP3 client's own message comes before its reply
-(7.0) or behind it (7.2). Of figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
+drawn (`SRANDMEMBER`, `SPOP`, `RANDOMKEY`), times to live. A key that is given a time that has passed is removed with the
+event `del`, as in Redis (`expired` in Valkey 8). Of figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
 `OBJECT FREQ`) only the form of the reply is compared.
 
 Not compared:
@@ -392,6 +451,12 @@ Not compared:
         }
         page += "\nNot sent:\n\n";
         NOT_SENT.iter().for_each(|(what, why)| page += &format!("- {what}: {why}\n"));
+        page += "
+The suites of Redis 7.2 and Valkey 8.0, outside of consumer groups, persistence, replication, ACLs, tracking and modules,
+expect some more that is different here by design:
+
+";
+        BY_DESIGN.iter().for_each(|(what, how)| page += &format!("- {what}: {how}\n"));
         page
     }
 

@@ -390,10 +390,7 @@ impl Maker<'_> {
                 words[at] = far.to_vec();
             }
         }
-        if matches!(&name[..], b"ZRANK" | b"ZREVRANK") {
-            words.truncate(3);
-        }
-        if matches!(&name[..], b"LPOS" | b"BITFIELD") {
+        if matches!(&name[..], b"LPOS" | b"LSET" | b"LINDEX" | b"BITFIELD") {
             let least = words.iter_mut().filter(|word| word.starts_with(b"-922337203685477580"));
             least.for_each(|word| *word = b"-4611686018427387904".to_vec());
         }

@@ -1,5 +1,5 @@
-//! Random commands to the store and to Debian's redis-server, over sockets: replies, messages and what is kept at the
-//! end must be the same.
+//! Random commands to the store and to Valkey 8.1, over sockets: replies, messages and what is kept at the end must be
+//! the same. Valkey 8.1 has what Redis 7.2 has, which is the store's level; Debian's redis-server 7.0 has less.
 //!
 //! A run is a row of *sequences*, each from an empty store and with a seed of its own, in RESP2 and RESP3 in turn. What
 //! may be sent is in `grammar.txt` (`grammar`), who sends it when in `script`; `pair` runs it on both programs, and
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::random::Random;
-use crate::run::{built, run};
+use crate::run::{built, root, run};
 use compare::{EXPLAINED, LEFT_OUT, NOT_SENT, is_left_out};
 use grammar::Grammar;
 use pair::{Difference, Pair};
@@ -43,12 +43,15 @@ pub(crate) struct Plan {
     /// Differences after which the run ends.
     differences: usize,
     binary: Option<PathBuf>,
+    /// The server to compare with.
+    peer: PathBuf,
 }
 
 impl Plan {
     /// So many commands from a seed, on a program that is built already.
     pub(crate) fn new(commands: usize, seed: u64) -> Plan {
-        Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary: Some(quick()) }
+        let (binary, peer) = (Some(quick()), root().join("target/peers/bin/valkey-server-8.1"));
+        Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary, peer }
     }
 
     /// On another program.
@@ -69,6 +72,7 @@ impl Plan {
                 "--differences" => plan.differences = number()? as usize,
                 "--resp" if matches!(value, "2" | "3") => plan.protocol = Some(number()? as u8),
                 "--program" => plan.binary = Some(value.into()),
+                "--peer" => plan.peer = value.into(),
                 _ => return Err(format!("unknown: {name} {value}")),
             }
         }
@@ -94,13 +98,18 @@ pub(crate) fn differential(arguments: &[&str]) -> Result<(), String> {
 /// Runs a plan; an error if anything differs that is not explained, or anything was not met.
 pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
     let binary = plan.binary.clone().unwrap_or_else(quick);
-    let mut pair = Pair::start(&binary)?;
+    if !plan.peer.exists() {
+        let path = plan.peer.display();
+        return Err(format!("{path} is missing\nhint: `cargo xtask test --install` installs it"));
+    }
+    let mut pair = Pair::start(&binary, &plan.peer)?;
     let grammar = Grammar::new(pair.payloads()?);
     println!(
-        "{} commands from seed {}: {} against redis-server, {}",
+        "{} commands from seed {}: {} against {}, {}",
         plan.commands,
         plan.seed,
         binary.display(),
+        plan.peer.display(),
         plan.protocol.map_or("RESP2 and RESP3 in turn".to_owned(), |protocol| format!("RESP{protocol}"))
     );
     let started = Instant::now();
@@ -180,7 +189,7 @@ fn report(
     };
     println!("  {}", found.what);
     println!("    ours:  {}", found.ours);
-    println!("    redis: {}", found.theirs);
+    println!("    peer:  {}", found.theirs);
 }
 
 #[cfg(test)]

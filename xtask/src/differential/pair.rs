@@ -55,6 +55,8 @@ impl Difference {
 /// The two servers; ended when this is dropped.
 pub(super) struct Pair {
     binary: PathBuf,
+    /// The server that the store is compared with.
+    peer: PathBuf,
     ours: Side,
     theirs: Side,
     /// What each client has queued behind MULTI.
@@ -189,10 +191,11 @@ type Both = [Value; 2];
 
 impl Pair {
     /// Starts both.
-    pub(super) fn start(binary: &Path) -> Result<Pair, String> {
-        let (ours, theirs) = Pair::sides(binary)?;
+    pub(super) fn start(binary: &Path, peer: &Path) -> Result<Pair, String> {
+        let (ours, theirs) = Pair::sides(binary, peer)?;
         let mut pair = Pair {
             binary: binary.to_owned(),
+            peer: peer.to_owned(),
             ours,
             theirs,
             queued: [const { None }; CLIENTS],
@@ -210,18 +213,18 @@ impl Pair {
         Ok(pair)
     }
 
-    fn sides(binary: &Path) -> Result<(Side, Side), String> {
+    fn sides(binary: &Path, peer: &Path) -> Result<(Side, Side), String> {
         let mut ours = Command::new(binary);
         ours.args(["store", "--threads", "2"]);
-        let mut theirs = Command::new("redis-server");
+        let mut theirs = Command::new(peer);
         // Timeouts of clients that block are looked at this often a second.
         theirs.args(["--hz", "500"]);
         // SORT … ALPHA asks the locale.
         theirs.env("LC_ALL", "C");
-        Ok((Side::start("ours", ours)?, Side::start("redis-server", theirs)?))
+        Ok((Side::start("ours", ours)?, Side::start("the peer", theirs)?))
     }
 
-    /// What Redis dumps of some values, of every type and form.
+    /// What the peer dumps of some values, of every type and form.
     pub(super) fn payloads(&mut self) -> Result<Vec<Vec<u8>>, String> {
         let values = [
             "SET k text",
@@ -269,7 +272,7 @@ impl Pair {
     pub(super) fn run(&mut self, settings: &Settings, steps: &[Step]) -> Result<Option<Difference>, String> {
         if self.prepare(settings).is_err() {
             // A server that a sequence has ended, or a connection out of step.
-            (self.ours, self.theirs) = Pair::sides(&self.binary)?;
+            (self.ours, self.theirs) = Pair::sides(&self.binary, &self.peer)?;
             self.prepare(settings)?;
         }
         let found = self.steps(settings, steps).and_then(|()| self.state(steps.len())).err();

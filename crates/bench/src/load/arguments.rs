@@ -25,44 +25,48 @@ const HELP: &str = "\
 usage: sluicegate bench http [OPTION]… URL…
        sluicegate bench redis [OPTION]… [--server ADDRESS] [COMMAND…]
 
-Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` say more.
+Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` list all options.
 ";
+
+/// Follows an error about the words.
+const HINT: &str = "hint: sluicegate bench --help";
 
 macro_rules! common_help {
     () => {
         "\
 how much:
-  -c, --connections N     connections of all threads together (50)
-  -t, --threads N         threads, each with its part of the connections (1)
-  -d, --duration TIME     send for so long (10s, unless --requests is given)
-  -n, --requests N        send so many
-  -w, --warmup TIME       send for so long before what counts (0)
-  -r, --rate N            open loop: N requests a second are due, whatever the server does; without it a closed loop:
-                          each connection sends when it has its answer
+  -c, --connections N     total number of connections, distributed over the threads (50)
+  -t, --threads N         number of threads (1)
+  -d, --duration TIME     duration of the test (10s, unless --requests is given)
+  -n, --requests N        total number of requests
+  -w, --warmup TIME       duration of a warm-up before the measurement (0)
+  -r, --rate N            open loop: N requests per second, however fast the server answers; without it a closed
+                          loop: each connection sends its next request when it has the answer to the last one
       --arrivals KIND     constant, exponential (constant)
-  -P, --pipeline N        requests in flight on a connection (1)
-      --no-keep-alive     a connection for each request
+  -P, --pipeline N        requests in flight per connection (1)
+      --no-keep-alive     a new connection for each request
 keys:
-      --key-min N, --key-max N     numbers of __key__ (0, 999999)
-      --key-prefix TEXT            stands before the number
-      --key-pattern PATTERN        uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT] (uniform)
-      --data-size N                bytes of __data__ (32)
-      --seed N                     the same keys and gaps again (1)
+      --key-min N, --key-max N     range of __key__ (0, 999999)
+      --key-prefix TEXT            text before the number
+      --key-pattern PATTERN        uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT] (uniform);
+                                   sequential: each command or URL walks the range by itself
+      --data-size N                size of __data__ in bytes (32)
+      --seed N                     seed of the random numbers; the same seed repeats a run (1)
 limits:
-      --timeout TIME               an answer must be there (10s)
-      --connect-timeout TIME       a connection must be made (3s)
-  -4, -6                           only addresses of this family
+      --timeout TIME               time limit for a response (10s)
+      --connect-timeout TIME       time limit for a connection attempt (3s)
+  -4, -6                           use IPv4 or IPv6 addresses only
 report:
-      --late TIME                  a send later than this counts as late (1ms)
-      --correct TIME|median        closed loop: also latencies corrected for requests that were not sent while waiting,
-                                   where one was expected every TIME
-  -i, --interval TIME              a line for each interval, to standard error
-      --json[=FILE]                the report as JSON, in place of the text or to a file
-      --pid PID                    CPU time of this process, per request
+      --late TIME                  a request sent later than this after its due time counts as late (1ms)
+      --correct TIME|median        closed loop: also report latencies corrected for coordinated omission, with one
+                                   request expected every TIME on each connection
+  -i, --interval TIME              print intermediate figures to standard error once per interval
+      --json[=FILE]                write the report as JSON, instead of the text or to a file
+      --pid PID                    also report the CPU time of this process per request
 
-TIME is a number with us, ms, s, m or h; seconds without. A latency begins when the request was meant to be sent.
-Exits with 0 if a request has worked, 1 if none has or the words are wrong, 130 when interrupted (the report is
-printed).
+TIME is a number with us, ms, s, m or h; seconds without a unit. Latency is measured from the time at which the request
+was due. Exit code: 0 if at least one request succeeded, 1 if every request failed or the arguments are invalid, 130
+when interrupted (the report is printed).
 "
     };
 }
@@ -71,16 +75,16 @@ const HTTP: &str = concat!(
     "\
 usage: sluicegate bench http [OPTION]… URL…
 
-Sends HTTP/1.1 requests to one server, each URL in its turn. In URLs, headers and bodies `__key__` is a key and
-`__data__` filler; a key is the same wherever one request names it.
+Sends HTTP/1.1 requests to one server, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
+`__data__` by filler; all places of one request get the same key.
 
-what:
+requests:
   -m, --method METHOD     (GET; POST with a body)
   -H, --header 'NAME: VALUE'
   -b, --body TEXT
       --body-file FILE
-      --urls FILE         more URLs, one a line
-      --connect ADDRESS   connect to HOST:PORT or unix:/path, whatever the URLs name
+      --urls FILE         read more URLs from a file, one per line
+      --connect ADDRESS   connect to HOST:PORT or unix:/path instead of the host of the URLs
 ",
     common_help!()
 );
@@ -90,19 +94,19 @@ const REDIS: &str = concat!(
 usage: sluicegate bench redis [OPTION]… [COMMAND…]
 
 Sends commands to one Redis, Valkey or Sluicegate store. Each COMMAND is one command with its arguments, in quotes:
-'SET __key__ __data__' 'GET __key__'. `__key__` is a key, drawn anew wherever it stands, and `__data__` filler.
-Without a command: PING.
+'SET __key__ __data__' 'GET __key__'. Each `__key__` is replaced by a key of its own, `__data__` by filler. Without a
+command: PING.
 
-what:
+commands:
   -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379)
       --command COMMAND   the same as a COMMAND
-      --ratio N:N…        how often each command comes, in their order (1 each)
+      --ratio N:N…        frequency of each command, in their order (1 each)
       --test NAME,NAME…   more commands: ping, set, get, incr, lpush, rpush, lpop, rpop, sadd, hset, spop, zadd,
                           zpopmin, lrange, mset
       --user NAME, --password TEXT, --db N
       --resp3             say HELLO 3
-      --reconnect         send --requests commands (50000; 'SET __key__ __data__', keys 0, 1, 2…) on --connections (1)
-                          that are kept, then again with a connection for each, and print both times
+      --reconnect         send --requests commands (50000; 'SET __key__ __data__', keys 0, 1, 2…) over --connections (1)
+                          persistent connections, then again over a new connection each, and print both times
 ",
     common_help!()
 );
@@ -176,14 +180,17 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
         Some(other) => return Err(hint(other.unexpected())),
     };
     match kind.as_str() {
-        "http" => http(parser),
-        "redis" => redis(parser),
-        other => Err(format!("unknown generator '{other}'; there are http and redis\n\nhint: sluicegate bench --help")),
+        "http" | "redis" => {
+            let command = if kind == "http" { http(parser) } else { redis(parser) };
+            // The reader of common options does not know whose they are.
+            command.map_err(|error| error.replace(HINT, &format!("hint: sluicegate bench {kind} --help")))
+        }
+        other => Err(format!("unknown generator '{other}'; there are http and redis\n\n{HINT}")),
     }
 }
 
 fn hint(error: lexopt::Error) -> String {
-    format!("{error}\n\nhint: sluicegate bench --help")
+    format!("{error}\n\n{HINT}")
 }
 
 fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
@@ -205,7 +212,7 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
         }
     }
     if urls.is_empty() {
-        return Err("a URL is missing\n\nhint: sluicegate bench http --help".to_owned());
+        return Err(format!("a URL is missing\n\n{HINT}"));
     }
     if urls.len() > MAX_URLS {
         return Err(format!("{} URLs; at most {MAX_URLS} are kept", urls.len()));
@@ -359,7 +366,7 @@ fn text(what: &str, value: OsString) -> Result<String, String> {
 }
 
 fn value(option: &str, parser: &mut lexopt::Parser) -> Result<String, String> {
-    let value = parser.value().map_err(|_| format!("{option} wants a value\n\nhint: sluicegate bench --help"))?;
+    let value = parser.value().map_err(|_| format!("{option} wants a value\n\n{HINT}"))?;
     text(option, value)
 }
 
@@ -489,7 +496,7 @@ impl Common {
                 }
             }
             "--pid" => self.pid = Some(number(name, &get()?, 1, u64::from(u32::MAX))? as u32),
-            _ => return Err(format!("invalid option '{name}'\n\nhint: sluicegate bench --help")),
+            _ => return Err(format!("invalid option '{name}'\n\n{HINT}")),
         }
         Ok(())
     }

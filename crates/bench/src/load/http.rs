@@ -162,7 +162,8 @@ fn write(request: &Request, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Ve
 /// HTTP as one thread speaks it.
 pub(super) struct Http {
     plan: HttpPlan,
-    keys: Keys,
+    /// One, or one for each URL.
+    keys: Vec<Keys>,
     /// The request whose turn it is.
     next: usize,
     scratch: Vec<u8>,
@@ -173,6 +174,7 @@ pub(super) struct Http {
 impl Http {
     pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
         let next = thread % plan.requests.len();
+        let keys = keys.of_each(plan.requests.len());
         let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false };
         Http { plan, keys, next, scratch: Vec::new(), limits, message: Message::new() }
     }
@@ -194,7 +196,8 @@ impl Protocol for Http {
     }
 
     fn write(&mut self, out: &mut Vec<u8>) -> u16 {
-        write(&self.plan.requests[self.next], &mut self.keys, &mut self.scratch, out);
+        let own = self.next % self.keys.len();
+        write(&self.plan.requests[self.next], &mut self.keys[own], &mut self.scratch, out);
         self.next += 1;
         if self.next == self.plan.requests.len() {
             self.next = 0;

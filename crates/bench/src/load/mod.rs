@@ -16,6 +16,7 @@ mod arguments;
 mod cpu;
 mod http;
 mod json;
+mod output;
 mod plan;
 mod poller;
 mod protocol;
@@ -34,8 +35,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Runs `sluicegate bench WORDS…`: 0 if a request has worked, 1 if none has or the words are wrong, 130 when
-/// interrupted. The report goes to standard output, live lines and errors to standard error.
+/// Runs `sluicegate bench WORDS…`. The exit code is 0 if at least one request succeeded, 1 if every request failed or the
+/// arguments are invalid, 130 when interrupted. The report goes to standard output, live lines and errors to standard error.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))

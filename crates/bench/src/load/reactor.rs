@@ -102,14 +102,16 @@ impl Shared {
 pub(super) struct Tick {
     /// Which interval, from 0.
     pub(super) number: u64,
+    /// How long it was; the last one may be shorter.
+    pub(super) length_ns: u64,
     pub(super) sent: u64,
     pub(super) failed: u64,
     pub(super) latency: Histogram<u64>,
 }
 
 impl Tick {
-    fn new(number: u64) -> Tick {
-        Tick { number, sent: 0, failed: 0, latency: histogram() }
+    pub(super) fn new(number: u64, length_ns: u64) -> Tick {
+        Tick { number, length_ns, sent: 0, failed: 0, latency: histogram() }
     }
 }
 
@@ -190,7 +192,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             cpu_from: None,
             stats: Stats::new(commands),
             warmup: Stats::new(commands),
-            tick: load.interval_ns.map(|_| Tick::new(0)),
+            tick: load.interval_ns.map(|interval| Tick::new(0, interval)),
             ticks,
             buffer: vec![0; BUFFER],
         })
@@ -866,15 +868,26 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         (now, until)
     }
 
-    /// Hands over the figures of intervals that are over.
+    /// Hands over the figures of intervals that are over. What is answered after the last moment of sending belongs to the
+    /// last interval.
     fn send_tick(&mut self, now: u64, is_last: bool) {
         let (Some(interval), Some(tick)) = (self.load.interval_ns, &mut self.tick) else { return };
-        let number = now.saturating_sub(self.measure_from) / interval;
-        if number > tick.number || is_last {
-            let next = Tick::new(number.max(tick.number + 1));
-            let over = std::mem::replace(tick, next);
+        let most = self.load.duration_ns.map_or(u64::MAX, |duration| duration.div_ceil(interval).max(1) - 1);
+        let number = (now.saturating_sub(self.measure_from) / interval).min(most);
+        while number > tick.number {
+            let over = std::mem::replace(tick, Tick::new(tick.number + 1, interval));
             // The lines are for looking at; where nobody takes them, a line is left out and the report is still whole.
             let _ = self.ticks.try_send(over);
+        }
+        if is_last {
+            // An open loop whose last requests are answered ends a moment before its time.
+            let is_whole = now >= self.end.saturating_sub(interval / 10);
+            let until = if is_whole { self.end } else { now }.saturating_sub(self.measure_from);
+            let length_ns = until.saturating_sub(tick.number * interval).min(interval);
+            let over = std::mem::replace(tick, Tick::new(tick.number, interval));
+            if length_ns > 0 || over.sent + over.failed + over.latency.len() > 0 {
+                let _ = self.ticks.try_send(Tick { length_ns, ..over });
+            }
         }
     }
 

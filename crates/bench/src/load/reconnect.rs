@@ -25,7 +25,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
         ([reuse, fresh], Json::Output) => print(console, &json::both(("reuse", plan, reuse), ("new", &new, fresh))),
         ([reuse, fresh], Json::File(path)) => print(console, &table(plan, reuse, fresh)).and_then(|()| {
             let report = json::both(("reuse", plan, reuse), ("new", &new, fresh));
-            std::fs::write(path, report).map_err(|error| format!("{}: {error}", path.display()))
+            super::output::write(path, &report)
         }),
         ([reuse, fresh], Json::No) => print(console, &table(plan, reuse, fresh)),
         // Half a comparison is none; what was measured is still told.
@@ -39,7 +39,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     } else if outcomes.iter().all(Outcome::has_worked) {
         0
     } else {
-        console.refuse("no request has worked")
+        console.refuse("every request failed")
     }
 }
 

@@ -212,13 +212,15 @@ impl Command {
 /// RESP as one thread speaks it.
 pub(super) struct Redis {
     plan: RedisPlan,
-    keys: Keys,
+    /// One, or one for each command.
+    keys: Vec<Keys>,
     next: usize,
     scratch: Vec<u8>,
 }
 
 impl Redis {
     pub(super) fn new(plan: RedisPlan, keys: Keys) -> Redis {
+        let keys = keys.of_each(plan.commands.len());
         Redis { plan, keys, next: 0, scratch: Vec::new() }
     }
 }
@@ -243,12 +245,14 @@ impl Protocol for Redis {
         if self.next == self.plan.cycle.len() {
             self.next = 0;
         }
+        let own = usize::from(number) % self.keys.len();
+        let keys = &mut self.keys[own];
         for part in &self.plan.commands[usize::from(number)].parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Argument(template) => {
                     self.scratch.clear();
-                    template.write(&mut self.scratch, |out| self.keys.write(out));
+                    template.write(&mut self.scratch, |out| keys.write(out));
                     bulk(&self.scratch, out);
                 }
             }
@@ -311,6 +315,23 @@ mod tests {
         assert_eq!(sent(&[(r#"SET 'a b' "\x41\n\"""#, 1)], &none, 1).unwrap(), "*3 $3 SET $3 a b $3 A\n\" ");
         let names = sent(&[("GET a", 3), ("SET a b", 1)], &none, 8).unwrap();
         assert_eq!((names.matches("GET").count(), names.matches("SET").count()), (6, 2));
+    }
+
+    #[test]
+    fn each_command_walks_sequential_keys_by_itself() {
+        let none = Login::default();
+        let text = sent(&[("SET __key__ x", 1), ("GET __key__", 1)], &none, 4).unwrap();
+        assert_eq!(text, "*3 $3 SET $3 k:9 $1 x *2 $3 GET $3 k:9 *3 $3 SET $4 k:10 $1 x *2 $3 GET $4 k:10 ");
+        let text = sent(&[("SET __key__ x", 1), ("GET __key__", 3)], &none, 8).unwrap();
+        let keys = |name: &str| -> Vec<&str> {
+            text.split(&format!("{name} ")).skip(1).filter_map(|rest| rest.split(' ').nth(1)).collect()
+        };
+        assert_eq!(keys("SET"), ["k:9", "k:10"]);
+        assert_eq!(keys("GET"), ["k:9", "k:10", "k:11", "k:12", "k:13", "k:14"]);
+        // Places in one command go on with its sequence.
+        let text = sent(&[("MSET __key__ 1 __key__ 2", 1), ("GET __key__", 1)], &none, 4).unwrap();
+        let found: Vec<&str> = text.split(' ').filter(|word| word.starts_with("k:")).collect();
+        assert_eq!(found, ["k:9", "k:10", "k:9", "k:11", "k:12", "k:10"]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     } else if outcome.has_worked() {
         0
     } else {
-        console.refuse("no request has worked")
+        console.refuse("every request failed")
     }
 }
 
@@ -101,7 +101,7 @@ fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(
         Json::No => print(console, &text::report(plan, outcome)),
         Json::File(path) => {
             print(console, &text::report(plan, outcome))?;
-            std::fs::write(path, json::report(plan, outcome)).map_err(|error| format!("{}: {error}", path.display()))
+            super::output::write(path, &json::report(plan, outcome))
         }
     }
 }
@@ -304,15 +304,21 @@ async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
 
 /// Live lines: one for each interval, printed when every thread has given its part.
 struct Lines {
-    interval_s: f64,
+    interval_ns: u64,
     threads: usize,
+    /// The interval whose line comes next.
+    next: u64,
     waiting: std::collections::BTreeMap<u64, (usize, Tick)>,
 }
 
 impl Lines {
     fn new(load: &Load) -> Lines {
-        let interval_s = load.interval_ns.unwrap_or_default() as f64 / 1e9;
-        Lines { interval_s, threads: load.threads, waiting: std::collections::BTreeMap::new() }
+        Lines {
+            interval_ns: load.interval_ns.unwrap_or(1),
+            threads: load.threads,
+            next: 0,
+            waiting: std::collections::BTreeMap::new(),
+        }
     }
 
     fn add(&mut self, tick: Tick, err: &mut dyn Write) {
@@ -326,6 +332,7 @@ impl Lines {
                 *count += 1;
                 sum.sent += tick.sent;
                 sum.failed += tick.failed;
+                sum.length_ns = sum.length_ns.max(tick.length_ns);
                 add(&mut sum.latency, &tick.latency);
             }
         }
@@ -334,20 +341,31 @@ impl Lines {
             if entry.get().0 < self.threads && *entry.key() + TICKS_WAITING as u64 > number {
                 return;
             }
-            print_line(self.interval_s, &entry.remove().1, err);
+            let (_, tick) = entry.remove();
+            self.print(&tick, err);
         }
+    }
+
+    /// Prints a line, and before it one for each interval that no thread has told of.
+    fn print(&mut self, tick: &Tick, err: &mut dyn Write) {
+        while self.next < tick.number {
+            print_line(self.interval_ns, &Tick::new(self.next, self.interval_ns), err);
+            self.next += 1;
+        }
+        self.next = tick.number + 1;
+        print_line(self.interval_ns, tick, err);
     }
 
     fn finish(&mut self, err: &mut dyn Write) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
-            print_line(self.interval_s, &tick, err);
+            self.print(&tick, err);
         }
     }
 }
 
-fn print_line(interval_s: f64, tick: &Tick, err: &mut dyn Write) {
+fn print_line(interval_ns: u64, tick: &Tick, err: &mut dyn Write) {
     // Nobody looking is no reason to end a run.
-    let _ = writeln!(err, "{}", text::live_line(interval_s, tick));
+    let _ = writeln!(err, "{}", text::live_line(interval_ns, tick));
 }
 
 fn combine(

@@ -8,12 +8,16 @@ use super::random::{Random, Zipf};
 const KEY: &[u8] = b"__key__";
 const DATA: &[u8] = b"__data__";
 
+/// Sequences of one thread; of more URLs some share one.
+const SEQUENCES_MAX: usize = 1024;
+
 /// How keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum KeyPattern {
     /// Each as often as any other.
     Uniform,
-    /// One after the other, over and over; each thread takes those of its own residue, so that together they take all.
+    /// One after the other, over and over, for each command or URL by itself; each thread takes those of its own residue,
+    /// so that together they take all.
     Sequential,
     /// Around the middle of the range, with this deviation in keys; 0: a sixth of the range.
     Gaussian(f64),
@@ -39,7 +43,7 @@ impl KeySpace {
     }
 }
 
-/// Draws keys for one thread.
+/// Draws keys for one thread: for one of its commands if they are sequential, otherwise for all of them.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     space: KeySpace,
@@ -59,6 +63,13 @@ impl Keys {
         // Threads whose seeds are neighbours shall not draw neighbouring sequences.
         let random = Random::new(random.next() ^ (thread + 1).wrapping_mul(0xd134_2543_de82_ef95));
         Keys { space, random, zipf, next: thread, step: threads }
+    }
+
+    /// The keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET` in turn
+    /// would otherwise share a sequence, and no `GET` would ever ask for a key that was set.
+    pub(super) fn of_each(self, commands: usize) -> Vec<Keys> {
+        let count = if self.space.pattern == KeyPattern::Sequential { commands.clamp(1, SEQUENCES_MAX) } else { 1 };
+        vec![self; count]
     }
 
     fn number(&mut self) -> u64 {

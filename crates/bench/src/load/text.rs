@@ -55,8 +55,9 @@ fn row(out: &mut String, name: &str, text: &str) {
 }
 
 /// One line for an interval.
-pub(super) fn live_line(interval_s: f64, tick: &Tick) -> String {
-    let at_s = (tick.number + 1) as f64 * interval_s;
+pub(super) fn live_line(interval_ns: u64, tick: &Tick) -> String {
+    let interval_s = tick.length_ns.max(1) as f64 / 1e9;
+    let at_s = (tick.number * interval_ns + tick.length_ns) as f64 / 1e9;
     let quantile = |quantile| time(tick.latency.value_at_quantile(quantile));
     format!(
         "{at_s:>8.1} s  {:>10.0} sent/s  {:>10.0} answered/s  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
@@ -106,12 +107,13 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     answers(&mut out, plan, outcome);
     faults(&mut out, "failed", &stats.faults, RequestFault::ALL.iter().map(|(_, name)| *name));
     faults(&mut out, "connecting", &stats.connect_faults, ConnectFault::ALL.iter().map(|(_, name)| *name));
-    let mut connections = format!("{} made", stats.connected);
-    for (count, what) in [
-        (stats.reconnected, "of them again"),
-        (stats.closed_idle, "closed by the peer while idle"),
-        (stats.unasked, "messages that answered nothing"),
-    ] {
+    let mut connections = stats.connected.to_string();
+    if stats.reconnected > 0 {
+        let _ = write!(connections, " ({} reconnects)", stats.reconnected);
+    }
+    for (count, what) in
+        [(stats.closed_idle, "closed by the peer while idle"), (stats.unasked, "messages that answered nothing")]
+    {
         if count > 0 {
             let _ = write!(connections, ", {count} {what}");
         }
@@ -133,7 +135,7 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
 fn subject(plan: &Plan) -> String {
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
-            format!("http {} to {}, {}", http.method(), plan.load.server, plural(http.count(), "request form"))
+            format!("http {} to {}, {}", http.method(), plan.load.server, plural(http.count(), "URL template"))
         }
         ProtocolPlan::Redis(redis) => {
             format!("redis {} to {}", redis.names().collect::<Vec<_>>().join(" "), plan.load.server)
@@ -228,7 +230,11 @@ fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     line("service", &stats.service);
     line("send lag", &stats.lag);
     line("connect", &stats.connect);
-    if outcome.commands.len() > 1 {
+    // A batch is answered as one, so every command in it has the same latency.
+    if outcome.commands.len() > 1 && plan.load.pipeline > 1 {
+        let text = "not measured: with --pipeline the commands of a batch are answered together; use --pipeline 1";
+        row(out, "by command", text);
+    } else if outcome.commands.len() > 1 {
         for (name, command) in outcome.commands.iter().zip(&stats.commands) {
             line(&format!("  {name}"), &command.latency);
         }

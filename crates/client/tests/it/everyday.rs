@@ -173,7 +173,7 @@ fn commands_whose_replies_nobody_waits_for_tell_their_errors() {
     let failed: Failed = Arc::new(move |text: &str| drop(sender.send(text.to_owned())));
     let forget = |command: &str| {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-        client.forget(0, &words, &failed)
+        client.forget(&String::new, 0, &words, &failed)
     };
     patiently(async {
         for _ in 0..100 {

@@ -14,7 +14,7 @@ use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 pub async fn shared(client: &Client, db: u32, commands: &[&str]) -> Reply {
     let words: Vec<Vec<&[u8]>> = commands.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
     let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
-    client.together(db, &commands).expect("they need no connection of their own").finish().await
+    client.together(&String::new, db, &commands).expect("they need no connection of their own").finish().await
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn what_is_refused_is_told_and_nothing_was_done() {
         assert_eq!(ask(&client, "EXISTS k").await, Reply::Integer(0));
         // What changes a connection is not for a shared one.
         for other in [&[&b"WATCH"[..], b"k"][..], &[b"EXEC"], &[b"SELECT", b"1"], &[b"SUBSCRIBE", b"c"], &[]] {
-            assert!(client.together(0, &[&[b"GET", b"k"], other]).is_none());
+            assert!(client.together(&String::new, 0, &[&[b"GET", b"k"], other]).is_none());
         }
         // A script that the engine has lost is sent as a whole: it could not be asked again.
         let digest = match ask(&client, "SCRIPT LOAD return(1)").await {

@@ -112,8 +112,8 @@ figures! { counter_rows, table_rows:
     HttpErrRate, "http_err_rate", "table_http_err_rate", [sc num src table], "HTTP errors of clients in the period.";
     HttpFailCnt, "http_fail_cnt", "table_http_fail_cnt", [sc num src table], "HTTP failures of servers so far.";
     HttpFailRate, "http_fail_rate", "table_http_fail_rate", [sc num src table], "HTTP failures of servers in the period.";
-    GlitchCnt, "glitch_cnt", "table_glitch_cnt", [sc src table], "glitches of clients' connections so far: HTTP/1 has none.";
-    GlitchRate, "glitch_rate", "table_glitch_rate", [sc src table], "glitches of clients' connections in the period.";
+    GlitchCnt, "glitch_cnt", "table_glitch_cnt", [sc num src table], "glitches of clients' connections so far: HTTP/1 has none.";
+    GlitchRate, "glitch_rate", "table_glitch_rate", [sc num src table], "glitches of clients' connections in the period.";
     BytesInRate, "bytes_in_rate", "table_bytes_in_rate", [sc num src table], "bytes from clients in the period.";
     BytesOutRate, "bytes_out_rate", "table_bytes_out_rate", [sc num src table], "bytes to clients in the period.";
     KbytesIn, "kbytes_in", "table_kbytes_in", [sc num src table], "KiB from clients so far.";

@@ -24,6 +24,30 @@ pub enum Fetch {
     Meth,
     Var,
     Env,
+    Acl,
+    LastRuleFile,
+    LastRuleLine,
+    LastEntity,
+    QuicEnabled,
+    Pid,
+    Uptime,
+    FcErrName,
+    BcErrName,
+    BcStreamsLimit,
+    BsId,
+    BsAborted,
+    FsRstCode,
+    BsRstCode,
+    /// `sc_key`, or `sc0_key` and its kin.
+    TrackedKey(Option<u8>),
+    FcNbStreams,
+    FcStreamsLimit,
+    BcNbStreams,
+    FcGlitches,
+    BcGlitches,
+    FsId,
+    FsAborted,
+    StrmIsHtx,
     Date,
     DateUs,
     AcceptDate,
@@ -292,6 +316,7 @@ impl Fetch {
                 | Fetch::BcHttpMajor
                 | Fetch::BcErr
                 | Fetch::BcErrStr
+                | Fetch::BcErrName
                 | Fetch::BcRtt
                 | Fetch::BcRttvar
         )
@@ -565,6 +590,7 @@ impl FetchRow {
             FetchRow::all().iter().enumerate().flat_map(names).collect()
         });
         let name = match name {
+            "cookie" if place.is_response() => "res.cook",
             "hdr" if place.is_response() && !acl => "res.hdr",
             "payload" if place.is_response() && !acl => "res.payload",
             "payload_lv" if place.is_response() && !acl => "res.payload_lv",

@@ -21,7 +21,6 @@ pub const GLOBAL: &[&str] = &[
     "limits", "load-server-state-from-file", "noreuseport",
     "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
     "stats-file", "tune.fail-alloc",
-    "tune.lua.openlibs",
     "tune.notsent-lowat.client", "tune.notsent-lowat.server",
     "tune.rcvbuf.client", "tune.rcvbuf.server",
     "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",
@@ -33,21 +32,26 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "block",
-    "clitimeout", "contimeout", "crt", "dispatch", "email-alert",
-    "external-check", "force-be-switch", "grace", "guid",
+    "crt", "dispatch", "email-alert",
+    "external-check", "force-be-switch", "guid",
     "log-steps",
-    "monitor-net",
     "option assume-rfc6587-ntf", "option checkcache",
     "option external-check",
-    "option http_proxy", "option httpclog",
+    "option httpclog",
     "option spop-check",
-    "option transparent", "option use-small-buffers", "reqadd",
-    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
-    "rspdeny", "rspirep", "rsprep",
-    "srvtimeout",
+    "option transparent", "option use-small-buffers", 
+    
     "timeout mail", "transparent",
     "use-fcgi-app",
+];
+
+/// Keywords of proxies that HAProxy 3.2 refuses with a word on what replaces them; `section::removed` has the words.
+#[rustfmt::skip]
+pub const REMOVED: &[&str] = &[
+    "appsession", "block", "cliexp", "clitimeout", "contimeout", "grace", "monitor-net", "option forceclose",
+    "option http-tunnel", "option http_proxy", "redisp", "redispatch", "reqadd", "reqallow", "reqdel", "reqdeny",
+    "reqiallow", "reqidel", "reqideny", "reqipass", "reqirep", "reqitarpit", "reqpass", "reqrep", "reqtarpit", "rspadd",
+    "rspdel", "rspdeny", "rspidel", "rspideny", "rspirep", "rsprep", "srvexp", "srvtimeout", "timeout clitimeout",
 ];
 
 /// Options of `bind`.
@@ -101,7 +105,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
     ("tcp-request session", &["attach-srv"]),
     ("tcp-request content", &[
-        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "switch-mode",
+        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
     ]),
     ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
     ("http-request", &[
@@ -117,35 +121,35 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
 /// Sample fetches.
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
-    "acl", "bc_glitches", "bc_nb_streams", "bc_settings_streams_limit", "cookie", "cpu_calls", "cpu_ns_avg",
-    "cpu_ns_tot", "distcc_body", "distcc_param", "fc_glitches", "fc_nb_streams",
-    "fc_settings_streams_limit", "fcgi.docroot", "fcgi.index", "fs.aborted", "fs.id",
-    "internal.htx.data", "internal.htx.free", "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks",
-    "internal.htx.size", "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname",
-    "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
-    "internal.strm.is_htx", "last_entity", "last_rule_file", "last_rule_line", "lat_ns_avg", "lat_ns_tot",
-    "quic_enabled", "req.bytes_in", "req.bytes_out", "res.bytes_in", "res.cache_hit",
-    "res.cache_name", "sc1_clr_gpc",
-    "srv_bytes_in", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str", "ssl_bc_npn",
-    "ssl_bc_server_random", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_f_der", "ssl_f_i_dn", "ssl_f_key_alg",
-    "ssl_f_notafter", "ssl_f_notbefore", "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1", "ssl_f_sig_alg", "ssl_f_version",
-    "ssl_fc_cipherlist_bin", "ssl_fc_cipherlist_hex", "ssl_fc_cipherlist_str", "ssl_fc_cipherlist_xxh",
-    "ssl_fc_client_early_traffic_secret", "ssl_fc_client_handshake_traffic_secret", "ssl_fc_client_random",
-    "ssl_fc_client_traffic_secret_0", "ssl_fc_early_exporter_secret", "ssl_fc_ecformats_bin", "ssl_fc_eclist_bin",
-    "ssl_fc_exporter_secret", "ssl_fc_extlist_bin", "ssl_fc_protocol_hello_id",
-    "ssl_fc_server_handshake_traffic_secret", "ssl_fc_server_random", "ssl_fc_server_traffic_secret_0",
-    "ssl_fc_session_key", "ssl_s_chain_der", "ssl_s_der", "ssl_s_i_dn", "ssl_s_key_alg", "ssl_s_notafter",
-    "ssl_s_notbefore", "ssl_s_s_dn", "ssl_s_serial", "ssl_s_sha1", "ssl_s_sig_alg", "ssl_s_version", "term_events",
-    "waiting_entity",
+    "bs.debug_str", "cpu_calls", "cpu_ns_avg", "cpu_ns_tot", "distcc_body", "distcc_param", "fcgi.docroot",
+    "fcgi.index", "fs.debug_str", "internal.htx.data", "internal.htx.free", "internal.htx.free_data",
+    "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size", "internal.htx.used", "internal.htx_blk.data",
+    "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
+    "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "req.ssl_cipherlist",
+    "req.ssl_keyshare_groups", "req.ssl_sigalgs", "req.ssl_supported_groups", "res.bytes_in", "res.cache_hit",
+    "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in",
+    "ssl_bc_client_early_traffic_secret", "ssl_bc_client_handshake_traffic_secret", "ssl_bc_client_random",
+    "ssl_bc_client_traffic_secret_0", "ssl_bc_curve", "ssl_bc_early_exporter_secret", "ssl_bc_err", "ssl_bc_err_str",
+    "ssl_bc_exporter_secret", "ssl_bc_npn", "ssl_bc_server_handshake_traffic_secret", "ssl_bc_server_random",
+    "ssl_bc_server_traffic_secret_0", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_c_r_dn", "ssl_c_san", "ssl_f_der",
+    "ssl_f_i_dn", "ssl_f_key_alg", "ssl_f_notafter", "ssl_f_notbefore", "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1",
+    "ssl_f_sig_alg", "ssl_f_version", "ssl_fc_cipherlist_bin", "ssl_fc_cipherlist_hex", "ssl_fc_cipherlist_str",
+    "ssl_fc_cipherlist_xxh", "ssl_fc_client_early_traffic_secret", "ssl_fc_client_handshake_traffic_secret",
+    "ssl_fc_client_random", "ssl_fc_client_traffic_secret_0", "ssl_fc_curve", "ssl_fc_early_exporter_secret",
+    "ssl_fc_ecformats_bin", "ssl_fc_eclist_bin", "ssl_fc_exporter_secret", "ssl_fc_extlist_bin",
+    "ssl_fc_protocol_hello_id", "ssl_fc_server_handshake_traffic_secret", "ssl_fc_server_random",
+    "ssl_fc_server_traffic_secret_0", "ssl_fc_session_key", "ssl_fc_sigalgs_bin", "ssl_fc_supported_versions_bin",
+    "ssl_s_chain_der", "ssl_s_der", "ssl_s_i_dn", "ssl_s_key_alg", "ssl_s_notafter", "ssl_s_notbefore", "ssl_s_s_dn",
+    "ssl_s_serial", "ssl_s_sha1", "ssl_s_sig_alg", "ssl_s_version", "term_events", "waiting_entity",
 ];
 
 /// Converters.
 #[rustfmt::skip]
 pub const CONVERTERS: &[&str] = &[
-    "aes_cbc_dec", "aes_cbc_enc", "aes_gcm_dec", "aes_gcm_enc", "capture-req", "capture-res", "date", "debug",
-    "fix_is_valid", "fix_tag_value", "jwt_decrypt_secret", "jwt_verify", "le2hex", "mqtt_field_value", "mqtt_is_valid",
-    "nbsrv", "protobuf", "reverse", "reverse_dom", "rfc7239_field", "rfc7239_is_valid", "rfc7239_n2nn", "rfc7239_n2np",
-    "rfc7239_nn", "rfc7239_np", "rfc7239_nph", "srv_queue", "ungrpc", "when",
+    "aes_cbc_dec", "aes_cbc_enc", 
+    "jwt_decrypt_secret", 
+    
+    "rfc7239_nph", 
     "x509_v_err_str",
 ];
 

@@ -42,9 +42,10 @@ impl Balance {
         }
     }
 
-    /// Nobody asks for a certain server, so that another is as good (HAProxy's kind "RR").
-    pub fn takes_turns(&self) -> bool {
-        matches!(self, Balance::RoundRobin | Balance::StaticRoundRobin | Balance::Random(_))
+    /// Whether the request itself determines the server (HAProxy's kind "HI"); with every other algorithm one server is
+    /// as good as another.
+    pub fn follows_requests(&self) -> bool {
+        matches!(self, Balance::Hash(_))
     }
 }
 

@@ -350,6 +350,19 @@ pub struct ServerHealth {
     pub track: Option<TrackedServer>,
     /// `init-state`.
     pub initial: InitialState,
+    /// The levels of a server without `check`, as `show servers state` prints them.
+    pub unchecked: UncheckedLevels,
+}
+
+/// What `show servers state` prints as the health of a server without `check`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UncheckedLevels {
+    /// At the start: `rise` of `default-server`, else 0.
+    pub start: u32,
+    /// `rise` of the server.
+    pub rise: u32,
+    /// The highest level, which `set server … health up` sets.
+    pub top: u32,
 }
 
 /// `init-state`.

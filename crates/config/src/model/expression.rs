@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate_pattern::{IndexId, PatternFile, Regex, ValueType};
 
-use super::{Position, VarName};
+use super::{MqttField, MqttPacket, Position, VarName};
 use crate::catalogue::{Converter, Fetch};
 
 /// An ACL: it holds if any of its tests does.
@@ -142,6 +142,8 @@ pub enum MapGives {
 pub enum Arg {
     /// Text.
     Str(Arc<str>),
+    /// Bytes that are not UTF-8, in place of text.
+    Bytes(Arc<[u8]>),
     /// An integer.
     Int(i64),
     /// A variable.
@@ -156,6 +158,12 @@ pub enum Arg {
     Map(MapUse),
     /// A regular expression.
     Regex(Arc<Regex>),
+    /// And-ed ACLs of the section, resolved.
+    Acl(Vec<Term>),
+    /// A field of an MQTT packet.
+    Mqtt(MqttPacket, MqttField),
+    /// The bytes of a file.
+    File(Arc<[u8]>),
     /// An optional argument that was left out before a later one.
     Absent,
 }

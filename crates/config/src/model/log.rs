@@ -137,8 +137,10 @@ pub struct Logging {
 /// A log line's format.
 #[derive(Clone, Debug)]
 pub struct LogLine {
-    /// What asked for it: `option httplog`, `log-format`…
+    /// What asked for it: `option httplog`, `option httplog clf`, `log-format`…
     pub keyword: &'static str,
+    /// Where.
+    pub at: Position,
     /// The line.
     pub format: Arc<LogFormat>,
 }

@@ -19,12 +19,14 @@ mod error;
 mod expression;
 mod limit;
 mod log;
+mod mqtt;
 mod persist;
 mod proxy;
 mod resolvers;
 mod rule;
 mod source;
 mod stats;
+mod status;
 mod stick;
 mod users;
 
@@ -36,12 +38,14 @@ pub use error::*;
 pub use expression::*;
 pub use limit::*;
 pub use log::*;
+pub use mqtt::*;
 pub use persist::*;
 pub use proxy::*;
 pub use resolvers::*;
 pub use rule::*;
 pub use source::*;
 pub use stats::*;
+pub use status::*;
 pub use stick::*;
 pub use users::*;
 
@@ -106,6 +110,8 @@ pub struct Global {
     pub no_exit_on_failure: bool,
     /// `node`: the name that `show info` tells; `None` means the machine's.
     pub node: Option<String>,
+    /// `http-err-codes`, `http-fail-codes`.
+    pub status_classes: StatusClasses,
     /// `description`, for `show info`.
     pub description: Option<String>,
     /// `quiet`.
@@ -132,6 +138,10 @@ pub struct Global {
     pub ulimit_n: Option<u64>,
     /// `fd-hard-limit`.
     pub fd_hard_limit: Option<u64>,
+    /// `insecure-fork-wanted`.
+    pub insecure_fork: bool,
+    /// `insecure-setuid-wanted`.
+    pub insecure_setuid: bool,
     /// `set-dumpable`.
     pub dumpable: bool,
     /// `strict-limits`.
@@ -266,6 +276,10 @@ pub struct Tune {
     pub lua_maxmem: usize,
     /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default.
     pub lua_bool_as_integer: bool,
+    /// `tune.lua.openlibs`: a bit for each of [`LUA_LIBRARIES`].
+    pub lua_libraries: u8,
+    /// `tune.lua.watchdog-abort`.
+    pub lua_watchdog_abort: bool,
     /// `tune.lua.log.loggers`.
     pub lua_log_loggers: bool,
     /// `tune.lua.log.stderr`: `on`, `off` or `auto`.
@@ -300,11 +314,16 @@ impl Default for Tune {
             lua_forced_yield: None,
             lua_maxmem: 0,
             lua_bool_as_integer: true,
+            lua_libraries: u8::MAX,
+            lua_watchdog_abort: false,
             lua_log_loggers: true,
             lua_log_stderr: LuaLogStderr::Auto,
         }
     }
 }
+
+/// The libraries that `tune.lua.openlibs` names.
+pub const LUA_LIBRARIES: [&str; 8] = ["table", "io", "os", "string", "math", "utf8", "package", "debug"];
 
 /// `tune.lua.log.stderr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

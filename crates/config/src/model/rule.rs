@@ -71,6 +71,8 @@ pub enum Action {
     ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
+    /// `switch-mode http`.
+    SwitchMode,
     /// `set-priority-class EXPRESSION`.
     SetPriorityClass(Expr),
     /// `set-priority-offset EXPRESSION`.

@@ -1,9 +1,11 @@
 //! `bind` lines and their options (HAProxy configuration manual 5.1).
 
-use crate::address;
+use crate::Files;
+use crate::address::{self, AddressError};
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Bind, BindTcp};
+use crate::model::{Bind, BindAddress, BindTcp};
+use crate::names;
 use crate::section::table::{Row, Table, is_known};
 use crate::suggest;
 use crate::unit;
@@ -25,7 +27,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         },
     ),
     option("backlog", 1, "N", "Length of the kernel's accept queue; the frontend's maxconn by default.", |b, v| {
-        b.backlog = Some(unit::integer(v, 0, i64::from(i32::MAX))? as u32);
+        b.backlog = Some(unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
     option("defer-accept", 0, "", "Connections are accepted once they have sent something.", |b, _| {
@@ -33,7 +35,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
     option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
-        unit::integer(v, 0, i64::from(u32::MAX))?;
+        unit::leading_integer(v, 0, i64::from(u32::MAX))?;
         b.group = Some(v.to_owned());
         Ok(())
     }),
@@ -50,7 +52,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
     option("maxconn", 1, "N", "Connections that these sockets accept at a time.", |b, v| {
-        b.maxconn = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
+        b.maxconn = Some(unit::leading_integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
     option("mode", 1, "OCTAL", "Permissions of a unix socket.", |b, v| {
@@ -58,7 +60,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
     option("mss", 1, "N", "The largest segment that is told to clients.", |b, v| {
-        b.tcp.mss = Some(unit::integer(v, 1, 65_535)? as u32);
+        b.tcp.mss = Some(unit::leading_integer(v, 1, 65_535)? as u32);
         Ok(())
     }),
     option("name", 1, "NAME", "A name for the line's sockets, as statistics tell of them.", |b, v| {
@@ -66,7 +68,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         Ok(())
     }),
     option("nice", 1, "N", "Changes nothing but HAProxy's use of the processor.", |_, v| {
-        unit::integer(v, -1024, 1024).map(|_| ())
+        unit::leading_integer(v, -1024, 1024).map(|_| ())
     }),
     option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
     option("proto", 1, "h1|none", PROTO, |_, v| proto(v)),
@@ -92,7 +94,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         },
     ),
     option("uid", 1, "UID", "Owner of a unix socket, by number.", |b, v| {
-        unit::integer(v, 0, i64::from(u32::MAX))?;
+        unit::leading_integer(v, 0, i64::from(u32::MAX))?;
         b.user = Some(v.to_owned());
         Ok(())
     }),
@@ -142,8 +144,21 @@ pub(crate) fn octal(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The addresses that a word lists, variables expanded and names resolved.
+pub(crate) fn addresses(line: &Line, index: usize, files: &dyn Files) -> Result<Vec<BindAddress>, AddressError> {
+    let text = line.address(index);
+    match names::numeric(text, files) {
+        Ok(text) => address::bind(&text),
+        // A mistake that shows without the network, such as a missing port, comes first.
+        Err(message) => match address::bind(text) {
+            Err(error) if !error.message.starts_with("invalid address") => Err(error),
+            _ => address::unresolved(message),
+        },
+    }
+}
+
 /// Reads `bind ADDRESS[,…] [OPTION…]`.
-pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
+pub(crate) fn bind(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<Bind> {
     let mut bind = Bind {
         addresses: Vec::new(),
         name: None,
@@ -158,10 +173,11 @@ pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
         accept_proxy: false,
         at: line.at(0),
     };
-    match address::bind(line.text(1)) {
+    match addresses(line, 1, files) {
         Ok(addresses) => bind.addresses = addresses,
         Err(problem) => {
-            let error = diagnostics.error(line.within(1, problem.offset), format!("'bind': {}", problem.message));
+            let error =
+                diagnostics.error(line.within_address(1, problem.offset), format!("'bind': {}", problem.message));
             if let Some(hint) = problem.hint {
                 error.hint(hint);
             }
@@ -185,8 +201,10 @@ pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
             diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind' expects {}", row.usage));
             return None;
         }
-        if let Err(message) = (row.parser)(&mut bind, line.text(next + 1)) {
-            diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind': {message}"));
+        match (row.parser)(&mut bind, line.text(next + 1)) {
+            Err(message) => _ = diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind': {message}")),
+            Ok(()) if row.usage == "TIME" => diagnostics.behind_unit(line.at(next + 1), line.text(next + 1)),
+            Ok(()) => {}
         }
         next += 1 + row.max;
     }

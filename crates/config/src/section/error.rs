@@ -12,6 +12,7 @@ use crate::diagnostic::Diagnostics;
 use crate::model::{ErrorMessage, ErrorPage, ErrorPages, Position};
 use crate::section::table::{self, Row, Table};
 use crate::section::{Section, SectionKind};
+use crate::unit;
 use crate::word::Line;
 use crate::{Files, suggest};
 
@@ -115,7 +116,10 @@ impl Groups {
 
 /// The status at the `index`th word, one that has a page.
 pub(crate) fn status(line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<u16> {
-    let code = line.text(index).parse().ok().filter(|code| CODES.contains(code));
+    let code = unit::leading_integer(line.text(index), 0, 999)
+        .ok()
+        .map(|code| code as u16)
+        .filter(|code| CODES.contains(code));
     if code.is_none() {
         let message = format!("'{}': status code '{}' not handled", line.text(0), line.text(index));
         let list: Vec<String> = CODES.iter().map(u16::to_string).collect();

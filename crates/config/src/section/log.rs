@@ -52,7 +52,7 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
     let mut next = 2;
     loop {
         match line.text(next) {
-            "len" => match unit::integer(line.text(next + 1), 80, 65535) {
+            "len" => match unit::leading_integer(line.text(next + 1), 80, 65535) {
                 Ok(len) => target.max_len = len as usize,
                 Err(message) => {
                     diagnostics.error(line.at(next + 1), format!("'log len': {message}"));
@@ -150,7 +150,7 @@ fn named(line: &Line, index: usize, names: &[&str], what: &str, diagnostics: &mu
 }
 
 fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
-    let text = line.text(1);
+    let text = line.address(1);
     let fail = |diagnostics: &mut Diagnostics, message: String| {
         diagnostics.error(line.at(1), message).hint("a target is stdout, stderr, fd@N, /PATH, or ADDRESS[:PORT]");
         None

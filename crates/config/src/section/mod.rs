@@ -7,6 +7,7 @@ mod log;
 mod preset;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+mod removed;
 mod resolvers;
 pub(crate) mod rule;
 mod server;
@@ -28,7 +29,7 @@ use crate::environment::Environment;
 use crate::model::{Config, Global, Position};
 use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope};
-use crate::{Files, LuaNames, check, suggest};
+use crate::{CommandCheck, Files, LuaNames, check, suggest};
 
 /// What a section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,23 +86,26 @@ pub struct Draft {
     global_failed: bool,
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
+    commands: Option<CommandCheck>,
     /// As the files left it.
     environment: Environment,
 }
 
-/// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
-pub fn parse(source: Source, env: &mut Environment) -> Draft {
+/// Splits lines, follows `.if`, types `global`, whose addresses may need `files` to resolve names. `env` is changed as
+/// `setenv` and its kin say.
+pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft {
     predefine(&source, env);
     let mut reader = Reader {
         global: global::GlobalReader::default(),
         sections: Vec::new(),
         diagnostics: Diagnostics::new(),
         global_failed: false,
+        files,
     };
     for file in &source.files {
         reader.file(&file.name, &file.bytes, env);
     }
-    let Reader { global, sections, diagnostics, global_failed } = reader;
+    let Reader { global, sections, diagnostics, global_failed, .. } = reader;
     let global = global.finish();
     Draft {
         source,
@@ -111,6 +115,7 @@ pub fn parse(source: Source, env: &mut Environment) -> Draft {
         global_failed,
         lua_failed: false,
         patterns: Arc::default(),
+        commands: None,
         environment: env.clone(),
     }
 }
@@ -125,15 +130,16 @@ fn predefine(source: &Source, env: &mut Environment) {
     env.set("HAPROXY_TCP_LOG_FMT", crate::format::TCP_LOG);
 }
 
-struct Reader {
+struct Reader<'a> {
     global: global::GlobalReader,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
     /// A line of `global` has an error.
     global_failed: bool,
+    files: &'a dyn Files,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn file(&mut self, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
         let mut blocks = Blocks::default();
         // A file starts outside any section, whatever the one before it ended in.
@@ -164,7 +170,7 @@ impl Reader {
                     continue;
                 }
             };
-            let line = Line::new(name.clone(), number, words);
+            let line = self.until_empty(Line::new(name.clone(), number, words), &blocks);
             if line.text(0).starts_with('.') {
                 blocks.line(&line, env, &mut self.diagnostics);
             } else if blocks.active() {
@@ -178,6 +184,27 @@ impl Reader {
             self.diagnostics.error(at, message).hint("end the last line with a line feed");
         }
         blocks.finish(&mut self.diagnostics);
+    }
+
+    /// As in HAProxy, a word without anything in it ends its line. Parameters of stores and arguments of their commands
+    /// may be empty.
+    fn until_empty(&mut self, mut line: Line, blocks: &Blocks) -> Line {
+        let of_store = self.sections.last().is_some_and(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis));
+        let Some(empty) = (1..line.len()).find(|index| line.text(*index).is_empty()) else { return line };
+        if of_store || (0..empty).any(|index| line.text(index) == "store-call") {
+            return line;
+        }
+        if blocks.active() {
+            let message = format!(
+                "argument number {} at position {} is empty and marks the end of the argument list; all subsequent \
+                 arguments will be ignored",
+                empty + 1,
+                line.at(empty).column
+            );
+            self.diagnostics.warning(line.at(empty), message);
+        }
+        line.words.truncate(empty);
+        line
     }
 
     fn line(&mut self, line: Line, first_section: usize, env: &mut Environment) {
@@ -195,14 +222,14 @@ impl Reader {
         }
         match self.sections[first_section..].last_mut() {
             None => {
-                let near = suggest::nearest(keyword, SECTIONS.iter().map(|(name, _)| *name));
+                let near = suggest::nearest(keyword, section_names());
                 let message = format!("unknown keyword '{keyword}' out of section");
                 self.diagnostics.error(line.at(0), message).did_you_mean(near);
             }
             // `global` is typed as it is read, since `setenv` acts on the lines behind it.
             Some(section) if section.kind == SectionKind::Global => {
                 let before = self.diagnostics.errors();
-                self.global.line(&line, env, &mut self.diagnostics);
+                self.global.line(&line, env, self.files, &mut self.diagnostics);
                 let failed = self.diagnostics.errors() > before;
                 self.global_failed |= failed;
                 if !failed && preset::WORDS.contains(&line.text(0)) {
@@ -217,6 +244,11 @@ impl Reader {
 
 fn section(kind: SectionKind, name: Arc<str>, from: Option<(Arc<str>, Position)>, at: Position) -> Section {
     Section { kind, name, from, at, lines: Vec::new() }
+}
+
+/// The names of all kinds of sections.
+pub(crate) fn section_names() -> impl Iterator<Item = &'static str> {
+    SECTIONS.iter().map(|(name, _)| *name).chain(known::SECTIONS.iter().copied())
 }
 
 fn section_name(kind: SectionKind) -> &'static str {
@@ -238,7 +270,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     match kind {
         SectionKind::Global => {}
         SectionKind::Defaults => {
-            if line.len() > 1 && line.text(1) != "from" {
+            if line.len() > 1 && (line.text(1) != "from" || line.len() != 3) {
                 name = line.text(1);
                 next = 2;
             }
@@ -253,7 +285,8 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
             next = 2;
         }
     }
-    if let Some(offset) = bad_name_byte(name) {
+    // A `defaults` may be called anything, as in HAProxy.
+    if let Some(offset) = bad_name_byte(name).filter(|_| kind != SectionKind::Defaults) {
         let message = format!("character '{}' is not permitted in '{keyword}' name '{name}'", shown(name, offset));
         diagnostics.error(line.within(1, offset), message).hint("use letters, digits, '.', ':', '-' and '_'");
         return refused();
@@ -273,7 +306,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
         }
         next += 2;
     }
-    if line.len() > next {
+    if line.len() > next && kind != SectionKind::Defaults {
         let message = format!("'{keyword}' cannot handle unexpected argument '{}'", line.text(next));
         let error = diagnostics.error(line.at(next), message);
         if matches!(kind, SectionKind::Frontend | SectionKind::Listen) && line.text(next).contains(':') {
@@ -317,6 +350,11 @@ impl Draft {
         self.lua_failed = true;
     }
 
+    /// Has the commands that rules call looked at.
+    pub fn check_commands(&mut self, check: CommandCheck) {
+        self.commands = Some(check);
+    }
+
     /// Map and ACL files by name. What scripts load before rules are typed goes in here (see
     /// [`load_patterns`](crate::load_patterns)), so that a script and a rule that name the same file share it.
     pub fn patterns(&self) -> &Arc<PatternFiles> {
@@ -337,9 +375,11 @@ impl Draft {
         lua: &dyn LuaNames,
         check_rest: impl FnOnce(&Config, &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
-        let Draft { source, mut global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
+        let Draft {
+            source, mut global, sections, mut diagnostics, lua_failed, patterns, commands, environment, ..
+        } = self;
         global::read_name_cases(&mut global, files, &mut diagnostics);
-        let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
+        let loaded = proxy::Loaded { files, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
         let engines = redis::engines(&sections, files, &mut diagnostics);
@@ -351,7 +391,7 @@ impl Draft {
             proxies,
             stores,
             engines,
-            origins: store::origins(&sections, &mut diagnostics),
+            origins: store::origins(&sections, files, &mut diagnostics),
             user_lists,
             resolvers,
             limits: Vec::new(),

@@ -325,7 +325,7 @@ impl EngineReader<'_> {
     }
 
     fn time(&mut self, line: &Line, index: usize, field: fn(&mut RedisSection) -> &mut Option<Duration>) {
-        match unit::time(line.text(index), TimeUnit::Milliseconds) {
+        match self.diagnostics.duration(line.at(index), line.text(index), TimeUnit::Milliseconds) {
             Ok(time) => *field(&mut self.section) = Some(time),
             Err(message) => {
                 self.diagnostics.error(line.at(index), message).hint(unit::TIME_HINT);
@@ -340,7 +340,7 @@ impl EngineReader<'_> {
             self.diagnostics.error(line.at(1), message);
             return;
         }
-        let address = match address::server(line.text(2)) {
+        let address = match address::server(line.address(2)) {
             Ok(ServerAddress::Inet(ip, _)) if ip.is_unspecified() => {
                 let message = format!("'{}' is no address of an engine", line.text(2));
                 self.diagnostics.error(line.at(2), message).hint("write ADDRESS:PORT, for example '10.0.0.1:6379'");
@@ -348,7 +348,7 @@ impl EngineReader<'_> {
             }
             Ok(address) => address,
             Err(error) => {
-                let told = self.diagnostics.error(line.within(2, error.offset), error.message);
+                let told = self.diagnostics.error(line.within_address(2, error.offset), error.message);
                 if let Some(hint) = error.hint {
                     told.hint(hint);
                 }

@@ -10,6 +10,7 @@ use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Hold, Nameserver, Resolvers};
+use crate::names;
 use crate::section::table::{self, Row, Table};
 use crate::section::{Section, SectionKind, bad_name_byte};
 use crate::unit::{self, TIME_HINT, TimeUnit};
@@ -200,8 +201,20 @@ impl ResolversReader<'_> {
     }
 
     fn time(&mut self, line: &Line, index: usize) -> Option<Duration> {
-        match unit::time(line.text(index), TimeUnit::Milliseconds) {
-            Ok(time) => Some(time),
+        match self.diagnostics.duration(line.at(index), line.text(index), TimeUnit::Milliseconds) {
+            Ok(time) => {
+                let text = line.text(index);
+                if unit::is_suspicious(text) {
+                    let message = format!(
+                        "'{} {} {text}' looks suspiciously small for a value in milliseconds. Please use an explicit \
+                         unit ('{text}ms') if that was the intent",
+                        line.text(0),
+                        line.text(1)
+                    );
+                    self.diagnostics.warning(line.at(index), message);
+                }
+                Some(time)
+            }
             Err(message) => {
                 let message = format!("'{} {}': {message}", line.text(0), line.text(1));
                 self.diagnostics.error(line.at(index), message).hint(TIME_HINT);
@@ -218,11 +231,16 @@ impl ResolversReader<'_> {
             self.diagnostics.error(line.within(1, offset), message);
             return;
         }
-        match address::nameserver(line.text(2)) {
+        let text = line.address(2);
+        let read = match names::numeric(text, self.files) {
+            Ok(text) => address::nameserver(&text),
+            Err(message) => address::unresolved(message),
+        };
+        match read {
             Ok((address, tcp)) => self.add(line, Nameserver { name: name.into(), address, tcp }),
             Err(problem) => {
                 let message = format!("'nameserver {name}': {}", problem.message);
-                let error = self.diagnostics.error(line.within(2, problem.offset), message);
+                let error = self.diagnostics.error(line.within_address(2, problem.offset), message);
                 if let Some(hint) = problem.hint {
                     error.hint(hint);
                 }

@@ -248,22 +248,55 @@ fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reads the name of a header field (RFC 9110, 5.1).
+/// Reads the name of a header field that is set or added, with HAProxy's warning about a character that names can't have
+/// (RFC 9110, 5.1); it is sent as it is.
+pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
+    let token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(*c);
+    let name = header_name(reader, line, index)?;
+    let bad = name.char_indices().find(|(at, c)| !(token(c) || *at == 0 && *c == ':'));
+    if let Some((_, bad)) = bad {
+        let message = format!("header name '{name}' contains forbidden character '{bad}'");
+        reader.diagnostics.warning(line.at(index), message);
+    }
+    Some(name)
+}
+
+/// Reads the name of a header field. HAProxy takes any; what would end a line of the message is refused here.
 pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
     let name = line.text(index);
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !name.is_empty() && name.bytes().all(token) {
+    if !name.is_empty() && !name.contains(['\r', '\n', '\0']) {
         return Some(name.to_owned());
     }
     let message = match name {
         "" => "a header name is missing".to_owned(),
-        name => format!("'{name}' is no header name"),
+        name => format!("'{}' is no header name", name.escape_debug()),
     };
-    let error = reader.diagnostics.error(line.at(index), message);
-    if name.ends_with(':') {
-        error.hint("write the name without its colon");
-    }
+    reader.diagnostics.error(line.at(index), message);
     None
+}
+
+/// Whether HAProxy marks an action as final: without a condition, nothing behind it in its section is reached.
+pub(crate) fn is_final(action: &Action, place: Place) -> bool {
+    match place {
+        Place::HttpRequest => {
+            matches!(action, Action::Accept | Action::Auth(_) | Action::Deny(_) | Action::Return(_) | Action::Tarpit(_))
+        }
+        Place::HttpResponse => matches!(action, Action::Accept | Action::Deny(_) | Action::Return(_)),
+        Place::HttpAfterResponse => matches!(action, Action::Accept),
+        _ => false,
+    }
+}
+
+/// What a format gives, if it is the same each time.
+fn constant(format: &LogFormat) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in &format.parts {
+        match part {
+            FormatPart::Text(part) => text.extend_from_slice(part),
+            _ => return None,
+        }
+    }
+    Some(text)
 }
 
 /// A word that starts the condition.
@@ -292,7 +325,7 @@ impl ActionReader<'_, '_> {
 
     /// `NAME FORMAT` of a header field.
     fn field(&mut self) -> Option<(String, LogFormat)> {
-        let name = header_name(self.reader, self.line, self.next)?;
+        let name = sent_header_name(self.reader, self.line, self.next)?;
         let format = self.format(self.next + 1, "a value")?;
         self.next += 2;
         Some((name, format))
@@ -317,7 +350,11 @@ impl ActionReader<'_, '_> {
         while matches!(self.line.text(self.next), "time" | "at-least") {
             let (word, value) = (self.line.text(self.next), self.line.text(self.next + 1));
             let problem = match word {
-                "time" => unit::time(value, unit::TimeUnit::Milliseconds).map(|found| time = Some(found)).err(),
+                "time" => {
+                    let at = self.line.at(self.next + 1);
+                    let read = self.reader.diagnostics.duration(at, value, unit::TimeUnit::Milliseconds);
+                    read.map(|found| time = Some(found)).err()
+                }
                 _ => unit::size(value, u64::from(u32::MAX)).map(|found| at_least = found).err(),
             };
             if let Some(message) = problem {
@@ -458,7 +495,8 @@ impl ActionReader<'_, '_> {
                 return None;
             }
         };
-        let number = match unit::integer(self.line.text(index), *range.start(), *range.end()) {
+        let read = if keyword == "len" { unit::leading_integer } else { unit::integer };
+        let number = match read(self.line.text(index), *range.start(), *range.end()) {
             Ok(number) => number,
             Err(message) => {
                 self.reader.diagnostics.error(self.line.at(index), format!("'capture {keyword}': {message}"));
@@ -469,7 +507,7 @@ impl ActionReader<'_, '_> {
         if keyword == "id" {
             return Some(Action::Capture { expr, slot: number as u32, response });
         }
-        if response || !self.reader.context.intersects(Contexts::FRONT.without(Contexts::DEFAULTS)) {
+        if response || !self.reader.context.intersects(Contexts::FRONT) {
             let error = self.reader.diagnostics.error(self.line.at(self.next - 2), "'capture … len' needs a frontend");
             error.hint("declare a slot there with 'declare capture', and name it with 'id'");
             return None;
@@ -581,6 +619,7 @@ impl ActionReader<'_, '_> {
         let mut call = StoreCall { store, args: Vec::new(), set_var: None, on_error };
         let mut says_value = false;
         self.next += 1;
+        let command_at = self.next;
         while self.has(self.next) {
             let word = self.line.text(self.next);
             if word == "on-error" || (word.starts_with("set-var(") && word.ends_with(')')) {
@@ -592,6 +631,16 @@ impl ActionReader<'_, '_> {
         if call.args.is_empty() {
             self.missing(self.next, "a command");
             return None;
+        }
+        let constants: Vec<Option<Vec<u8>>> = call.args.iter().map(constant).collect();
+        let words: Vec<Option<&[u8]>> = constants.iter().map(Option::as_deref).collect();
+        if let Err((severity, problem)) = self.reader.stores.command(&call.store, &words) {
+            let message = format!("'{}': {}", self.name(), problem.message);
+            let at = self.line.at(command_at);
+            let found = self.reader.diagnostics.add(severity, Some(at), message);
+            if let Some(hint) = problem.hint {
+                found.hint(hint);
+            }
         }
         while self.has(self.next) {
             let word = self.line.text(self.next);

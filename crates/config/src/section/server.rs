@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use crate::address;
 use crate::catalogue::{Contexts, known};
+use crate::diagnostic::Diagnostics;
 use crate::model::{
     Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
-    ServerHealth, ServerPort, ServerResolve, Source, TrackedServer,
+    ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
 };
+use crate::names;
 use crate::section::proxy::ProxyReader;
 use crate::section::source;
 use crate::section::table::{Row, Table, is_known};
@@ -51,9 +53,15 @@ pub(crate) struct ServerSettings {
     fastinter: Option<Duration>,
     downinter: Option<Duration>,
     rise: u32,
+    /// `rise` was given, here or by `default-server`.
+    rise_given: bool,
+    /// `rise` of `default-server`; 0 without one.
+    default_rise: u32,
     fall: u32,
     port: Option<u16>,
     addr: Option<IpAddr>,
+    /// The port that stands with `addr`; `port` wins.
+    addr_port: Option<u16>,
     check_send_proxy: bool,
     agent: AgentSettings,
     observe: Option<bool>,
@@ -104,9 +112,12 @@ impl Default for ServerSettings {
             fastinter: None,
             downinter: None,
             rise: 2,
+            rise_given: false,
+            default_rise: 0,
             fall: 3,
             port: None,
             addr: None,
+            addr_port: None,
             check_send_proxy: false,
             agent: AgentSettings::default(),
             observe: None,
@@ -138,11 +149,14 @@ const fn option(
 /// Options behind a server's address.
 pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     option("addr", 1, "ADDRESS", "The address that checks connect to, if not the server's.", |s, v| {
-        s.addr = Some(numeric(v)?);
+        let (address, port) = address::numeric(v)?;
+        s.addr = Some(address);
+        s.addr_port = port;
         Ok(())
     }),
     option("agent-addr", 1, "ADDRESS", "The address of the agent, if not the server's.", |s, v| {
-        s.agent.addr = Some(numeric(v)?);
+        // The port of an agent is its own option: one that stands here does not count, as in HAProxy.
+        s.agent.addr = Some(address::numeric(v)?.0);
         Ok(())
     }),
     option(
@@ -160,11 +174,11 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
     option("agent-port", 1, "PORT", "The agent's port.", |s, v| {
-        s.agent.port = Some(unit::integer(v, 1, 65535)? as u16);
+        s.agent.port = Some(unit::leading_integer(v, 1, 65535)? as u16);
         Ok(())
     }),
     option("agent-send", 1, "TEXT", "What is sent to the agent once it is connected.", |s, v| {
-        s.agent.send = v.as_bytes().to_vec();
+        s.agent.send = crate::bytes::to_bytes(v).into_owned();
         Ok(())
     }),
     option("backup", 0, "", "Used only while no other server is up.", |s, _| {
@@ -196,11 +210,11 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
     option("error-limit", 1, "N", "Failures in a row that 'observe' takes for one of a check; 10.", |s, v| {
-        s.error_limit = unit::integer(v, 1, 1_000_000)? as u32;
+        s.error_limit = unit::leading_integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
     option("fall", 1, "N", "Failed checks in a row until the server is down; 3.", |s, v| {
-        s.fall = unit::integer(v, 1, 1_000_000)? as u32;
+        s.fall = unit::leading_integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
     option(
@@ -229,7 +243,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         },
     ),
     option("id", 1, "N", "The server's number in statistics.", |s, v| {
-        s.sid = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
+        s.sid = Some(unit::leading_integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
     option(
@@ -284,12 +298,12 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         },
     ),
     option("maxconn", 1, "N", "Requests that the server serves at a time; more wait in its queue.", |s, v| {
-        let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         s.maxconn = (n > 0).then_some(n);
         Ok(())
     }),
     option("maxqueue", 1, "N", "Requests that may wait in the server's queue.", |s, v| {
-        let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         s.maxqueue = (n > 0).then_some(n);
         Ok(())
     }),
@@ -299,7 +313,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "N",
         "The least 'maxconn': the limit grows with the backend's load up to its 'maxconn' at 'fullconn'.",
         |s, v| {
-            let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+            let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
             s.minconn = (n > 0).then_some(n);
             Ok(())
         },
@@ -396,7 +410,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         },
     ),
     option("pool-low-conn", 1, "N", "Below so many idle connections no worker takes another's; 0.", |s, v| {
-        s.pool.low = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        s.pool.low = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         Ok(())
     }),
     option("pool-max-conn", 1, "N", "Idle connections that are kept; -1: without a limit, the default.", |s, v| {
@@ -416,7 +430,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         },
     ),
     option("port", 1, "PORT", "The port that checks connect to, if not the server's.", |s, v| {
-        s.port = Some(unit::integer(v, 1, 65535)? as u16);
+        s.port = Some(unit::leading_integer(v, 0, 65535)? as u16).filter(|port| *port > 0);
         Ok(())
     }),
     option(
@@ -484,7 +498,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     ),
     option("proto", 1, "h1|none", bind::PROTO, |_, v| bind::proto(v)),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
-        s.rise = unit::integer(v, 1, 1_000_000)? as u32;
+        s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
+        s.rise_given = true;
         Ok(())
     }),
     option(
@@ -542,7 +557,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
     option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
-        s.weight = unit::integer(v, 0, 256)? as u16;
+        s.weight = unit::leading_integer(v, 0, 256)? as u16;
         Ok(())
     }),
     option("ws", 1, "auto|h1", "Changes nothing: WebSockets pass by HTTP/1, and h2 is refused.", |_, v| match v {
@@ -555,13 +570,9 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
 /// Networks of one 'resolve-net', as in HAProxy.
 const NETWORKS: usize = 5;
 
-fn numeric(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| format!("'{text}' is no numeric address"))
-}
-
 /// A limit that -1 lifts.
 fn at_most(text: &str) -> Result<Option<u32>, String> {
-    let n = unit::integer(text, -1, i64::from(i32::MAX))?;
+    let n = unit::leading_integer(text, -1, i64::from(i32::MAX))?;
     Ok((n >= 0).then_some(n as u32))
 }
 
@@ -617,7 +628,7 @@ impl ServerSettings {
                 downinter: self.downinter,
                 rise: self.rise,
                 fall: self.fall,
-                port: self.port,
+                port: self.port.or(self.addr_port),
                 addr: self.addr,
                 send_proxy: self.check_send_proxy,
             }),
@@ -630,7 +641,7 @@ impl ServerSettings {
         let agent = self.agent.port.filter(|_| self.agent.on).map(|port| Agent {
             inter: self.agent.inter.unwrap_or(self.inter),
             port,
-            addr: self.agent.addr,
+            addr: self.agent.addr.or(self.addr),
             send: self.agent.send.clone(),
         });
         ServerHealth {
@@ -640,6 +651,7 @@ impl ServerSettings {
             shut_backups_when_up: self.shut_backups_when_up,
             track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: at.clone() }),
             initial: self.initial,
+            unchecked: UncheckedLevels { start: self.default_rise, rise: self.rise, top: self.rise + self.fall - 1 },
         }
     }
 
@@ -657,6 +669,20 @@ fn interval(text: &str) -> Result<Duration, String> {
     match unit::time(text, TimeUnit::Milliseconds)? {
         Duration::ZERO => Err("the interval must not be 0".to_owned()),
         time => Ok(time),
+    }
+}
+
+/// HAProxy's warnings about the duration behind an option.
+fn time_warnings(diagnostics: &mut Diagnostics, line: &Line, index: usize) {
+    let (option, text) = (line.text(index), line.text(index + 1));
+    diagnostics.behind_unit(line.at(index + 1), text);
+    if matches!(option, "agent-inter" | "downinter" | "fastinter" | "inter") && unit::is_suspicious(text) {
+        let message = format!(
+            "'{option} {text}' in server '{}' is suspiciously small for a value in milliseconds. Please use an explicit \
+             unit ('{text}ms') if that was the intent",
+            line.text(1)
+        );
+        diagnostics.warning(line.at(index + 1), message);
     }
 }
 
@@ -693,8 +719,16 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
             reader.diagnostics.error(line.at(next + 1), message);
             return false;
         }
-        if let Err(message) = (row.parser)(settings, line.text(next + 1)) {
-            reader.diagnostics.error(line.at(next + 1), format!("'{word}' of '{keyword}': {message}"));
+        let value = match row.usage {
+            "ADDRESS" => names::numeric(line.address(next + 1), reader.loaded.files),
+            _ => Ok(line.text(next + 1).into()),
+        };
+        match value.and_then(|value| (row.parser)(settings, &value)) {
+            Err(message) => {
+                reader.diagnostics.error(line.at(next + 1), format!("'{word}' of '{keyword}': {message}"));
+            }
+            Ok(()) if row.usage == "TIME" => time_warnings(reader.diagnostics, line, next),
+            Ok(()) => {}
         }
         next += 1 + row.max;
     }
@@ -709,6 +743,9 @@ pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
         return;
     }
     options(reader, line, 1, &mut settings);
+    if settings.rise_given {
+        settings.default_rise = settings.rise;
+    }
     reader.settings.default_server = settings;
 }
 
@@ -752,8 +789,8 @@ pub(crate) fn template(reader: &mut ProxyReader<'_>, line: &Line) {
 /// The numbers of a template's servers.
 fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
     let (low, high) = text.split_once('-').unwrap_or(("1", text));
-    let low = unit::integer(low, 1, i64::from(i32::MAX))?;
-    let high = unit::integer(high, low, i64::from(i32::MAX))?;
+    let low = unit::leading_integer(low, 1, i64::from(i32::MAX))?;
+    let high = unit::leading_integer(high, low, i64::from(i32::MAX))?;
     if high - low < TEMPLATE_MAX { Ok(low..=high) } else { Err(format!("{TEMPLATE_MAX} servers at most")) }
 }
 
@@ -772,11 +809,11 @@ pub(crate) fn names(line: &Line) -> Vec<String> {
 fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl IntoIterator<Item = Arc<str>>) {
     let mut names = names.into_iter();
     let Some(name) = names.next() else { return };
-    let address = match address::server(line.text(at)) {
+    let address = match address::server(line.address(at)) {
         Ok(address) => Some(address),
         Err(problem) => {
             let message = format!("'{} {name}': {}", line.text(0), problem.message);
-            let error = reader.diagnostics.error(line.within(at, problem.offset), message);
+            let error = reader.diagnostics.error(line.within_address(at, problem.offset), message);
             if let Some(hint) = problem.hint {
                 error.hint(hint);
             }

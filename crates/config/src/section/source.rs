@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::model::{ForeignSource, Source};
+use crate::names;
 use crate::section::proxy::ProxyReader;
 use crate::unit;
 use crate::word::Line;
@@ -26,11 +27,11 @@ pub(crate) fn read(
         reader.diagnostics.error(line.at(next), format!("'source' expects {USAGE}"));
         return None;
     }
-    let (address, ports) = match address(line.text(next), ranges) {
+    let (address, ports) = match place(reader, line, next, ranges) {
         Ok(read) => read,
         Err(message) => {
             let error = reader.diagnostics.error(line.at(next), format!("'source': {message}"));
-            error.hint("a numeric address or '*', with or without a port");
+            error.hint("an address or '*', with or without a port");
             return None;
         }
     };
@@ -50,7 +51,7 @@ pub(crate) fn read(
         if word == "interface" {
             source.interface = Some(value.to_owned());
         } else {
-            match foreign(value) {
+            match foreign(reader, line, next + 1) {
                 Ok(foreign) => source.foreign = Some(foreign),
                 Err(message) => {
                     reader.diagnostics.error(line.at(next + 1), format!("'usesrc': {message}"));
@@ -62,7 +63,8 @@ pub(crate) fn read(
     }
 }
 
-fn foreign(text: &str) -> Result<ForeignSource, String> {
+fn foreign(reader: &ProxyReader<'_>, line: &Line, index: usize) -> Result<ForeignSource, String> {
+    let text = line.text(index);
     match text {
         "client" => return Ok(ForeignSource::Client),
         "clientip" => return Ok(ForeignSource::ClientIp),
@@ -77,13 +79,18 @@ fn foreign(text: &str) -> Result<ForeignSource, String> {
         let number = unit::integer(number, -1000, 1000)? as i32;
         return Ok(ForeignSource::Header(name.to_owned(), number));
     }
-    let (address, ports) = address(text, false)?;
+    let (address, ports) = place(reader, line, index, false)?;
     let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     Ok(ForeignSource::Address(SocketAddr::new(address, ports.map_or(0, |(port, _)| port))))
 }
 
 /// An address and its ports.
 type Place = (Option<IpAddr>, Option<(u16, u16)>);
+
+/// Reads an address and ports at a word, variables expanded and names resolved.
+fn place(reader: &ProxyReader<'_>, line: &Line, index: usize, ranges: bool) -> Result<Place, String> {
+    address(&names::numeric(line.address(index), reader.loaded.files)?, ranges)
+}
 
 fn address(text: &str, ranges: bool) -> Result<Place, String> {
     let bare = ["ipv4@", "ipv6@"].iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);

@@ -131,7 +131,9 @@ impl<'a> TableReader<'a, '_> {
                     size = Some(self.known(word, found)? as u32);
                 }
                 "expire" => {
-                    let found = unit::time(self.value(word)?, TimeUnit::Milliseconds);
+                    let value = self.value(word)?;
+                    let at = self.line.at(self.next - 1);
+                    let found = self.diagnostics.duration(at, value, TimeUnit::Milliseconds);
                     expire = Some(self.known(word, found)?).filter(|time| !time.is_zero());
                 }
                 "nopurge" => {
@@ -230,10 +232,16 @@ impl<'a> TableReader<'a, '_> {
             }
             let found = datum(name, argument);
             let found = self.known("store", found)?;
-            if data.iter().any(|other| other.kind == found.kind) {
-                return self.known("store", Err(format!("'{name}' is stored already")));
+            if found.period_ms > 0 {
+                let period = argument.rsplit(',').next().unwrap_or(argument);
+                self.diagnostics.behind_unit(self.line.at(self.next - 1), period);
             }
-            data.push(found);
+            if data.iter().any(|other| other.kind == found.kind) {
+                let message = format!("stick-table: store option '{name}' already enabled, ignored");
+                self.diagnostics.warning(self.line.at(self.next - 1), message);
+            } else {
+                data.push(found);
+            }
             rest = match behind.strip_prefix(',') {
                 Some(rest) => rest,
                 None if behind.is_empty() => "",
@@ -280,6 +288,10 @@ fn datum(name: &str, argument: &str) -> Result<TableData, String> {
         false => 1,
     };
     let period_ms = match kind.form() {
+        DataForm::Rate if period.is_empty() => {
+            let example = if kind.is_array() { "2,10s" } else { "10s" };
+            return Err(format!("'{name}' expects its period, for example '{name}({example})'"));
+        }
         DataForm::Rate => match unit::time(period, TimeUnit::Milliseconds) {
             Ok(period) if !period.is_zero() => period.as_millis() as u32,
             Ok(_) => return Err(format!("'{name}': its period must not be 0")),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::Files;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Bind, OriginSection, Position, StoreSection};
@@ -17,7 +18,7 @@ pub(crate) struct Parts {
 }
 
 /// Reads a keyword of `store` or `origin`.
-pub(crate) type PartsParser = fn(&mut Parts, &Line, &mut Diagnostics);
+pub(crate) type PartsParser = fn(&mut Parts, &Line, &dyn Files, &mut Diagnostics);
 
 /// The keywords; in `store` any other word is a parameter, which the store's own catalogue types.
 pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
@@ -27,15 +28,15 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
     max: MANY,
     usage: "ADDRESS[,ADDRESS]… [OPTION]…",
     docs: "Listens: a store for RESP clients, an origin for HTTP.",
-    parser: |parts, line, diagnostics| {
-        if let Some(bind) = bind::bind(line, diagnostics) {
+    parser: |parts, line, files, diagnostics| {
+        if let Some(bind) = bind::bind(line, files, diagnostics) {
             parts.binds.push(bind);
         }
     },
 }]);
 
 /// Types the `store` sections; a configuration without one has `store default`.
-pub(crate) fn stores(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
+pub(crate) fn stores(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
     let mut names = Names::default();
     let mut stores = Vec::new();
     for section in sections.iter().filter(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis)) {
@@ -49,7 +50,7 @@ pub(crate) fn stores(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec
             match KEYWORDS.find(line.text(0), line.text(1)) {
                 Some((row, words)) => {
                     if table::arity(row, words, line, diagnostics) {
-                        (row.parser)(&mut parts, line, diagnostics);
+                        (row.parser)(&mut parts, line, files, diagnostics);
                     }
                 }
                 None => {
@@ -70,7 +71,7 @@ pub(crate) fn stores(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec
 }
 
 /// Types the `origin` sections.
-pub(crate) fn origins(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
+pub(crate) fn origins(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
     let mut names = Names::default();
     let mut origins = Vec::new();
     for section in sections.iter().filter(|s| s.kind == SectionKind::Origin) {
@@ -80,7 +81,7 @@ pub(crate) fn origins(sections: &[Section], diagnostics: &mut Diagnostics) -> Ve
             match KEYWORDS.find(line.text(0), line.text(1)) {
                 Some((row, words)) => {
                     if table::arity(row, words, line, diagnostics) {
-                        (row.parser)(&mut parts, line, diagnostics);
+                        (row.parser)(&mut parts, line, files, diagnostics);
                     }
                 }
                 None => table::unknown(&KEYWORDS, known::NONE, Contexts::ORIGIN, "origin", line, diagnostics),

@@ -129,6 +129,9 @@ pub(crate) fn unknown<P: 'static>(
         // Names of other contexts count too: the next run says where they belong.
         let firsts = table.rows.iter().map(|row| row.name).chain(known.iter().copied());
         let near = suggest::nearest(first, firsts.map(|n| n.split(' ').next().unwrap_or(n)));
+        // A line that is not indented more likely begins a section.
+        let section_near = suggest::nearest(first, crate::section::section_names());
+        let near = if line.at(0).column == 1 { section_near.or(near) } else { near.or(section_near) };
         let message = format!("unknown keyword '{first}' in '{section}' section");
         diagnostics.error(line.at(0), message).did_you_mean(near);
     }

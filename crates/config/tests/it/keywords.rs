@@ -106,6 +106,7 @@ fn is_known(section: &str, line: &str) -> bool {
             || has_row(ItemKind::Keyword, Some("frontend"), name)
             || has_row(ItemKind::Keyword, Some("defaults"), name)
             || lists(known::PROXY, name)
+            || lists(known::REMOVED, name)
     })
 }
 

@@ -16,6 +16,37 @@ use crate::support::load;
 /// What 2.6 does not know, or by a name of its own.
 const LATER: &[&str] = &[
     "table_avail",
+    "acl",
+    "last_entity",
+    "quic_enabled",
+    "act_conn",
+    "pid",
+    "uptime",
+    "fc_err_name",
+    "bc_err_name",
+    "bc_setting_streams_limit",
+    "bs.id",
+    "bs.aborted",
+    "fs.rst_code",
+    "bs.rst_code",
+    "sc_key",
+    "sc0_key",
+    "sc1_key",
+    "sc2_key",
+    "sc0_glitch_cnt",
+    "sc0_glitch_rate",
+    "sc1_glitch_cnt",
+    "sc1_glitch_rate",
+    "sc2_glitch_cnt",
+    "sc2_glitch_rate",
+    "fc_nb_streams",
+    "fc_settings_streams_limit",
+    "bc_nb_streams",
+    "fc_glitches",
+    "bc_glitches",
+    "fs.id",
+    "fs.aborted",
+    "cookie",
     "accept_date",
     "act_conns",
     "bc.timer.connect",
@@ -255,7 +286,9 @@ fn theirs(text: &str, lines: &[usize]) -> Vec<&'static str> {
 fn ours(text: &str, lines: &[usize]) -> Vec<&'static str> {
     let (_, diagnostics) = load(text);
     let said = |line: usize| {
-        let here = diagnostics.iter().filter(|d| d.at.as_ref().is_some_and(|at| at.line as usize == line));
+        // What HAProxy says of the whole proxy has no line there.
+        let of_line = diagnostics.iter().filter(|d| !d.message.starts_with("log format ignored"));
+        let here = of_line.filter(|d| d.at.as_ref().is_some_and(|at| at.line as usize == line));
         here.map(|d| if d.severity == Severity::Error { "E" } else { "W" }).min().unwrap_or_default()
     };
     lines.iter().map(|line| said(*line)).collect()

@@ -30,6 +30,7 @@ pub fn files() -> MemoryFiles {
         .with("empty.http", "")
         .with("page.http", "no response\n")
         .with("ca.pem", "-----BEGIN CERTIFICATE-----\n")
+        .with_name("localhost", &[[127, 0, 0, 1].into()])
         .with("long.http", format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(16384)))
 }
 
@@ -39,7 +40,7 @@ pub fn load(text: &str) -> (Option<Config>, Diagnostics) {
     env.set("PORT", "8080");
     env.set("fe1", "7");
     env.set("SERVERS", "10.0.0.1 10.0.0.2");
-    parse(Source::from_text("test.cfg", text), &mut env).finish(&files(), &TestLua)
+    parse(Source::from_text("test.cfg", text), &files(), &mut env).finish(&files(), &TestLua)
 }
 
 /// Reads a configuration that must be good; warnings are allowed.

@@ -167,7 +167,7 @@ fn lua_arguments_are_as_many_as_registered() {
 fn a_script_that_fails_is_one_error() {
     use sluicegate_config::{Source, parse};
     let text = format!("{BASE}global\n lua-load a.lua\nlisten l\n bind :1\n http-request lua.gone a b if TRUE\n");
-    let mut draft = parse(Source::from_text("f", text), &mut Environment::new());
+    let mut draft = parse(Source::from_text("f", text), &MemoryFiles::new(), &mut Environment::new());
     assert!(!draft.global_failed());
     let at = draft.global().lua_loads[0].at.clone();
     draft.lua_failed(Some(at), "cannot open a.lua");

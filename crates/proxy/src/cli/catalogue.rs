@@ -13,8 +13,8 @@ use parking_lot::RwLock;
 use sluicegate_config::model::StatsLevel;
 use tokio::sync::mpsc;
 
-use super::protocol::{Answer, Commands, Output, Request, Session};
-use super::{change, engines, errors, general, limits, maps, resolvers, servers, session, show, tables};
+use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
+use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables};
 use crate::running::Running;
 
 /// Commands that are offered for one that is not known.
@@ -44,10 +44,24 @@ impl Call<'_> {
         self.args.get(index).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or("")
     }
 
-    /// Answers with one line.
+    /// Answers with a message that ends with its line.
     pub fn say(&mut self, line: impl AsRef<str>) {
-        self.out.push(line.as_ref());
+        self.answer(line.as_ref());
         self.out.push("\n");
+    }
+
+    /// Answers with a message, behind its severity if the client asked for that. What is no message but a listing or a
+    /// value goes to `out`.
+    pub fn answer(&mut self, message: impl AsRef<[u8]>) {
+        let message = message.as_ref();
+        if self.session.severity != SeverityOutput::None {
+            let (number, name) = severity_of(message);
+            self.out.push(match self.session.severity {
+                SeverityOutput::Number => format!("[{number}]: "),
+                _ => format!("[{name}]: "),
+            });
+        }
+        self.out.push(message);
     }
 
     /// The client may do what this level may; if not, it is told so.
@@ -57,6 +71,31 @@ impl Call<'_> {
             self.say("Permission denied");
         }
         may
+    }
+}
+
+/// The severity of a message as HAProxy has it: whatever does not report a success is an error.
+fn severity_of(message: &[u8]) -> (u8, &'static str) {
+    const SUCCESSES: [&[u8]; 10] = [
+        b"New server registered",
+        b"Server deleted",
+        b"New version created",
+        b"Anonymized mode",
+        b"Done.",
+        b"Usage: ",
+        b"admin",
+        b"operator",
+        b"user",
+        crate::stats::info::VERSION.as_bytes(),
+    ];
+    const REMARKS: [&[u8]; 2] = [b"Frontend was ", b"All sockets are already "];
+    let is_any = |starts: &[&[u8]]| starts.iter().any(|start| message.starts_with(start));
+    if is_any(&SUCCESSES) || message.ends_with(b" is ON") || message.ends_with(b" is OFF") {
+        (6, "info")
+    } else if is_any(&REMARKS) {
+        (5, "notice")
+    } else {
+        (3, "err")
     }
 }
 
@@ -111,6 +150,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         resolvers::COMMANDS,
         servers::COMMANDS,
         session::COMMANDS,
+        inside::COMMANDS,
         general::COMMANDS,
     ];
     themes.into_iter().flatten()

@@ -249,7 +249,7 @@ fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
     if !server.shared.status().agent.enabled {
         // HAProxy ends some of its answers and not others.
         let ends = matches!(call.arg(1), "agent" | "agent-send");
-        return if ends { call.say(format!("{OFF}.")) } else { call.out.push(OFF) };
+        return if ends { call.say(format!("{OFF}.")) } else { call.answer(OFF) };
     }
     match (call.arg(1), call.arg(2)) {
         ("agent", "up") => proxy.direct(call.running, server, Directive::Agent(true)),
@@ -261,14 +261,14 @@ fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
         },
         ("agent-port", text) => match check_port(text) {
             Ok(port) => server.check_elsewhere(|moved| moved.agent_port = Some(port)),
-            Err(message) => call.out.push(message),
+            Err(message) => call.answer(message),
         },
         _ => match address(call) {
             Ok((host, port)) => server.check_elsewhere(|moved| {
                 moved.agent_addr = Some(host);
                 moved.agent_port = port.or(moved.agent_port);
             }),
-            Err(message) => call.out.push(message.as_bytes()),
+            Err(message) => call.answer(message.as_bytes()),
         },
     }
 }
@@ -276,19 +276,19 @@ fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
 /// `set server … check-addr`, `check-port`.
 fn set_check(call: &mut Call<'_>, server: &ServerRun) {
     if server.config.check.is_none() {
-        return call.out.push("health checks are not enabled on this server");
+        return call.answer("health checks are not enabled on this server");
     }
     match (call.arg(1), call.arg(2)) {
         ("check-port", text) => match check_port(text) {
             Ok(port) => server.check_elsewhere(|moved| moved.check_port = Some(port)),
-            Err(message) => call.out.push(message),
+            Err(message) => call.answer(message),
         },
         _ => match address(call) {
             Ok((host, port)) => server.check_elsewhere(|moved| {
                 moved.check_addr = Some(host);
                 moved.check_port = port.or(moved.check_port);
             }),
-            Err(message) => call.out.push(message.as_bytes()),
+            Err(message) => call.answer(message.as_bytes()),
         },
     }
 }
@@ -346,7 +346,7 @@ impl ProxyRun {
 
 fn get_weight(call: &mut Call<'_>) {
     if let Some((_, server)) = server(call) {
-        call.say(format!("{} (initial {})", server.shared.status().weight, server.config.weight));
+        call.out.push(format!("{} (initial {})\n", server.shared.status().weight, server.config.weight));
     }
 }
 
@@ -355,7 +355,7 @@ fn set_weight(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, at: usi
         "" => call.say("Require <weight> or <weight%>."),
         text => match parse_weight(text, server.config.weight, proxy.backend.dynamic) {
             Ok(weight) => proxy.direct(call.running, server, Directive::Weight(weight)),
-            Err(error) => call.out.push(error.message()),
+            Err(error) => call.answer(error.message()),
         },
     }
 }
@@ -448,7 +448,7 @@ fn set_maxconn_frontend(call: &mut Call<'_>) {
 
 fn set_maxconn_global(call: &mut Call<'_>) {
     let sessions = &call.running.process.sessions;
-    let hard = call.running.process.hard_maxconn;
+    let hard = call.running.process.hard_maxconn();
     match call.arg(0) {
         "" => call.say("Expects an integer value."),
         text => match (limit(text), hard) {
@@ -493,9 +493,9 @@ fn set_maxconn_server(call: &mut Call<'_>) {
         text => match text.parse::<u32>() {
             Ok(max) => proxy.backend.set_maxconn(server.shared.index, max),
             Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) => {
-                call.out.push("Trailing garbage in maxconn string");
+                call.answer("Trailing garbage in maxconn string");
             }
-            Err(_) => call.out.push("maxconn string empty or preceded by garbage"),
+            Err(_) => call.answer("maxconn string empty or preceded by garbage"),
         },
     }
 }

@@ -46,7 +46,7 @@ fn show_errors(mut call: Call<'_>) -> Answer<'_> {
         let mut date = Vec::new();
         append_date(SystemTime::now(), Clock::LocalMilliseconds, &mut date);
         let total = running.process.invalid_messages();
-        call.say(format!("Total events captured on [{}] : {total}", String::from_utf8_lossy(&date)));
+        call.out.push(format!("Total events captured on [{}] : {total}\n", String::from_utf8_lossy(&date)));
         // A response is shown for the frontend that it was meant for, too.
         let concerns = |invalid: &Invalid| matches!((&invalid.frontend, only), (Some((_, frontend)), Some((_, uid))) if *frontend == uid);
         let bufsize = running.config.global.tune.bufsize;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{self, Call, Command, Run};
-use super::protocol::Mode;
+use super::protocol::{Mode, SeverityOutput};
 
 /// The theme's rows.
 pub const COMMANDS: &[Command] = &[
@@ -36,6 +36,13 @@ pub const COMMANDS: &[Command] = &[
         help: "change a timeout setting",
         level: StatsLevel::User,
         run: Run::Now(set_timeout),
+    },
+    Command {
+        name: &["set", "severity-output"],
+        arguments: "[none|number|string]",
+        help: "set presence of severity level in feedback information",
+        level: StatsLevel::User,
+        run: Run::Now(set_severity_output),
     },
     Command {
         name: &["show", "cli", "level"],
@@ -122,6 +129,15 @@ fn prompt(call: &mut Call<'_>) {
         }
     }
     (call.session.mode, call.session.timed) = (mode, timed);
+}
+
+fn set_severity_output(call: &mut Call<'_>) {
+    call.session.severity = match call.arg(0) {
+        "none" => SeverityOutput::None,
+        "number" => SeverityOutput::Number,
+        "string" => SeverityOutput::String,
+        _ => return call.say("one of 'none', 'number', 'string' is a required argument"),
+    };
 }
 
 fn set_timeout(call: &mut Call<'_>) {

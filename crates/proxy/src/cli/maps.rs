@@ -478,6 +478,8 @@ fn get_var(call: &mut Call<'_>) {
         Sample::Method(text) => ("meth", text.to_vec()),
     };
     call.out.push(format!("{name}: type={kind} value=<"));
-    call.out.push(text);
+    // As HAProxy, which shows a dot for what would act on a terminal or break the line.
+    let is_shown = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    call.out.push(text.into_iter().map(|byte| if is_shown(byte) { byte } else { b'.' }).collect::<Vec<u8>>());
     call.out.push(">");
 }

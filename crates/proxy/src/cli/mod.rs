@@ -12,6 +12,7 @@ mod engines;
 mod errors;
 pub mod expose;
 mod general;
+mod inside;
 mod limits;
 mod maps;
 pub mod protocol;

@@ -40,6 +40,18 @@ pub enum Mode {
     Prompt,
 }
 
+/// What stands before a message (`set severity-output`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeverityOutput {
+    /// Nothing.
+    #[default]
+    None,
+    /// `[3]: `, a level of syslog.
+    Number,
+    /// `[err]: `, its name.
+    String,
+}
+
 /// A client's state between lines.
 #[derive(Debug)]
 pub struct Session {
@@ -61,6 +73,10 @@ pub struct Session {
     pub started: Instant,
     /// What stands before the prompt's `> `: the master says who answers.
     pub name: String,
+    /// `set severity-output`.
+    pub severity: SeverityOutput,
+    /// `set anon on`: the key by which names are hashed.
+    pub anonymous: Option<u32>,
     /// The last command changed the session alone: no empty line stands for its answer.
     pub unanswered: bool,
 }
@@ -78,6 +94,8 @@ impl Session {
             quit: false,
             started,
             name: String::new(),
+            severity: SeverityOutput::None,
+            anonymous: None,
             unanswered: false,
         }
     }

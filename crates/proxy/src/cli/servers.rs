@@ -45,7 +45,7 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
     Box::pin(async move {
         let place = call.arg(0).to_owned();
         let Some((backend, name)) = place.split_once('/').filter(|(_, name)| !name.is_empty()) else {
-            call.out.push("Require 'backend/server'.");
+            call.answer("Require 'backend/server'.");
             return Ok(());
         };
         let words: Vec<String> = (1..call.args.len()).map(|index| call.arg(index).to_owned()).collect();
@@ -56,26 +56,25 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A line feed tells the last of HAProxy's messages from the first two.
-            let (config, enabled) =
-                add_server(&running.config, proxy.id, name, &words).map_err(|message| message + "\n")?;
-            Ok(Amended { config, added: Some((proxy.id, enabled)) })
+            let config = add_server(&running.config, proxy.id, name, &words).map_err(|message| message + "\n")?;
+            Ok(Amended { config, added: Some(proxy.id) })
         };
         match current(&call) {
             None => call.say(NOT_SERVED),
             Some(current) => match current.amend(change).await {
                 Ok(()) => call.say("New server registered."),
-                Err(message) => call.out.push(message),
+                Err(message) => call.answer(message),
             },
         }
         Ok(())
     })
 }
 
-fn delete<'a>(call: Call<'a>) -> Answer<'a> {
+fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
     Box::pin(async move {
         let place = call.arg(0).to_owned();
         let Some((backend, name)) = place.split_once('/') else {
-            call.out.push("Require 'backend/server'.");
+            call.answer("Require 'backend/server'.");
             return Ok(());
         };
         let change = |running: &Arc<Running>| {
@@ -89,13 +88,13 @@ fn delete<'a>(call: Call<'a>) -> Answer<'a> {
             None => Err(NOT_SERVED.to_owned()),
             Some(current) => current.amend(change).await,
         };
-        call.out.push(answer.err().unwrap_or_else(|| "Server deleted.".to_owned()));
+        call.answer(answer.err().unwrap_or_else(|| "Server deleted.".to_owned()));
         Ok(())
     })
 }
 
 /// Whether a server may be deleted, or what HAProxy says.
-fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
+pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
     let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
     let config = &proxy.config;
     if config.use_server.iter().any(|rule| named(&rule.server))

@@ -11,6 +11,7 @@ use sluicegate_config::model::{ProxyKind, ServerAddress, StatsLevel};
 use super::catalogue::{Call, Command, Run};
 use super::change::backend_named;
 use super::general::level_name;
+use super::inside::{anonymous, anonymous_address};
 use super::protocol::Answer;
 use crate::listener::DisplayAddress;
 use crate::running::{ProxyRun, Running};
@@ -59,7 +60,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "",
         help: "report schema used for stats",
         level: StatsLevel::User,
-        run: Run::Now(|call| call.say(stats::schema::text())),
+        run: Run::Now(|call| call.out.push(format!("{}\n", stats::schema::text()))),
     },
     Command {
         name: &["show", "servers", "conn"],
@@ -141,7 +142,7 @@ fn show_stat(mut call: Call<'_>) -> Answer<'_> {
         let now = Instant::now();
         format.begin(call.out.buffer());
         for (index, object) in stats::filtered(&running, &filter, now).enumerate() {
-            format.object(&running, object, index == 0, describe, now, call.out.buffer());
+            format.object(&running, (object, index == 0), &filter, describe, now, call.out.buffer());
             call.out.drain().await?;
         }
         format.end(call.out.buffer());
@@ -244,7 +245,7 @@ fn show_activity(call: &mut Call<'_>) {
 fn show_servers<'a>(
     mut call: Call<'a>,
     header: fn(&Running) -> String,
-    line: fn(&ProxyRun, &ServerRun, Instant) -> String,
+    line: fn(&ProxyRun, &ServerRun, Instant, Option<u32>) -> String,
 ) -> Answer<'a> {
     Box::pin(async move {
         let only: Option<Arc<ProxyRun>> = match call.arg(0) {
@@ -258,14 +259,14 @@ fn show_servers<'a>(
             },
         };
         call.out.push(header(call.running));
-        let now = Instant::now();
+        let (now, anonymous) = (Instant::now(), call.session.anonymous);
         for proxy in call.running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend) {
             if only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, proxy)) {
                 continue;
             }
             for server in &proxy.servers {
                 // Writing to a vector can't fail.
-                let _ = writeln!(call.out.buffer(), "{}", line(proxy, server, now));
+                let _ = writeln!(call.out.buffer(), "{}", line(proxy, server, now, anonymous));
                 call.out.drain().await?;
             }
         }
@@ -296,7 +297,7 @@ fn state_header(_: &Running) -> String {
 }
 
 /// A line of the state file's version 1 (management guide, `show servers state`).
-fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
+fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -> String {
     let status = server.shared.status();
     let config = &server.config;
     let checked = config.check.is_some();
@@ -347,13 +348,15 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let agent_port = moved.agent_port.or_else(|| agent.map(|agent| agent.port).or(checked_port)).unwrap_or(0);
     // Configured, enabled, an agent's.
     let agent_state = agent.map_or(0, |_| 2 | u32::from(status.agent.enabled) << 2 | 16);
+    let [address, check_addr, agent_addr] = [address, check_addr, agent_addr].map(|text| anonymous_address(key, &text));
+    let name = if name == "-" { name } else { anonymous(key, &name) };
     format!(
         "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} \
          {agent_state} {} {} {name} {port} {service} 0 {check_port} {check_addr} {agent_addr} {agent_port}",
         proxy.config.uid,
-        proxy.config.name,
+        anonymous(key, &proxy.config.name),
         config.sid,
-        server.name(),
+        anonymous(key, server.name()),
         status.weight,
         config.weight,
         now.saturating_duration_since(status.changed).as_secs(),
@@ -370,7 +373,7 @@ fn connections_header(running: &Running) -> String {
     )
 }
 
-fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant) -> String {
+fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant, key: Option<u32>) -> String {
     let (address, port) = place(server);
     let figures = &server.shared.figures;
     let (used, most) = (figures.scur.load(Ordering::Relaxed), figures.smax.load(Ordering::Relaxed));
@@ -381,8 +384,8 @@ fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant) -> String {
     let limit = pool.max.map_or_else(|| "-1".to_owned(), |max| max.to_string());
     format!(
         "{}/{} {}/{} {address} {port} - {delay} {used} {most} {most} {total} 0 {limit} {total} {}",
-        proxy.config.name,
-        server.name(),
+        anonymous(key, &proxy.config.name),
+        anonymous(key, server.name()),
         proxy.config.uid,
         server.config.sid,
         idle.join(" ")

@@ -58,16 +58,25 @@ enum Chosen {
 #[derive(Debug)]
 struct Filter {
     kind: DataKind,
+    /// Of an array.
+    element: u32,
     holds: fn(&i128, &i128) -> bool,
     value: i128,
 }
 
 impl Filter {
     fn matches(&self, row: &Row<'_>) -> bool {
-        // Of an array it is the first element, and a name counts as 0, as in HAProxy.
-        let value = if self.kind.form() == DataForm::Name { Some(0) } else { row.get(self.kind, 0) };
+        // A name counts as 0, as in HAProxy.
+        let value = if self.kind.form() == DataForm::Name { Some(0) } else { row.get(self.kind, self.element) };
         value.is_some_and(|value| (self.holds)(&i128::from(value), &self.value))
     }
+}
+
+/// Reads `TYPE` or, of an array, `TYPE[N]`; without a number it is the first element.
+fn datum(name: &str) -> Option<(DataKind, u32)> {
+    let Some((name, number)) = name.split_once('[') else { return Some((DataKind::named(name)?, 0)) };
+    let kind = DataKind::named(name).filter(|kind| kind.is_array())?;
+    Some((kind, number.strip_suffix(']')?.parse().ok()?))
 }
 
 /// A key as it is written; what HAProxy says if it is none.
@@ -91,14 +100,15 @@ fn chosen(table: &Table, words: &[&str], doing: &str, otherwise: &str) -> Result
     }
 }
 
-fn filters(table: &Table, words: &[&str]) -> Result<Vec<Filter>, String> {
+fn filters(table: &Table, all: &[&str]) -> Result<Vec<Filter>, String> {
     let mut filters = Vec::new();
-    for (at, words) in words.chunks(3).enumerate() {
+    for (at, words) in all.chunks(3).enumerate() {
         let wrong = |what: &str| Err(format!("Filter entry #{}: {what}", at + 1));
         if at == FILTERS {
-            return wrong("too many of them");
+            let (word, last) = (4 + 3 * FILTERS, all[3 * FILTERS - 1]);
+            return Err(format!("Detected extra data in filter, {word}th word of input, after '{last}'"));
         }
-        let Some(kind) = words[0].strip_prefix("data.").and_then(DataKind::named) else {
+        let Some((kind, element)) = words[0].strip_prefix("data.").and_then(datum) else {
             return wrong("Unknown data type");
         };
         if !table.has(kind) {
@@ -116,7 +126,7 @@ fn filters(table: &Table, words: &[&str]) -> Result<Vec<Filter>, String> {
         let Some(value) = words.get(2).and_then(|word| word.parse::<i64>().ok()) else {
             return wrong("Require a valid integer value to compare against");
         };
-        filters.push(Filter { kind, holds, value: i128::from(value) });
+        filters.push(Filter { kind, element, holds, value: i128::from(value) });
     }
     Ok(filters)
 }
@@ -309,15 +319,15 @@ fn change(table: &Table, words: &[&str]) -> Result<(), String> {
             let Some(name) = pair[0].strip_prefix("data.") else {
                 return Err("\"data.<type>\" followed by a value expected".to_owned());
             };
-            let Some(kind) = DataKind::named(name) else { return Err("Unknown data type".to_owned()) };
+            let Some((kind, element)) = datum(name) else { return Err("Unknown data type".to_owned()) };
             if !table.has(kind) {
                 return Err("Data type not stored in this table".to_owned());
             }
             let Some(value) = pair.get(1).and_then(|word| word.parse::<i64>().ok()) else {
                 return Err("Require a valid integer value to store".to_owned());
             };
-            if kind.form() != DataForm::Name {
-                row.set(kind, 0, value as u64);
+            if kind.form() != DataForm::Name && !row.set(kind, element, value as u64) {
+                return Err("index out of range in this data array".to_owned());
             }
         }
         Ok(())
@@ -339,7 +349,7 @@ mod tests {
 
         #[test]
         fn nearly_good_words_are_survived(
-            words in proptest::collection::vec("key|data\\.(gpc0|gpt|http_req_rate|server_key|gpc1)|eq|ge|-?[0-9]{1,20}|127\\.0\\.0\\.1|::1|a", 0..9)
+            words in proptest::collection::vec("key|data\\.(gpc0|gpt|gpt\\[[0-9]{1,10}\\]|http_req_rate|server_key|gpc1)|eq|ge|-?[0-9]{1,20}|127\\.0\\.0\\.1|::1|a", 0..9)
         ) {
             fuzz_table_words(words.join(" ").as_bytes());
         }

@@ -164,7 +164,7 @@ pub(crate) fn prepare_response(
         response.set_value(id, &weak);
     }
     frame(response, body);
-    response.add(b"vary", b"Accept-Encoding");
+    vary(response);
     if !encoder.is_identity() {
         response.add(b"content-encoding", algorithm.coding().as_bytes());
     }
@@ -176,6 +176,21 @@ fn frame(message: &mut Message, framing: Framing) {
     message.delete_all(b"content-length");
     if framing != Framing::Chunked {
         message.add(b"transfer-encoding", b"chunked");
+    }
+}
+
+/// Adds `Accept-Encoding` to what the response varies by: to the last field that says so already.
+fn vary(response: &mut Message) {
+    const BY: &[u8] = b"Accept-Encoding";
+    if header_values(response, b"vary", false).any(|value| value.eq_ignore_ascii_case(BY)) {
+        return;
+    }
+    let last = response.fields_named(b"vary").rfind(|(_, value)| !value.is_empty());
+    match last.map(|(id, value)| (id, [value, b",", BY].concat())) {
+        Some((id, value)) => response.set_value(id, &value),
+        None => {
+            response.add(b"vary", BY);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use sluicegate_wire::engine::Engine;
+use sluicegate_wire::engine::{Engine, Started};
 use tokio::task::JoinHandle;
 
 use super::{Plan, Told};
@@ -33,6 +33,13 @@ struct Held {
     slot: Cell<usize>,
     /// There may be a place in the engine to give back.
     owed: Cell<bool>,
+}
+
+impl Held {
+    fn give_back(&self) -> Started {
+        let origin = || self.plan.origin.to_string();
+        self.engine.start_from(&origin, 0, &[b"ZREM", &self.key, self.id.as_bytes()])
+    }
 }
 
 /// Distinct in all processes that share an engine.
@@ -69,7 +76,7 @@ impl Drop for Lease {
         let _ = KEEPER.try_with(|keeper| keeper.borrow_mut().remove(&self.0));
         if self.0.owed.take() {
             // Nobody waits for the reply.
-            drop(self.0.engine.start(0, &[b"ZREM", &self.0.key, self.0.id.as_bytes()]));
+            drop(self.0.give_back());
         }
     }
 }
@@ -134,7 +141,7 @@ async fn keep() {
                 // nobody answers, the next turn asks again.
                 let _ = asked.finish().await;
                 if !held.owed.get() {
-                    drop(held.engine.start(0, &[b"ZREM", &held.key, held.id.as_bytes()]));
+                    drop(held.give_back());
                 }
             });
         }

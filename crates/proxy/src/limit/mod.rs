@@ -241,6 +241,8 @@ pub(crate) struct Plan {
     lease: Option<Duration>,
     /// What an engine runs (EVAL); the client sends its digest only, once the engine knows it.
     script: Option<&'static str>,
+    /// The rule as a store shows it: `rule:FILE:LINE`.
+    origin: Box<str>,
 }
 
 impl Plan {
@@ -277,6 +279,7 @@ impl Plan {
                     words,
                     lease: None,
                     script: external.then(|| script::take(*algorithm)),
+                    origin: Box::default(),
                 }
             }
             LimitKind::Concurrency { max, lease } => {
@@ -287,9 +290,15 @@ impl Plan {
                     words: SmallVec::from_iter([word(max), word(lease.as_millis() as i64)]),
                     lease: Some(*lease),
                     script: external.then_some(script::LEASE),
+                    origin: Box::default(),
                 }
             }
         }
+    }
+
+    /// The same, as a rule asks it.
+    pub(crate) fn of(self, origin: &str) -> Plan {
+        Plan { origin: origin.into(), ..self }
     }
 
     /// Asks a store or an engine. `last` are the words behind the plan's own: the cost, or a lease's id and more.
@@ -301,7 +310,7 @@ impl Plan {
         }
         args.extend(self.words.iter().map(|word| &**word));
         args.extend_from_slice(last);
-        match engine.start(0, &args) {
+        match engine.start_from(&|| self.origin.to_string(), 0, &args) {
             Started::Done(reply) => Ask::Done(Told::read(reply)),
             Started::Pending(reply) => Ask::Later(reply),
         }

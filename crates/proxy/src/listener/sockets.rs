@@ -20,6 +20,8 @@ pub struct Wanted<'a> {
     pub v6only: Option<bool>,
     /// `transparent`: the address may be another machine's.
     pub transparent: bool,
+    /// The address must be free: a socket of another process or section there is an error. Later sockets may share it.
+    pub exclusive: bool,
     /// Mode of a unix socket.
     pub mode: Option<u32>,
     /// Owner of a unix socket: a name or a number.
@@ -46,11 +48,15 @@ impl Sockets for SystemSockets {
 
 /// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ReplacingSockets;
+pub struct ReplacingSockets {
+    /// The replaced process is alive: an exclusive address is shared with it until it ends.
+    pub shares: bool,
+}
 
 impl Sockets for ReplacingSockets {
     fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
-        listen_system(wanted, true)
+        let exclusive = wanted.exclusive && !self.shares;
+        listen_system(Wanted { exclusive, ..wanted }, true)
     }
 }
 
@@ -68,6 +74,11 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
     };
     if !socket.is_listener()? {
         socket.listen(backlog)?;
+    }
+    if let (true, BindAddress::Inet(..)) = (wanted.exclusive, wanted.address) {
+        // The sockets of the other workers and of a successor may follow. The option is set after `listen`, the step that
+        // succeeds for one of two concurrent starts only.
+        socket.set_reuse_port(true)?;
     }
     // Accepted connections inherit it; what is not TCP refuses it.
     let _ = socket.set_tcp_nodelay(true);
@@ -113,8 +124,10 @@ fn listen_inet(host: IpAddr, port: u16, wanted: &Wanted<'_>) -> io::Result<RawSo
     let address = SocketAddr::new(host, port);
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
-    let _ = socket.set_reuse_port(true);
+    if !wanted.exclusive {
+        // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
+        let _ = socket.set_reuse_port(true);
+    }
     if let (true, Some(only)) = (address.is_ipv6(), wanted.v6only) {
         socket.set_only_v6(only)?;
     }
@@ -134,6 +147,9 @@ fn make_transparent(socket: &SockRef<'_>, v4: bool) -> io::Result<()> {
     }
 }
 
+/// The mode of a unix socket without `mode`: that of the usual umask, with which its owner alone may connect.
+const UNIX_MODE: u32 = 0o755;
+
 /// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
 /// one step, so that no client ever meets a missing or a wrongly owned socket.
 fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
@@ -150,13 +166,11 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&temporary)?)?;
     let set_up = || -> io::Result<()> {
-        if let Some(mode) = wanted.mode {
-            std::fs::set_permissions(&temporary, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        }
+        set_socket_mode(&temporary, wanted.mode.unwrap_or(UNIX_MODE))?;
         let user = wanted.user.map(user_id).transpose()?;
         let group = wanted.group.map(group_id).transpose()?;
         if user.is_some() || group.is_some() {
-            std::os::unix::fs::chown(&temporary, user, group)?;
+            std::os::unix::fs::lchown(&temporary, user, group)?;
         }
         socket.listen(backlog)?;
         socket.set_nonblocking(true)?;
@@ -169,12 +183,36 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace
     Ok(socket.into())
 }
 
+/// Sets the mode of a unix socket's file, whatever the umask. A link in its place is not followed.
+pub fn set_socket_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.file_type().is_socket() {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    let permissions = std::fs::Permissions::from_mode(mode);
+    // A descriptor of this kind takes no `fchmod`; its name in /proc does.
+    let named = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    match std::fs::set_permissions(named, permissions.clone()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::set_permissions(path, permissions),
+        set => set,
+    }
+}
+
 /// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.
 pub fn remove_stale(path: &std::path::Path) {
     if is_stale(path) {
         // Who may not remove it leaves it, for the next process to replace.
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether a process listens on the unix socket at this path.
+pub fn is_alive(path: &std::path::Path) -> bool {
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
+    is_socket && !is_stale(path)
 }
 
 /// A socket file whose owner has gone refuses connections; anything that is no socket is never stale.
@@ -228,7 +266,16 @@ mod tests {
     use super::*;
 
     fn wanted(address: &BindAddress) -> Wanted<'_> {
-        Wanted { address, backlog: 16, v6only: None, transparent: false, mode: None, user: None, group: None }
+        Wanted {
+            address,
+            backlog: 16,
+            v6only: None,
+            transparent: false,
+            exclusive: false,
+            mode: None,
+            user: None,
+            group: None,
+        }
     }
 
     #[test]
@@ -243,6 +290,28 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
         drop(first);
         SystemSockets.listen(wanted(&address)).unwrap();
+    }
+
+    #[test]
+    fn an_exclusive_socket_is_the_first_and_others_may_follow() {
+        let any = BindAddress::Inet("127.0.0.1".parse().unwrap(), 0);
+        fn exclusive(address: &BindAddress) -> io::Result<OwnedFd> {
+            SystemSockets.listen(Wanted { exclusive: true, ..wanted(address) })
+        }
+        let first = exclusive(&any).unwrap();
+        let port = SockRef::from(&first).local_addr().unwrap().as_socket().unwrap().port();
+        for host in ["127.0.0.1", "0.0.0.0"] {
+            let address = BindAddress::Inet(host.parse().unwrap(), port);
+            assert_eq!(exclusive(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE), "{host}");
+        }
+        let address = BindAddress::Inet("127.0.0.1".parse().unwrap(), port);
+        let second = SystemSockets.listen(wanted(&address)).unwrap();
+        drop(first);
+        // A socket that shares the address stands in the way, too; a process that replaces another one takes it.
+        assert_eq!(exclusive(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        let replacing = ReplacingSockets { shares: true };
+        replacing.listen(Wanted { exclusive: true, ..wanted(&address) }).unwrap();
+        drop(second);
     }
 
     #[test]

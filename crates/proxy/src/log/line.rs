@@ -243,7 +243,7 @@ pub fn unique_id(cx: &StreamContext) -> Option<&[u8]> {
 const UNIQUE_ID_MAX: usize = 127;
 
 /// What went wrong enough for `option dontlog-normal` and `log-separate-errors`.
-pub(super) fn failed(cx: &StreamContext) -> bool {
+pub(crate) fn failed(cx: &StreamContext) -> bool {
     let log = &cx.log;
     let http_error = cx.frontend.config.mode == Mode::Http && log.status >= 500;
     log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error

@@ -18,6 +18,7 @@ pub mod line;
 mod throttle;
 mod writer;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,14 +37,35 @@ pub(crate) use alias::View;
 use datagram::Peer;
 pub(crate) use encode::{append_value as encode_value, parts as encoded_parts};
 pub use header::Identity;
-pub(crate) use line::LineCode;
 use line::Timers;
+pub(crate) use line::{LineCode, failed};
 pub use line::{ProxyLog, unique_id};
 pub(crate) use throttle::Throttle;
 pub use writer::write_logs;
 
 /// Bytes that wait for one destination; what comes beyond is dropped.
 pub const PENDING_MAX: usize = 1 << 20;
+
+/// A message as it is written: control characters, which would break its line or act on a terminal, as `#XX`, as in the
+/// lines of streams. What ends it may be line feeds.
+pub fn printable(message: &[u8]) -> Cow<'_, [u8]> {
+    let end = message.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last + 1);
+    let (text, rest) = message.split_at(end);
+    if !text.iter().any(u8::is_ascii_control) {
+        return Cow::Borrowed(message);
+    }
+    let mut safe = Vec::with_capacity(message.len() + 16);
+    for byte in text {
+        if byte.is_ascii_control() {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            safe.extend([b'#', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        } else {
+            safe.push(*byte);
+        }
+    }
+    safe.extend_from_slice(rest);
+    Cow::Owned(safe)
+}
 
 /// Syslog severities, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,7 +223,7 @@ impl Logger {
 
     /// Queues one line, given without its end, for every target that takes this severity.
     pub fn send(&self, targets: &[LogTarget], severity: Severity, line: &[u8]) {
-        self.send_structured(targets, severity, b"", line);
+        self.send_structured(targets, severity, b"", &printable(line));
     }
 
     /// The same with structured data for targets of `format rfc5424`.
@@ -372,8 +394,8 @@ mod tests {
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
         logger.send(&targets, Severity::Notice, b"a\nb\n\0\n");
-        assert_eq!(logger.pending(), "0123456\na\nb\n");
-        assert_eq!(logger.inner.sinks[0].pending.lock().ends, [8, 12]);
+        assert_eq!(logger.pending(), "0123456\na#0Ab\n");
+        assert_eq!(logger.inner.sinks[0].pending.lock().ends, [8, 14]);
         let wide = [target(LogAddress::Stdout, PENDING_MAX)];
         logger.send(&wide, Severity::Alert, &vec![b'x'; PENDING_MAX - 12]);
         logger.send(&wide, Severity::Alert, b"one too many");

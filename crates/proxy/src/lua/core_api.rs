@@ -153,12 +153,12 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
         let name = check_bytes(lua, 1);
         ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
         ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
-        let mut hooks = 0;
+        let mut hooks = [None; Hook::ALL.len()];
         ffi::lua_pushnil(lua);
         while ffi::lua_next(lua, 2) != 0 {
             let hook = to_bytes(lua, -1);
             match hook.and_then(Hook::by_name) {
-                Some(hook) => hooks |= hook.bit(),
+                Some(hook) => hooks[hook as usize] = Some(hook),
                 None => {
                     let name = String::from_utf8_lossy(hook.unwrap_or(b"?")).into_owned();
                     let expected = "'tcp-req', 'tcp-res', 'http-req', 'http-res' or 'http-after-res' are expected.";
@@ -173,15 +173,19 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
         ffi::lua_pushvalue(lua, 3);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
         let name = String::from_utf8_lossy(name).into_owned();
-        register(host(lua), Registration { kind: RegisteredAs::Action, name, hooks, reference, args: args as usize });
+        for hook in hooks.into_iter().flatten() {
+            let kind = RegisteredAs::Action(hook);
+            register(host(lua), Registration { kind, name: name.clone(), reference, args: args as usize });
+        }
         0
     }
 }
 
-/// Keeps a registration. A name that is known already is told about, and the last one counts.
+/// Keeps a registration; actions are registered per rule set. A second registration of the same name and kind replaces
+/// the first one with a warning.
 fn register(host: &mut Host, new: Registration) {
     let what = match new.kind {
-        RegisteredAs::Action => "action",
+        RegisteredAs::Action(_) => "action",
         RegisteredAs::Fetch => "sample-fetch",
         RegisteredAs::Converter => "converter",
         RegisteredAs::HttpService | RegisteredAs::TcpService => "service",
@@ -191,8 +195,7 @@ fn register(host: &mut Host, new: Registration) {
         Some(old) => {
             let text = format!("Trying to register {what} 'lua.{}' more than once. The last one counts.", new.name);
             (host.shared.sink)(4, &text);
-            let hooks = old.hooks | new.hooks;
-            *old = Registration { hooks, ..new };
+            *old = new;
         }
         None => host.registrations.push(new),
     }
@@ -256,7 +259,7 @@ unsafe fn register_cli(lua: *mut lua_State) -> c_int {
         ffi::lua_pushvalue(lua, 2);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
         let name = String::from_utf8_lossy(check_bytes(lua, 3)).into_owned();
-        register(host(lua), Registration { kind: RegisteredAs::Cli, name, hooks: 0, reference, args: 0 });
+        register(host(lua), Registration { kind: RegisteredAs::Cli, name, reference, args: 0 });
         0
     }
 }
@@ -283,7 +286,7 @@ unsafe fn register_service(lua: *mut lua_State) -> c_int {
         ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
         ffi::lua_pushvalue(lua, 3);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        register(host(lua), Registration { kind, name: name.to_owned(), hooks: 0, reference, args: 0 });
+        register(host(lua), Registration { kind, name: name.to_owned(), reference, args: 0 });
         0
     }
 }
@@ -302,7 +305,7 @@ unsafe fn register_function(lua: *mut lua_State, kind: RegisteredAs, count: &CSt
         ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
         ffi::lua_pushvalue(lua, 2);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        register(host(lua), Registration { kind, name: name.to_owned(), hooks: 0, reference, args: 0 });
+        register(host(lua), Registration { kind, name: name.to_owned(), reference, args: 0 });
         0
     }
 }

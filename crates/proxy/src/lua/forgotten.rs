@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_wire::engine::{Engine, Failed, Started};
+use sluicegate_wire::engine::{Engine, Failed, Origin, Started};
 use sluicegate_wire::reply::Reply;
 
 use super::LogSink;
@@ -22,8 +22,8 @@ pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) 
 }
 
 /// Starts a command and lets it go its way.
-pub(super) fn forget(engine: &dyn Engine, db: u32, args: &[&[u8]], failed: &Failed) {
-    match engine.forget(db, args, failed) {
+pub(super) fn forget(engine: &dyn Engine, origin: Origin<'_>, db: u32, args: &[&[u8]], failed: &Failed) {
+    match engine.forget(origin, db, args, failed) {
         Some(Started::Done(Reply::Error(reason))) => failed(&reason),
         Some(Started::Pending(reply)) => {
             let failed = failed.clone();

@@ -12,6 +12,7 @@ use sluicegate_script::{can_wait, push_bytes, raise, wait};
 use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
+use super::Hook;
 use super::applet::AppletIo;
 use super::httpclient;
 use super::native::Named;
@@ -37,8 +38,8 @@ pub(super) enum Phase {
 /// Which of `core`'s functions registered a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisteredAs {
-    /// `core.register_action`.
-    Action,
+    /// `core.register_action`, for one rule set.
+    Action(Hook),
     /// `core.register_fetches`.
     Fetch,
     /// `core.register_converters`.
@@ -55,8 +56,6 @@ pub(super) enum RegisteredAs {
 pub(super) struct Registration {
     pub(super) kind: RegisteredAs,
     pub(super) name: String,
-    /// A bit per [`super::Hook`].
-    pub(super) hooks: u8,
     pub(super) reference: c_int,
     pub(super) args: usize,
 }

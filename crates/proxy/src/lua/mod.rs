@@ -20,8 +20,10 @@ mod http;
 mod httpclient;
 mod native;
 mod operation;
+mod origin;
 mod patterns;
 mod pool;
+mod programs;
 mod redis;
 mod redis_own;
 mod reference;
@@ -67,6 +69,9 @@ pub enum Hook {
 }
 
 impl Hook {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Hook; 5] = [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes, Hook::HttpAfterRes];
+
     /// The name `core.register_action` knows it by.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,13 +84,7 @@ impl Hook {
     }
 
     fn by_name(name: &[u8]) -> Option<Hook> {
-        [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes, Hook::HttpAfterRes]
-            .into_iter()
-            .find(|hook| hook.name().as_bytes() == name)
-    }
-
-    fn bit(self) -> u8 {
-        1 << self as u8
+        Hook::ALL.into_iter().find(|hook| hook.name().as_bytes() == name)
     }
 }
 

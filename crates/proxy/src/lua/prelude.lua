@@ -1,6 +1,14 @@
 -- The parts of HAProxy's API that are Lua: objects of plain tables over the functions of `native`.
 local native = ...
 
+-- Scripts may change the libraries, and 'tune.lua.openlibs' may leave them out: what is needed here is taken before.
+local string, table, math, os, package = string, table, math, os, package
+local byte, find, gmatch, gsub, match, sub, upper =
+    string.byte, string.find, string.gmatch, string.gsub, string.match, string.sub, string.upper
+local concat, insert, pack, unpack = table.concat, table.insert, table.pack, table.unpack
+local string_pack, string_unpack = string.pack, string.unpack
+local tointeger, math_type = math.tointeger, math.type
+
 -- Proxies and servers. The object of a proxy names its place in the configuration (field 1), that of a server also the
 -- server's place and its life; what they tell is read from the running process at each call. A server that was deleted
 -- tells nil.
@@ -118,7 +126,7 @@ end
 
 -- Commands with nobody else in between, on a connection of its own; nil if a watched key has changed.
 local function transact(own, commands)
-    table.insert(commands, 1, {"MULTI"})
+    insert(commands, 1, {"MULTI"})
     commands[#commands + 1] = {"EXEC"}
     local replies = native.own_batch(own[1], commands)
     local done = replies[replies.n]
@@ -138,7 +146,7 @@ local function watched(store, watch, tries, write)
     local function try(own)
         while tries > 0 do
             tries = tries - 1
-            own:watch(table.unpack(watch))
+            own:watch(unpack(watch))
             local commands = gather(write, own)
             if #commands == 0 then return {n = 0} end
             local done = transact(own, commands)
@@ -148,7 +156,7 @@ local function watched(store, watch, tries, write)
     while true do
         local ok, done = pcall(store.own, store, try)
         if ok then return done end
-        local moved = type(done) == "string" and done:find("^ELSEWHERE ")
+        local moved = type(done) == "string" and find(done, "^ELSEWHERE ")
         if not moved or tries == 0 then error(done, 0) end
     end
 end
@@ -281,8 +289,8 @@ StickTable.__index = StickTable
 -- An entry from its lines.
 local function entry_of(text)
     local entry = {}
-    for name, value in text:gmatch("(%S+) ([^\n]*)\n") do
-        if value:byte() == 61 then entry[name] = value:sub(2) else entry[name] = math.tointeger(value) end
+    for name, value in gmatch(text, "(%S+) ([^\n]*)\n") do
+        if byte(value) == 61 then entry[name] = sub(value, 2) else entry[name] = tointeger(value) end
     end
     return entry
 end
@@ -290,7 +298,7 @@ end
 function StickTable:info()
     local info, data = entry_of(native.table_info(self[1])), {}
     for name, value in pairs(info) do
-        local kind = name:match("^data%.(.*)")
+        local kind = match(name, "^data%.(.*)")
         if kind then
             data[kind] = value
             info[name] = nil
@@ -333,15 +341,15 @@ local function conditions(self, filter)
         if not stored[column] then return wrong("Filter table data column not present in stick table") end
         if type(operator) ~= "string" then return wrong("Filter table operator must be string") end
         if not OPERATORS[operator] then return wrong("Unknown operator in filter table") end
-        if not math.tointeger(value) then return wrong("Filter table value must be integer") end
-        list[number] = { column, OPERATORS[operator], math.tointeger(value) }
+        if not tointeger(value) then return wrong("Filter table value must be integer") end
+        list[number] = { column, OPERATORS[operator], tointeger(value) }
     end
     return list
 end
 
 -- Calls `f` with key and entry of each that meets all conditions.
 local function each(self, list, f)
-    local integers = native.table_info(self[1]):match("^type =(%a+)") == "integer"
+    local integers = match(native.table_info(self[1]), "^type =(%a+)") == "integer"
     local shard, place = 0, 0
     while shard do
         local text
@@ -349,13 +357,13 @@ local function each(self, list, f)
         local at = 1
         while at <= #text do
             local key, lines
-            key, lines, at = string.unpack("<s4s4", text, at)
+            key, lines, at = string_unpack("<s4s4", text, at)
             local entry, meets = entry_of(lines), true
             for _, condition in ipairs(list) do
                 -- The name of a server counts as 0.
-                meets = meets and condition[2](math.tointeger(entry[condition[1]]) or 0, condition[3])
+                meets = meets and condition[2](tointeger(entry[condition[1]]) or 0, condition[3])
             end
-            if meets then f(integers and math.tointeger(key) or key, entry) end
+            if meets then f(integers and tointeger(key) or key, entry) end
         end
     end
 end
@@ -376,7 +384,7 @@ function StickTable:set(key, data)
         list[#list + 1] = name
         list[#list + 1] = value
     end
-    local set, wrong = native.table_set(self[1], key, table.unpack(list))
+    local set, wrong = native.table_set(self[1], key, unpack(list))
     if wrong then error(wrong, 2) end
     return set
 end
@@ -407,9 +415,9 @@ function Patref:giveup() rawset(self, PENDING, nil) end
 local function replace(self, keys, values)
     local packed = {}
     for number, key in ipairs(keys) do
-        if values[number] ~= nil then packed[#packed + 1] = string.pack("<s4s4", key, values[number]) end
+        if values[number] ~= nil then packed[#packed + 1] = string_pack("<s4s4", key, values[number]) end
     end
-    local wrong = native.pattern_replace(rawget(self, FILE), table.concat(packed))
+    local wrong = native.pattern_replace(rawget(self, FILE), concat(packed))
     if wrong then return nil, wrong end
     return true
 end
@@ -449,7 +457,7 @@ function Patref:add_bulk(entries)
     if type(entries) ~= "table" then error("a table is expected", 2) end
     local is_map = self:is_map()
     for key, value in pairs(entries) do
-        if not is_map and math.type(key) == "integer" and type(value) == "string" then key = value end
+        if not is_map and math_type(key) == "integer" and type(value) == "string" then key = value end
         local ok, wrong = self:add(tostring(key), value)
         if not ok then return nil, wrong end
     end
@@ -514,7 +522,7 @@ function PATREF.__pairs(self)
             at = 1
         end
         local key, value
-        key, value, at = string.unpack("<s4s4", text, at)
+        key, value, at = string_unpack("<s4s4", text, at)
         if not is_map then value = true end
         return key, value
     end, self, nil
@@ -549,7 +557,7 @@ function Concat:add(text)
 end
 
 function Concat:dump()
-    return table.concat(self)
+    return concat(self)
 end
 
 function core.concat()
@@ -604,7 +612,7 @@ end
 
 -- There is nothing to be nice to: workers take turns by what is ready.
 function core.set_nice(nice)
-    if math.tointeger(nice) == nil then error("'set_nice' needs an integer", 2) end
+    if tointeger(nice) == nil then error("'set_nice' needs an integer", 2) end
 end
 
 function Queue:pop()
@@ -647,11 +655,11 @@ for _, method in ipairs({ "get", "head", "put", "post", "delete" }) do
         for name, values in pairs(given.headers or {}) do
             -- What is no list of values is passed over, as in HAProxy.
             for _, value in pairs(type(values) == "table" and values or {}) do
-                fields[#fields + 1] = string.pack("<s4s4", tostring(name), tostring(value))
+                fields[#fields + 1] = string_pack("<s4s4", tostring(name), tostring(value))
             end
         end
         local answer, wrong = native.http(
-            method:upper(), given.url, given.dst, table.concat(fields), given.body, given.timeout)
+            upper(method), given.url, given.dst, concat(fields), given.body, given.timeout)
         if not answer then error(wrong, 2) end
         return answer
     end
@@ -667,26 +675,26 @@ local MONTHS = { Jan = 1, Feb = 2, Mar = 3, Apr = 4, May = 5, Jun = 6, Jul = 7, 
 local function date(year, month, day, hour, min, sec)
     if not (year and MONTHS[month]) then return nil end
     return {
-        year = math.tointeger(year), month = MONTHS[month], day = math.tointeger(day), hour = math.tointeger(hour),
-        min = math.tointeger(min), sec = math.tointeger(sec),
+        year = tointeger(year), month = MONTHS[month], day = tointeger(day), hour = tointeger(hour),
+        min = tointeger(min), sec = tointeger(sec),
     }
 end
 
 function core.imf_date(text)
-    local day, month, year, hour, min, sec = text:match("^%a%a%a, (%d%d) (%a%a%a) (%d%d%d%d) (%d%d):(%d%d):(%d%d) GMT$")
+    local day, month, year, hour, min, sec = match(text, "^%a%a%a, (%d%d) (%a%a%a) (%d%d%d%d) (%d%d):(%d%d):(%d%d) GMT$")
     return date(year, month, day, hour, min, sec)
 end
 
 function core.rfc850_date(text)
-    local day, month, year, hour, min, sec = text:match("^%a+, (%d%d)%-(%a%a%a)%-(%d%d) (%d%d):(%d%d):(%d%d) GMT$")
+    local day, month, year, hour, min, sec = match(text, "^%a+, (%d%d)%-(%a%a%a)%-(%d%d) (%d%d):(%d%d):(%d%d) GMT$")
     -- Two digits: the last century's from 60 on.
-    if year then year = math.tointeger(year) + (math.tointeger(year) >= 60 and 1900 or 2000) end
+    if year then year = tointeger(year) + (tointeger(year) >= 60 and 1900 or 2000) end
     return date(year, month, day, hour, min, sec)
 end
 
 function core.asctime_date(text)
-    local month, day, hour, min, sec, year = text:match("^%a%a%a (%a%a%a) ([ %d]%d) (%d%d):(%d%d):(%d%d) (%d%d%d%d)$")
-    return date(year, month, day and day:gsub(" ", ""), hour, min, sec)
+    local month, day, hour, min, sec, year = match(text, "^%a%a%a (%a%a%a) ([ %d]%d) (%d%d):(%d%d):(%d%d) (%d%d%d%d)$")
+    return date(year, month, day and gsub(day, " ", ""), hour, min, sec)
 end
 
 function core.http_date(text)
@@ -731,8 +739,8 @@ package.preload["socket"] = function()
     socket.try = socket.newtry()
     socket.protect = function(f)
         return function(...)
-            local results = table.pack(pcall(f, ...))
-            if results[1] then return table.unpack(results, 2, results.n) end
+            local results = pack(pcall(f, ...))
+            if results[1] then return unpack(results, 2, results.n) end
             if type(results[2]) == "table" then return nil, results[2][1] end
             error(results[2], 0)
         end

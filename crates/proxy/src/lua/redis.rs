@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use super::forgotten::{forget, teller};
 use super::host::{RedisHandle, host, key, raise_text, set_functions, tagged, wait_for};
 use super::operation::{Operation, Outcome};
+use super::origin::origin;
 
 /// Handles of one state: stores and engines times databases.
 const HANDLES_MAX: usize = 1024;
@@ -211,10 +212,10 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
                 }
             }
             if mode == FORGET {
-                forget(engine, db, &args, &host(lua).redis[index as usize].failed);
+                forget(engine, &|| origin(lua), db, &args, &host(lua).redis[index as usize].failed);
                 return 0;
             }
-            engine.start(db, &args)
+            engine.start_from(&|| origin(lua), db, &args)
         };
         match started {
             Started::Done(Reply::Integer(number)) => {
@@ -335,7 +336,7 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
     unsafe {
         let (engine, db) = engine_of(lua);
         let count = check_commands(lua);
-        let start = |at: i64| engine.start(db, &command_at(lua, at));
+        let start = |at: i64| engine.start_from(&|| origin(lua), db, &command_at(lua, at));
         let started: Vec<Started> = (1..=count).map(start).collect();
         let waits = started.iter().any(|started| matches!(started, Started::Pending(_)));
         let replies = async move {
@@ -364,7 +365,7 @@ unsafe fn together(lua: *mut lua_State) -> c_int {
         let started = {
             let commands: SmallVec<[SmallVec<[&[u8]; 8]>; 4]> = (1..=count).map(|at| command_at(lua, at)).collect();
             let commands: SmallVec<[&[&[u8]]; 8]> = commands.iter().map(|words| &words[..]).collect();
-            engine.together(db, &commands)
+            engine.together(&|| origin(lua), db, &commands)
         };
         match started {
             None => {

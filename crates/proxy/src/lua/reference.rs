@@ -273,6 +273,34 @@ may fetches and converters in rules (`tcp-request content`, `http-request`, `htt
 error is logged, the sample is missing, and the request goes on. In a log line the stream is only read: what would
 change it raises `the stream cannot be changed here`.
 
+**Run time.** A script yields by itself after 1 to 2 ms, between two instructions and within the functions of the libraries:
+searches (`find`, `match`, `gmatch`, `gsub`), `sort` and whatever else is long or calls functions of the script (comparisons,
+replacements, metamethods such as `__tostring`, `__index`, `__len`) are suspended and continued. Scripts whose time is over have
+turns, one in each iteration of the worker's event loop, so many of them delay other requests by one slice. `tune.lua.session-timeout` and its kin
+bound their sum. Where a script can't yield (the handler of `xpcall`, the chunk that `require` runs, functions that a C module
+calls) it is ended after a fiftieth of `tune.lua.burst-timeout`, 20 ms; fetches and converters where nothing may wait have
+`tune.lua.burst-timeout`. One string that a script makes while the process serves is limited to 32 MiB (`resulting string too
+large`, `not enough memory`), and a layout of `string.pack` to 256 KiB. `collectgarbage(\"generational\")` changes the mode that it reports only.
+
+**Finalizers** (`__gc`) run after the burst in which their object was collected, or before `collectgarbage` returns, as coroutines
+with a budget of 1 s; one that exceeds it is ended with an alert. They may not wait and have no stream: methods of `txn` raise.
+
+**Watchdog.** Blocking I/O and C modules can keep a worker. After a second without an iteration of its event loop an alert names the worker,
+the line of its script and the seconds (again after each doubling of the time, and once the worker goes on); other workers
+accept on its sockets meanwhile. `tune.lua.watchdog-abort on` aborts the process instead, as HAProxy does. SIGTERM and SIGINT
+end the process within about a second though a worker is stuck.
+
+**Programs.** `os.execute` and `io.popen` start programs while scripts are loaded. While the process serves they fail as under
+HAProxy's limits (`nil`, `Resource temporarily unavailable`) unless `insecure-fork-wanted` is set; in HAProxy that limit does not
+bind a process of root. Programs gain no privileges (`PR_SET_NO_NEW_PRIVS`) unless `insecure-setuid-wanted` is set; a reload cannot
+take that back. A C module that forks by itself is not kept from it.
+
+**Actions** are registered for rule sets: one name may be another function, with another number of arguments, for `tcp-req`, `tcp-res`,
+`http-req`, `http-res` and `http-after-res`.
+
+**Libraries.** `tune.lua.openlibs` (from HAProxy 3.5) says which of Lua's libraries scripts find. The classes of HAProxy's API
+work without any of them.
+
 **`act.YIELD`** ends an action that is called again after `act.wake_time(milliseconds)`, with the same arguments. Without a
 wake time nothing would wake it: the script's error is logged, and the next rule follows. In 2.6 such a request hangs.
 

@@ -8,8 +8,10 @@
 //! Limits: [`DETACHED_MAX`] detached scripts a worker, one more is given up at once; and each for [`DETACHED_TIME`],
 //! because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
+mod now;
 mod service;
 mod task;
+mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,9 +25,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_KFunction, lua_State};
-use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, can_wait, continuation, function, push_bytes};
+use sluicegate_script::{
+    Budget, Burst, Coroutine, ErrorKind, State, Watch, can_wait, continuation, function, push_bytes,
+};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
+pub(super) use now::sample_now;
 pub use service::Service;
 use task::run_task;
 pub use task::start_worker;
@@ -60,6 +66,10 @@ struct Inner {
     waker: RefCell<Option<Waker>>,
     detached: Cell<usize>,
     detached_time: Cell<Duration>,
+    /// Scripts whose slice is over have turns: one in each turn of the worker.
+    turns: Rc<Notify>,
+    waiting_turns: Cell<usize>,
+    gives_turns: Cell<bool>,
     /// What goes on for as long as this configuration is served.
     kept: RefCell<Vec<AbortHandle>>,
     stopped: Cell<bool>,
@@ -90,11 +100,17 @@ impl WorkerLua {
             index,
             queue: RefCell::default(),
             waker: RefCell::default(),
+            turns: Rc::default(),
+            waiting_turns: Cell::new(0),
+            gives_turns: Cell::new(false),
             detached: Cell::new(0),
             detached_time: Cell::new(DETACHED_TIME),
             kept: RefCell::default(),
             stopped: Cell::new(false),
         };
+        let watch = Watch::of_this_thread();
+        let process_wide = &inner.states.watches;
+        process_wide.lock().insert(index, watch);
         let inner = Rc::new(inner);
         HERE.with(|here| *here.borrow_mut() = Rc::downgrade(&inner));
         WorkerLua { inner: Some(inner) }
@@ -135,9 +151,12 @@ impl Inner {
         }
     }
 
-    /// Starts the tasks that a burst registered, on this worker.
+    /// What a burst leaves for this worker to do: the tasks that it registered, and finalizers.
     #[inline]
     fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
+        if state.has_finalizers() {
+            self.finalize(cell, state);
+        }
         let host = state.host::<Host>();
         if !host.tasks.is_empty() {
             for task in std::mem::take(&mut host.tasks) {
@@ -393,26 +412,6 @@ thread_local! {
     static HERE: RefCell<std::rc::Weak<Inner>> = const { RefCell::new(std::rc::Weak::new()) };
 }
 
-/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin. A thread
-/// that is no worker gets no sample.
-///
-/// The shared state may be in use by another worker; then this one is waited for, at most for one slice.
-pub(super) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
-    let inner = HERE.with(|here| here.borrow().upgrade())?;
-    let code = call.code(&inner.states)?;
-    let cell = inner.cell(code)?;
-    let mut state = match cell.lock.try_lock() {
-        Some(state) => state,
-        None => cell.lock.lock_blocking(),
-    };
-    let entry = Entry { purpose: call.purpose(), code, hook: Hook::HttpReq, input, may_wait: false };
-    match begin_with(&inner, cell, &mut state, Lent::Read(cx), entry) {
-        Begun::Ended(ended) => ended.sample(),
-        // Unreachable: what may not wait is run to its end.
-        Begun::Waits(_) => None,
-    }
-}
-
 enum Tried {
     Ended(Ended),
     Pending(Pending),
@@ -499,7 +498,10 @@ fn begin_with(
         Purpose::HttpService | Purpose::TcpService | Purpose::Cli => host.shared.service_timeout,
         _ => host.shared.session_timeout,
     };
-    let mut budget = Budget::new(total, host.shared.burst_timeout);
+    // What may not wait is one burst for everybody else, however many slices it has.
+    let burst = host.shared.burst_timeout;
+    let total = if may_wait { total } else { total.into_iter().chain(burst).min() };
+    let mut budget = Budget::new(total, burst);
     let body = match purpose {
         Purpose::HttpService => function!(enter_http_service),
         Purpose::TcpService | Purpose::Cli => function!(enter_tcp_service),
@@ -604,7 +606,8 @@ impl Script {
                 self.outcome = Some(match &mut self.waiting {
                     Some(waiting) => waiting.await,
                     None => {
-                        tokio::task::yield_now().await;
+                        let inner = self.inner.clone();
+                        inner.turn().await;
                         Outcome::Ready
                     }
                 });

@@ -51,6 +51,7 @@ impl LuaCall {
         };
         let text = |arg: &Arg| match arg {
             Arg::Str(text) => text.as_bytes().into(),
+            Arg::Bytes(bytes) => (&**bytes).into(),
             _ => Box::default(),
         };
         Ok(LuaCall { purpose, name: (&**name).into(), args: args.iter().map(text).collect(), code: OnceLock::new() })

@@ -1,7 +1,7 @@
 //! Every state of the process: loading, names, initialisation.
 
-use std::collections::HashMap;
-use std::ffi::{CString, c_int};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use sluicegate_config::LuaNames;
 use sluicegate_config::model::{self, LuaLoad, StatsLevel};
-use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
+use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, Watch, ffi};
 use tokio::sync::{mpsc, oneshot};
 
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::run::Purpose;
-use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, redis, socket, txn};
+use super::{Hook, LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
 use crate::cli::catalogue::{Dynamic, Handler, Outlet};
 use crate::log::Throttle;
 use crate::running::{Engines, Running};
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) burst_timeout: Option<Duration>,
     /// Scripts get boolean samples as 0 and 1.
     pub(super) bool_as_integer: bool,
+    /// Scripts may start programs while the process serves.
+    pub(super) may_fork: bool,
 }
 
 /// A state and what its users leave for the next burst to do.
@@ -47,6 +49,8 @@ pub(super) struct StateCell {
     pub(super) lock: BurstLock<State>,
     chores: Mutex<Chores>,
     has_chores: AtomicBool,
+    /// A task runs its finalizers.
+    pub(super) finalizes: AtomicBool,
 }
 
 #[derive(Default)]
@@ -62,6 +66,7 @@ impl StateCell {
             lock: BurstLock::new(state),
             chores: Mutex::default(),
             has_chores: AtomicBool::new(false),
+            finalizes: AtomicBool::new(false),
         });
         cell.lock.lock_blocking().host::<Host>().cell = Arc::downgrade(&cell);
         cell
@@ -100,9 +105,8 @@ impl StateCell {
     }
 }
 
-/// An action as its states know it.
+/// A function as its states know it.
 pub(super) struct Registered {
-    pub(super) hooks: u8,
     pub(super) args: usize,
     /// By state id; `LUA_NOREF` where a state did not register it.
     pub(super) references: Box<[c_int]>,
@@ -113,7 +117,8 @@ pub struct LuaStates {
     pub(super) shared: Arc<Shared>,
     /// By state id; index 0 is the shared state.
     pub(super) cells: Box<[Option<Arc<StateCell>>]>,
-    actions: HashMap<Box<str>, Registered>,
+    /// By rule set: one name may be another function in each.
+    actions: [HashMap<Box<str>, Registered>; Hook::ALL.len()],
     fetches: HashMap<Box<str>, Registered>,
     converters: HashMap<Box<str>, Registered>,
     http_services: HashMap<Box<str>, Registered>,
@@ -122,13 +127,15 @@ pub struct LuaStates {
     /// Commands of the stats socket on their way to the first worker, which runs them.
     pub(super) jobs: (mpsc::Sender<CliJob>, Mutex<Option<mpsc::Receiver<CliJob>>>),
     inits: Vec<(usize, c_int)>,
+    /// What the watchdog sees of the workers that run scripts, by worker.
+    pub(super) watches: Mutex<HashMap<usize, Watch>>,
     /// Tasks by worker.
     pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
 }
 
 impl fmt::Debug for LuaStates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LuaStates").field("actions", &self.actions.keys()).finish_non_exhaustive()
+        f.debug_struct("LuaStates").field("actions", &self.actions()).finish_non_exhaustive()
     }
 }
 
@@ -214,6 +221,7 @@ impl LuaStates {
             task_timeout: tune.lua_task_timeout,
             burst_timeout: tune.lua_burst_timeout,
             bool_as_integer: tune.lua_bool_as_integer,
+            may_fork: global.insecure_fork,
         });
         let memory = Arc::new(MemoryLimit::new(tune.lua_maxmem));
         let mut states: Vec<Option<State>> = Vec::new();
@@ -301,9 +309,10 @@ impl LuaStates {
         WorkerLua::new(self.clone(), index)
     }
 
-    /// Binds the action of a rule; `None` if it is not registered (the check of the configuration says so earlier).
-    pub fn bind_action(&self, action: &model::LuaAction) -> Option<BoundAction> {
-        let registered = self.actions.get(&*action.name)?;
+    /// Binds the action of a rule of this set; `None` if it is not registered for it (the check of the configuration
+    /// reports it earlier).
+    pub fn bind_action(&self, action: &model::LuaAction, hook: Hook) -> Option<BoundAction> {
+        let registered = self.actions[hook as usize].get(&*action.name)?;
         Some(BoundAction(Arc::new(ActionCode {
             name: (*action.name).into(),
             references: registered.references.clone(),
@@ -314,7 +323,7 @@ impl LuaStates {
     /// Binds a fetch or converter of an expression.
     pub(super) fn bind_sample(&self, purpose: Purpose, name: &str, args: &[Box<[u8]>]) -> Option<Arc<ActionCode>> {
         let registered = match purpose {
-            Purpose::Action => self.actions.get(name),
+            Purpose::Action => None,
             Purpose::Fetch => self.fetches.get(name),
             Purpose::Converter => self.converters.get(name),
             Purpose::HttpService => self.http_services.get(name),
@@ -333,6 +342,11 @@ impl LuaStates {
         Some(BoundService { name: full, code: Arc::new(code), http })
     }
 
+    /// What may be seen of a worker that runs scripts.
+    pub(crate) fn watch_of(&self, worker: usize) -> Option<Watch> {
+        self.watches.lock().get(&worker).cloned()
+    }
+
     /// Bytes that all states use, by Lua's own account. Waits for running bursts: not for a worker.
     pub fn memory_used(&self) -> usize {
         self.cells.iter().flatten().map(|cell| cell.lock.lock_blocking().memory_used()).sum()
@@ -341,13 +355,13 @@ impl LuaStates {
 
 impl LuaNames for LuaStates {
     fn action(&self, name: &str, hook: &str) -> Option<usize> {
-        let action = self.actions.get(name)?;
-        let hook = super::Hook::by_name(hook.as_bytes())?;
-        (action.hooks & hook.bit() != 0).then_some(action.args)
+        let hook = Hook::by_name(hook.as_bytes())?;
+        self.actions[hook as usize].get(name).map(|action| action.args)
     }
 
     fn actions(&self) -> Vec<String> {
-        names(&self.actions)
+        let all: BTreeSet<&str> = self.actions.iter().flatten().map(|(name, _)| &**name).collect();
+        all.into_iter().map(str::to_owned).collect()
     }
 
     fn fetches(&self) -> Vec<String> {
@@ -386,12 +400,20 @@ fn make_state(
                 applet::open(lua);
                 native::open(lua);
                 patterns::open(lua);
+                programs::open(lua);
             })
             .map_err(failed)?;
     }
     // A path that is prepended later comes first, as in HAProxy.
     for path in &global.lua_prepend_paths {
         state.prepend_path(&path.pattern, path.cpath).map_err(failed)?;
+    }
+    let names = model::LUA_LIBRARIES.iter().enumerate();
+    let closed = names.filter(|(at, _)| global.tune.lua_libraries & (1 << at) == 0).map(|(_, name)| c_string(name));
+    let closed: Vec<CString> = closed.collect();
+    if !closed.is_empty() {
+        let names: Vec<&CStr> = closed.iter().map(CString::as_c_str).collect();
+        state.close_libraries(&names).map_err(failed)?;
     }
     Ok(state)
 }
@@ -440,7 +462,7 @@ fn path_bytes(path: &Path) -> &[u8] {
 /// Takes what the bodies registered out of the states.
 fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
     let count = states.len();
-    let mut actions: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut actions: [HashMap<Box<str>, Registered>; Hook::ALL.len()] = Default::default();
     let mut fetches: HashMap<Box<str>, Registered> = HashMap::new();
     let mut converters: HashMap<Box<str>, Registered> = HashMap::new();
     let mut http_services: HashMap<Box<str>, Registered> = HashMap::new();
@@ -454,7 +476,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
             let host = state.host::<Host>();
             for registration in host.registrations.drain(..) {
                 let table = match registration.kind {
-                    RegisteredAs::Action => &mut actions,
+                    RegisteredAs::Action(hook) => &mut actions[hook as usize],
                     RegisteredAs::Fetch => &mut fetches,
                     RegisteredAs::Converter => &mut converters,
                     RegisteredAs::HttpService => &mut http_services,
@@ -462,11 +484,9 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
                     RegisteredAs::Cli => &mut commands,
                 };
                 let entry = table.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
-                    hooks: 0,
                     args: registration.args,
                     references: vec![ffi::LUA_NOREF; count].into(),
                 });
-                entry.hooks |= registration.hooks;
                 entry.args = registration.args;
                 entry.references[id] = registration.reference;
             }
@@ -487,6 +507,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
         commands,
         jobs: (jobs, Mutex::new(Some(received))),
         inits,
+        watches: Mutex::default(),
         tasks: Mutex::new(tasks),
     }
 }

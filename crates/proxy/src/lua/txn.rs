@@ -12,7 +12,7 @@ use std::sync::{LazyLock, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_config::catalogue::{Converter, Fetch};
-use sluicegate_config::model::LogLevel;
+use sluicegate_config::model::{LogLevel, VarScope};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use smallvec::SmallVec;
@@ -573,6 +573,14 @@ pub(super) unsafe fn set_var(lua: *mut lua_State) -> c_int {
             ffi::lua_pushnil(lua);
             return 1;
         };
+        // `ifexist` concerns variables of the process: one that no rule names and nobody has set is not made.
+        if ffi::lua_toboolean(lua, 4) != 0
+            && let Some(name) = check_bytes(lua, 2).strip_prefix(b"proc.")
+            && VarRef::known(VarScope::Proc, std::str::from_utf8(name).unwrap_or_default()).is_none()
+        {
+            ffi::lua_pushboolean(lua, 0);
+            return 1;
+        }
         let set = match (variable(lua), to_sample(lua, 3)) {
             (None, _) => false,
             (Some(variable), Some(sample)) => cx.variables.set(&variable, sample),

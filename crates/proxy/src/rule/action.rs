@@ -73,6 +73,8 @@ pub(super) enum ActionCode {
     ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
+    /// `switch-mode http`: ends the set.
+    SwitchMode,
     /// `set-priority-class`: the accumulator.
     SetPriorityClass,
     /// `set-priority-offset`: the accumulator.
@@ -202,6 +204,13 @@ impl ActionCode {
             ActionCode::Service(service) => return Done::Verdict(Verdict::Service(service.clone())),
             ActionCode::Exporter => return Done::Verdict(Verdict::Exporter),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
+            ActionCode::SwitchMode => {
+                // On a stream of HTTP it changes nothing.
+                if cx.request_number == 0 {
+                    cx.switch_to_http = true;
+                    return Done::Verdict(Verdict::Continue);
+                }
+            }
             ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {
                 let mut texts = machine.texts();
@@ -338,12 +347,13 @@ fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut 
         return;
     }
     let status = if matches!(hook, Hook::HttpResponse | Hook::HttpAfterResponse) { cx.response.status() } else { 0 };
-    let events: &[Counted] = match status {
-        400..=499 => &[Counted::Request, Counted::Error],
-        501 | 505 => &[Counted::Request],
-        500..=599 => &[Counted::Request, Counted::Failure],
-        _ if hook.is_http() => &[Counted::Request],
-        _ => &[],
+    let classes = &cx.frontend.directory.status_classes;
+    let events: &[Counted] = match (classes.errors.contains(status), classes.failures.contains(status)) {
+        (true, false) => &[Counted::Request, Counted::Error],
+        (false, true) => &[Counted::Request, Counted::Failure],
+        (true, true) => &[Counted::Request, Counted::Error, Counted::Failure],
+        (false, false) if hook.is_http() => &[Counted::Request],
+        (false, false) => &[],
     };
     let backend = cx.backend.as_ref().is_some_and(|backend| backend.id != cx.frontend.id);
     cx.tracked.track(slot, table, &value, backend, events);

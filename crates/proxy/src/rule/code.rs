@@ -17,9 +17,9 @@ use crate::auth::{self, UserList};
 use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
 use crate::sample::{
-    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, VarRef, append_value,
+    Converted, ConverterCode, Cursor, Effect, FetchCode, FormatMode, MatcherCode, Sample, Value, VarRef, append_value,
 };
-use crate::stream::StreamContext;
+use crate::stream::{RulePlace, StreamContext};
 
 /// One operation.
 pub(super) enum Op {
@@ -77,6 +77,8 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
+    /// Where the rules stand: behind which operation each one ends, in order, and its place as the log keeps it.
+    rules: Box<[(u32, RulePlace)]>,
     /// Of the converters that ask stores, by where the next operation stands, in order.
     failed: Box<[(u32, Arc<Failed>)]>,
     /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
@@ -91,12 +93,24 @@ impl std::fmt::Debug for Program {
 }
 
 impl Program {
-    pub(super) fn new(ops: Vec<Op>, failed: Vec<(u32, Arc<Failed>)>, bufsize: usize) -> Program {
-        Program { ops: ops.into(), failed: failed.into(), bufsize }
+    pub(super) fn new(
+        ops: Vec<Op>,
+        rules: Vec<(u32, RulePlace)>,
+        failed: Vec<(u32, Arc<Failed>)>,
+        bufsize: usize,
+    ) -> Program {
+        Program { ops: ops.into(), rules: rules.into(), failed: failed.into(), bufsize }
     }
 
-    pub(super) fn bufsize(&self) -> usize {
-        self.bufsize
+    /// Forgets where its rules stand: the log keeps none of them.
+    pub(super) fn without_places(mut self) -> Program {
+        self.rules = Box::default();
+        self
+    }
+
+    /// Bytes that an edited head may have where so many are taken by something else.
+    pub(super) fn room(&self, held: usize) -> usize {
+        self.bufsize.saturating_sub(held)
     }
 
     #[inline]
@@ -111,6 +125,12 @@ impl Program {
         if let Ok(found) = found {
             self.failed[found].1.note(&machine.key, reason, cx);
         }
+    }
+
+    /// The rule of the action that the machine did last; `None` in lists that log none.
+    pub(super) fn last_rule(&self, machine: &Machine) -> Option<RulePlace> {
+        let index = self.rules.partition_point(|(end, _)| *end < machine.next);
+        self.rules.get(index).map(|(_, place)| *place)
     }
 
     /// The action that the machine did last.
@@ -207,7 +227,7 @@ impl Machine {
         match ConverterCode::finish(reply) {
             Converted::Value(value) => self.resumed = Some(value.into_sample()),
             Converted::Failed(reason) => return Some(reason),
-            Converted::Nothing | Converted::Pending(_) | Converted::Assign(..) => {}
+            Converted::Nothing | Converted::Pending(_) | Converted::Assign(..) | Converted::Effect(..) => {}
         }
         None
     }
@@ -221,6 +241,8 @@ pub(super) enum Step<'a> {
     Act(&'a ActionCode, Option<Sample>),
     /// A variable gets the sample, or with `false` is unset; give the sample to [`Machine::give`], then go on.
     Assign(VarRef, bool, Sample),
+    /// Something else changes; give the sample to [`Machine::give`], then go on.
+    Effect(Box<Effect>, Sample),
     /// A condition needs data that has not come: run the list again from its start when there is more.
     Missing,
     /// A converter's store failed; `txn.store_err` gets the reason, then go on.
@@ -269,6 +291,10 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                     Converted::Assign(variable, set, kept) => {
                         machine.next = at as u32;
                         return Step::Assign(variable, set, kept.into_sample());
+                    }
+                    Converted::Effect(effect, kept) => {
+                        machine.next = at as u32;
+                        return Step::Effect(effect, kept.into_sample());
                     }
                     Converted::Failed(reason) => {
                         machine.next = at as u32;

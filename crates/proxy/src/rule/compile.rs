@@ -28,7 +28,7 @@ use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
 use crate::sample::{ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, Setting, VarRef};
 use crate::server::KeyCode;
-use crate::stream::{ForwardedCode, Side};
+use crate::stream::{ForwardedCode, RulePlace, Side};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -105,6 +105,7 @@ impl ProxyRules {
                 hook,
                 bufsize,
                 ops: Vec::new(),
+                rules: Vec::new(),
                 logger,
                 targets: &targets,
                 failed: Vec::new(),
@@ -128,7 +129,7 @@ impl ProxyRules {
             tcp_request_content: list(&proxy.tcp_request_content, Hook::TcpRequestContent),
             tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
             http_request: list(requests, Hook::HttpRequest),
-            redirect: list(redirects, Hook::HttpRequest),
+            redirect: list(redirects, Hook::HttpRequest).without_places(),
             http_response: list(&proxy.http_response, Hook::HttpResponse),
             http_after_response: list(&proxy.http_after_response, Hook::HttpAfterResponse),
             default_backend: proxy.default_backend,
@@ -141,7 +142,7 @@ impl ProxyRules {
                 at: at.clone(),
             };
             let admin: Vec<Rule> = page.admin.iter().map(|(condition, at)| closes(Some(condition), at)).collect();
-            compiled.stats_admin = list(&admin, Hook::HttpRequest);
+            compiled.stats_admin = list(&admin, Hook::HttpRequest).without_places();
             let access = page.access.iter().map(|rule| {
                 let condition = closes(rule.condition.as_ref(), &rule.at);
                 (list(&[condition], Hook::HttpRequest), rule.access.clone())
@@ -217,6 +218,8 @@ struct Builder<'a> {
     hook: Hook,
     bufsize: usize,
     ops: Vec<Op>,
+    /// Behind which operation each rule ends, where the last rule is logged.
+    rules: Vec<(u32, RulePlace)>,
     /// Where failures of stores are told.
     logger: &'a Logger,
     targets: &'a Arc<[LogTarget]>,
@@ -230,7 +233,7 @@ impl Builder<'_> {
         if !self.ops.is_empty() {
             self.ops.push(Op::Stop);
         }
-        RuleList { code: Program::new(self.ops, self.failed, self.bufsize), looks: self.looks }
+        RuleList { code: Program::new(self.ops, self.rules, self.failed, self.bufsize), looks: self.looks }
     }
 
     fn error(&mut self, at: &Position, message: impl Into<String>) {
@@ -273,6 +276,9 @@ impl Builder<'_> {
                 self.ops.push(Op::Act(ActionCode::EarlyHint(lower(name), !more)));
             }
             action => self.action(action, &rule.at),
+        }
+        if !self.hook.is_early() {
+            self.rules.push((self.ops.len() as u32, RulePlace::of(&rule.at)));
         }
         self.place(end);
     }
@@ -451,8 +457,11 @@ impl Builder<'_> {
                     self.error(&expr.at, "a store cannot be waited for before a stream");
                 }
                 Ok(ConverterCode::Lua(call)) => self.ops.push(Op::LuaConvert(call)),
-                Ok(code) => {
+                Ok(mut code) => {
                     let of = code.store().map(|name| self.failed_at(&expr.at, name));
+                    if let (Some(failed), Some(source)) = (&of, code.source()) {
+                        source.origin.clone_from(&failed.origin);
+                    }
                     self.ops.push(Op::Convert(code));
                     self.failed.extend(of.map(|failed| (self.ops.len() as u32, failed)));
                 }
@@ -477,10 +486,13 @@ impl Builder<'_> {
 
     /// What finds out who a request is comes before those who want to know it, because it may wait.
     fn authenticate(&mut self, fetch: &FetchCode) {
-        if let FetchCode::Auth(auth) = fetch
-            && self.hook.is_http()
-        {
-            self.ops.push(Op::Authenticate(auth.list().clone()));
+        if !self.hook.is_http() {
+            return;
+        }
+        match fetch {
+            FetchCode::Auth(auth) => self.ops.push(Op::Authenticate(auth.list().clone())),
+            FetchCode::Acl(acl) => acl.fetches().for_each(|fetch| self.authenticate(fetch)),
+            _ => {}
         }
     }
 
@@ -540,8 +552,12 @@ impl Builder<'_> {
             ReturnBody::Format(format) => Some(format),
             ReturnBody::ErrorPage | ReturnBody::ErrorFile(_) | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
         };
-        let formats = reply.headers.iter().map(|(_, format)| format).chain(body);
-        self.texts(formats, FormatMode::Http);
+        self.texts(reply.headers.iter().map(|(_, format)| format), FormatMode::Http);
+        // A body is no header line: its line breaks stay.
+        if let Some(format) = body {
+            self.parts(format, FormatMode::Plain);
+            self.ops.push(Op::EndText);
+        }
         ActionCode::Reply(ReplyCode::new(reply, source))
     }
 
@@ -577,6 +593,7 @@ impl Builder<'_> {
             }
             Action::ExpectProxy => ActionCode::ExpectProxy,
             Action::DisableL7Retry => ActionCode::DisableL7Retry,
+            Action::SwitchMode => ActionCode::SwitchMode,
             Action::SetPriorityClass(expr) => {
                 self.expr(expr);
                 ActionCode::SetPriorityClass
@@ -761,7 +778,7 @@ impl Builder<'_> {
             Hook::HttpResponse => lua::Hook::HttpRes,
             Hook::HttpAfterResponse => lua::Hook::HttpAfterRes,
         };
-        match self.lua.and_then(|states| states.bind_action(action)) {
+        match self.lua.and_then(|states| states.bind_action(action, hook)) {
             Some(bound) => Some(ActionCode::Lua(bound, hook)),
             None => {
                 self.error(at, format!("no Lua action is registered as '{}'", action.name));

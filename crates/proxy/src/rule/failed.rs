@@ -18,6 +18,8 @@ const REASON_SHOWN: usize = 256;
 pub(crate) struct Failed {
     /// The rule's place and what it does, as the log names it.
     rule: String,
+    /// Its place as a store shows it: `rule:FILE:LINE`.
+    pub(crate) origin: Box<str>,
     logger: Logger,
     targets: Arc<[LogTarget]>,
     throttle: Throttle,
@@ -33,7 +35,14 @@ impl Failed {
             false => targets.clone(),
         };
         let store_err = VarRef::intern(&VarName { scope: VarScope::Txn, name: Arc::from("store_err") });
-        Failed { rule: named(at, what), logger: logger.clone(), targets, throttle: Throttle::default(), store_err }
+        Failed {
+            rule: named(at, what),
+            origin: origin(at),
+            logger: logger.clone(),
+            targets,
+            throttle: Throttle::default(),
+            store_err,
+        }
     }
 
     /// Whether it is of the rule at a place, and of what that does.
@@ -58,6 +67,13 @@ impl Failed {
         let line = format!("{} failed{times}, the last time for key '{key}': {reason}", self.rule);
         self.logger.send(&self.targets, Severity::Warning, line.as_bytes());
     }
+}
+
+/// The place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
+fn origin(at: &Position) -> Box<str> {
+    let file = at.file.rsplit('/').next().unwrap_or_default();
+    let is_odd = |char: char| char.is_whitespace() || char.is_control() || matches!(char, '[' | ']');
+    format!("rule:{}:{}", file.replace(is_odd, "_"), at.line).into()
 }
 
 fn named(at: &Position, what: &str) -> String {

@@ -75,9 +75,9 @@ impl LimitCode {
         let prefix = limit.prefix().into_bytes();
         let code = LimitCode {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            plan: Arc::new(Plan::new(&config, 1.0, config.external)),
+            plan: Arc::new(Plan::new(&config, 1.0, config.external).of(&failed.origin)),
             stand_in: match rule.on_error {
-                LimitOnError::Local(fraction) => Some(Arc::new(Plan::new(&config, fraction, false))),
+                LimitOnError::Local(fraction) => Some(Arc::new(Plan::new(&config, fraction, false).of(&failed.origin))),
                 LimitOnError::Open | LimitOnError::Closed => None,
             },
             limit,

@@ -162,7 +162,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    fn add(&mut self, fetch: &FetchCode) {
+    pub(crate) fn add(&mut self, fetch: &FetchCode) {
         let more = fetch.looks();
         self.request |= more.request;
         self.response |= more.response;
@@ -171,6 +171,11 @@ impl Looks {
 }
 
 impl RuleList {
+    /// The same rules, of which the log keeps none (`last_rule_line`).
+    fn without_places(self) -> RuleList {
+        RuleList { code: self.code.without_places(), ..self }
+    }
+
     /// There is nothing to run: skip the call.
     #[inline]
     pub fn is_empty(&self) -> bool {

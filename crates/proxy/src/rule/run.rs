@@ -16,7 +16,7 @@ use crate::auth;
 use crate::limit::PendingAnswer;
 use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
 use crate::running::ProxyRun;
-use crate::sample::Sample;
+use crate::sample::{Effect, Sample};
 use crate::stream::StreamContext;
 use crate::worker::Worker;
 
@@ -124,9 +124,12 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
             Step::Act(ActionCode::UseBackend(id), _) => return Progress::Backend(*id),
             Step::Act(ActionCode::UseBackendNamed, _) => return Progress::BackendNamed,
             Step::Act(ActionCode::StrictMode(on), _) => machine.soft = !on,
-            Step::Act(action, sample) => match action.act(sample, machine, hook, program.bufsize(), cx) {
+            Step::Act(action, sample) => match action.act(sample, machine, hook, program.room(cx.held), cx) {
                 Done::Next => {}
-                Done::Verdict(verdict) => return Progress::Verdict(verdict),
+                Done::Verdict(verdict) => {
+                    note_last_rule(program, machine, cx);
+                    return Progress::Verdict(verdict);
+                }
                 Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
                 Done::Limit(answer) => return Progress::Wait(Wait::Limit(answer)),
                 Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
@@ -142,12 +145,28 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 }
                 machine.give(Some(sample));
             }
+            Step::Effect(effect, sample) => {
+                match *effect {
+                    Effect::Set(variable, Some(value)) => _ = cx.variables.set(&variable, value),
+                    Effect::Set(variable, None) => cx.variables.unset(&variable),
+                    Effect::Capture { response: false, slot, text } => cx.log.captures.request.set(slot, &text),
+                    Effect::Capture { response: true, slot, text } => cx.log.captures.response.set(slot, &text),
+                }
+                machine.give(Some(sample));
+            }
             Step::Missing => return Progress::Verdict(Verdict::Missing),
             Step::StoreFailed(reason) => program.store_failed(machine, &reason, cx),
             Step::Authenticate(check) => return Progress::Wait(Wait::Auth(check)),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
             Step::Lua(call, input) => return Progress::LuaSample(call, input),
         }
+    }
+}
+
+/// Keeps the rule that ended its list, for `last_rule_file` and its kin.
+fn note_last_rule(program: &Program, machine: &Machine, cx: &mut StreamContext) {
+    if let Some(place) = program.last_rule(machine) {
+        cx.log.last_rule = Some(place);
     }
 }
 
@@ -195,6 +214,7 @@ fn go_on(
             Progress::Lua(action, lua_hook) => match lua::try_run_action(worker, cx, action, lua_hook) {
                 lua::Attempt::Ready(outcome) => {
                     if let Some(verdict) = lua_verdict(outcome, hook) {
+                        note_last_rule(program, &machine, cx);
                         break verdict;
                     }
                 }
@@ -282,6 +302,7 @@ pub async fn resume_once(
         Wait::Body(_) | Wait::Hints => None,
     };
     if let Some(verdict) = ended {
+        note_last_rule(&list.code, &machine, cx);
         give_machine(machine);
         return Attempt::Ready(verdict);
     }

@@ -29,7 +29,7 @@ pub(super) struct StoreCode {
 impl StoreCode {
     pub(super) fn start(&self, machine: &Machine) -> Started {
         let args: SmallVec<[&[u8]; 8]> = machine.texts().collect();
-        self.engine.start(0, &args)
+        self.engine.start_from(&|| self.failed.origin.to_string(), 0, &args)
     }
 
     /// Takes the reply; `Some` ends the rule list.

@@ -30,7 +30,7 @@ impl ExpressionCode {
         let mut value = self.fetch.fetch(cx);
         for converter in &self.converters {
             value = match converter.convert(value?, cx) {
-                Converted::Value(value) | Converted::Assign(_, _, value) => Some(value),
+                Converted::Value(value) | Converted::Assign(_, _, value) | Converted::Effect(_, value) => Some(value),
                 // What may wait for a store is refused where the file is checked.
                 Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
             };

@@ -74,7 +74,7 @@ fn called(converted: Converted<'_>) -> Called {
         Converted::Value(value) => Called::Sample(Some(value.into_sample())),
         Converted::Nothing => Called::Sample(None),
         // A script sets variables by `set_var`; the converter only passes its sample on.
-        Converted::Assign(_, _, value) => Called::Sample(Some(value.into_sample())),
+        Converted::Assign(_, _, value) | Converted::Effect(_, value) => Called::Sample(Some(value.into_sample())),
         Converted::Failed(message) => Called::Failed(message),
         Converted::Pending(reply) => Called::Pending(reply),
     }

@@ -5,6 +5,7 @@
 //! its operation out ([`Converted::Pending`]) to whoever evaluates: the rule runner awaits it, everyone else
 //! refuses.
 
+mod acl;
 mod converter;
 mod expression;
 mod fetch;
@@ -16,8 +17,9 @@ mod preset;
 mod value;
 mod variables;
 
-pub use converter::{Converted, ConverterCode, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
+pub use converter::{Converted, ConverterCode, Effect, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub(crate) use converter::{Hash, avalanche, read_time_zone, url_decode};
+pub(crate) use converter::{is_host, node_name, node_port};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub(crate) use fetch::{basic, basic_credentials, random};

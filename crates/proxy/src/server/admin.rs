@@ -13,7 +13,7 @@ use std::time::Instant;
 use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress};
 
 use super::check::{Before, turned};
-use super::shared::{self, Admin, Operation, ServerRun, ServerStatus, UNCHECKED_RISE, UNCHECKED_TOP};
+use super::shared::{self, Admin, Operation, ServerRun, ServerStatus};
 use super::{idle, shared::Moved};
 use crate::cli::shut_sessions;
 use crate::log::{Logger, Severity};
@@ -159,6 +159,7 @@ impl ProxyRun {
         let state = Before::of(self, server, now);
         let checked = server.config.check.is_some();
         let tracked = server.config.health.track.as_ref().map(|_| running.tracked(server).shared.status().operation);
+        let top = server.config.health.unchecked.top;
         let mut turn = None;
         let (before, after) = self.backend.update(server.shared.index, now, |status| {
             let before = glimpse(status);
@@ -173,13 +174,13 @@ impl ProxyRun {
                     }
                 }
                 // In maintenance nobody's opinion on its health counts.
-                Directive::Health(_) if before.0 == Admin::Maintenance => status.unchecked_level = UNCHECKED_TOP,
+                Directive::Health(_) if before.0 == Admin::Maintenance => status.unchecked_level = top,
                 Directive::Health(word) => {
                     let down = word == HealthWord::Down;
                     if checked {
                         status.health.level = if down { 0 } else { status.health.top() };
                     }
-                    status.unchecked_level = if down { 0 } else { UNCHECKED_TOP };
+                    status.unchecked_level = if down { 0 } else { top };
                     turn = status.turn(match word {
                         HealthWord::Up => Operation::Running,
                         HealthWord::Stopping => Operation::Stopping,
@@ -435,8 +436,6 @@ impl Notice<'_> {
         say_both(self.proxy, self.logger, "ALERT", Severity::Emergency, &line, &logged);
     }
 }
-
-const _: () = assert!(UNCHECKED_RISE < UNCHECKED_TOP);
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,9 @@
 //!
 //! The order of decisions is HAProxy's (configuration manual, `retries` and `option redispatch`): a failed attempt is
 //! retried on the same server after a pause of one second or `timeout connect`, whichever is shorter, because the
-//! reason will most likely still be there sooner; a redispatch gives the slot back and chooses anew, at once if there
-//! is another active server.
+//! reason will most likely still be there sooner; a redispatch gives the slot back and chooses anew, at once if more
+//! than one server is active, whichever of them the algorithm returns. Every retry is a redispatch unless persistence
+//! or a hash determines the server; `option redispatch` schedules the redispatches of these.
 //!
 //! Cost: with an idle connection and a free slot nothing is allocated, no system call is made and nothing is awaited.
 
@@ -95,6 +96,7 @@ pub async fn assign_and_connect(
         priority: cx.priority,
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),
         asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
+        stays: cx.persistence.forced,
         preferred: cx.persistence.last.filter(|_| backend.config.options.prefer_last_server),
     };
     let made = match failed {
@@ -134,6 +136,8 @@ pub(super) struct Assignment<'a> {
     pub(super) priority: Priority,
     /// The server that persistence asks for, and whether even its full queue is no reason for another.
     pub(super) asked_for: Option<(usize, bool)>,
+    /// `force-persist`: no retry goes to another server.
+    pub(super) stays: bool,
     /// The server of the request before, where `option prefer-last-server` says so.
     pub(super) preferred: Option<usize>,
 }
@@ -143,6 +147,18 @@ fn note(log: &LogRecord, side: Reached, server: Option<usize>) {
     if let Some(card) = &log.card {
         card.set_side(side, server, log.retries);
     }
+}
+
+/// The pause before a retry: after a refusal that the kernel reported later than `connect`, unless more than one server
+/// is active and the retry may go to another.
+pub(super) fn turn_around(
+    error: ConnectError,
+    redispatch: bool,
+    active: usize,
+    limit: Option<Duration>,
+) -> Option<Duration> {
+    let pauses = error == ConnectError::Refused && !(redispatch && active > 1);
+    pauses.then(|| limit.map_or(TURN_AROUND, |limit| limit.min(TURN_AROUND)))
 }
 
 async fn sleep(pause: Option<Duration>) {
@@ -219,12 +235,14 @@ impl Assignment<'_> {
     async fn again(&self, slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         log.retries += 1;
         let active = self.backend.usable_servers().0;
-        let slot = if self.redispatches(&slot.server, log.retries, active) {
+        self.count(&slot.server, |counters| counters.wretr.add(1));
+        let slot = if self.redispatches(&slot.server, log, active) {
             let previous = slot.server.clone();
             drop(slot);
-            self.reassign(&previous, log).await?
+            let slot = self.assign(Some(previous.shared.index), log).await?;
+            self.note_redispatch(&previous, &slot, log);
+            slot
         } else {
-            self.count(&slot.server, |counters| counters.wretr.add(1));
             slot
         };
         self.connect_in(slot, log).await
@@ -277,13 +295,8 @@ impl Assignment<'_> {
     /// After a failed attempt: the same slot after a pause, or another server's.
     async fn retry(&self, slot: Slot, error: ConnectError, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         let active = self.backend.usable_servers().0;
-        let redispatch = self.redispatches(&slot.server, log.retries, active);
-        let pause = match error {
-            ConnectError::Refused if !redispatch || active <= 1 || !self.config.balance.takes_turns() => {
-                Some(self.config.timeouts.connect.map_or(TURN_AROUND, |limit| limit.min(TURN_AROUND)))
-            }
-            _ => None,
-        };
+        let redispatch = self.redispatches(&slot.server, log, active);
+        let pause = turn_around(error, redispatch, active, self.config.timeouts.connect);
         if !redispatch {
             self.count(&slot.server, |counters| counters.wretr.add(1));
             sleep(pause).await;
@@ -292,34 +305,40 @@ impl Assignment<'_> {
         let previous = slot.server.clone();
         drop(slot);
         sleep(pause).await;
-        self.reassign(&previous, log).await
-    }
-
-    async fn reassign(&self, previous: &Arc<ServerRun>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         let slot = self.assign(Some(previous.shared.index), log).await?;
-        if Arc::ptr_eq(previous, &slot.server) {
-            self.count(previous, |counters| counters.wretr.add(1));
-        } else {
-            self.count(previous, |counters| counters.wredis.add(1));
-            log.redispatched = true;
+        if !self.note_redispatch(&previous, &slot, log) {
+            self.count(&previous, |counters| counters.wretr.add(1));
         }
         Ok(slot)
     }
 
-    /// `option redispatch`: which retries may go to another server. Where servers take turns nobody asked for this one,
-    /// so every retry may as long as there is another one.
-    fn redispatches(&self, server: &ServerRun, retry: u32, active: usize) -> bool {
+    /// Counts a redispatch, unless the same server was chosen again.
+    fn note_redispatch(&self, previous: &Arc<ServerRun>, slot: &Slot, log: &mut LogRecord) -> bool {
+        let elsewhere = !Arc::ptr_eq(previous, &slot.server);
+        if elsewhere {
+            self.count(previous, |counters| counters.wredis.add(1));
+            log.redispatched = true;
+        }
+        elsewhere
+    }
+
+    /// Whether this retry may go to another server (`option redispatch`).
+    fn redispatches(&self, server: &ServerRun, log: &LogRecord, active: usize) -> bool {
         let Some(interval) = self.config.redispatch else { return false };
+        if self.stays {
+            return false;
+        }
         let due = match interval {
             0 => false,
-            every if every > 0 => retry.is_multiple_of(every as u32),
+            every if every > 0 => log.retries.is_multiple_of(every as u32),
             from_last => {
                 let last = i64::from(self.retries) + 1 + i64::from(from_last);
-                last > 0 && i64::from(retry) % last == 0
+                last > 0 && i64::from(log.retries) % last == 0
             }
         };
-        let asked = self.asked_for.is_some_and(|(index, _)| index == server.shared.index);
-        due || (active > 1 && !asked && self.config.balance.takes_turns()) || server.shared.effective_weight() == 0
+        // The server that persistence asked for binds the request until its first redispatch.
+        let asked = !log.redispatched && self.asked_for.is_some_and(|(index, _)| index == server.shared.index);
+        due || (active > 1 && !asked && !self.config.balance.follows_requests()) || !server.shared.is_warm()
     }
 
     /// Whether the server of the request before is a good choice for this one.

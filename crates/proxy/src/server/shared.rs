@@ -27,8 +27,8 @@ use super::idle::IdleList;
 use super::queue::Queue;
 use super::seed::member;
 pub(crate) use super::state::Turn;
+pub(super) use super::state::initial;
 pub use super::state::{Admin, AgentStatus, Moved, Operation, ServerStatus};
-pub(super) use super::state::{UNCHECKED_RISE, UNCHECKED_TOP, initial};
 use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish};
 use crate::counters::Figures;
 use crate::running::{ProxyRun, Running};
@@ -124,7 +124,7 @@ impl ServerShared {
             },
             checking: false,
             checks: true,
-            unchecked_level: if config.disabled { 0 } else { UNCHECKED_RISE },
+            unchecked_level: if config.disabled { 0 } else { config.health.unchecked.start },
             health,
             weight: u32::from(config.weight),
             starting: false,
@@ -170,6 +170,12 @@ impl ServerShared {
     /// A copy of its state.
     pub fn status(&self) -> ServerStatus {
         self.status.lock().clone()
+    }
+
+    /// Whether it is up and past its slow start.
+    pub(super) fn is_warm(&self) -> bool {
+        let status = self.status.lock();
+        status.is_running() && !status.starting
     }
 
     /// Where it was moved to at run time.

@@ -8,10 +8,6 @@ use sluicegate_config::model::{self, InitialState};
 use super::health::{CheckReport, Health};
 use crate::balance::WEIGHT_SCALE;
 
-/// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
-pub(super) const UNCHECKED_RISE: u32 = 2;
-pub(super) const UNCHECKED_TOP: u32 = 4;
-
 /// What an administrator decided about a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admin {

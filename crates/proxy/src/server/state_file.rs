@@ -16,7 +16,7 @@ use sluicegate_config::model::{CheckStatus, ProxyKind, ServerAddress, StateSourc
 
 use super::admin::WEIGHT_MAX;
 use super::health::{CheckReport, Health};
-use super::shared::{Admin, Operation, ServerRun, UNCHECKED_RISE, UNCHECKED_TOP, initial};
+use super::shared::{Admin, Operation, ServerRun, initial};
 use crate::running::{ProxyRun, Running};
 
 /// Bits of `srv_admin_state`.
@@ -258,7 +258,7 @@ impl State {
         let over = FORCED_MAINTENANCE | INHERITED_MAINTENANCE | CONFIGURED_MAINTENANCE | UNRESOLVED;
         let unknown = self.operation == 0 && self.admin & over != 0 && admin != Admin::Maintenance;
         let rule = config.check.as_ref().map_or(
-            Health { level: UNCHECKED_RISE, rise: UNCHECKED_RISE, fall: UNCHECKED_TOP + 1 - UNCHECKED_RISE },
+            Health::new(config.health.unchecked.rise, config.health.unchecked.top + 1 - config.health.unchecked.rise),
             |check| Health::new(check.rise, check.fall),
         );
         let (operation, level) = match self.operation {

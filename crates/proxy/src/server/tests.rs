@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use sluicegate_config::{Config, Environment, Files, NoLua, load};
 use tokio::io::AsyncWriteExt;
 
-use super::assign::Assignment;
+use super::assign::{Assignment, turn_around};
+use super::connection::ConnectError;
 use super::idle::{IdleConnections, Keeper};
 use super::queue::{Positions, Turn, Wait};
 use super::*;
@@ -65,6 +66,7 @@ fn record() -> LogRecord {
 fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<'_> {
     Assignment {
         asked_for: None,
+        stays: false,
         preferred: None,
         config: &proxy.config,
         backend: &proxy.backend,
@@ -531,7 +533,7 @@ fn checks_take_a_server_out_and_bring_it_back() {
     assert_eq!(
         lines,
         [
-            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"Connection refused\", check duration: \
+            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"ECONNREFUSED returned by OS (Connection refused)\", check duration: \
              Nms. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue.",
             "backend be has no server available!",
             "Server be/a is UP, reason: Layer4 check passed, check duration: Nms. 1 active and 0 backup servers \
@@ -642,8 +644,19 @@ fn who_waits_for_a_server_that_goes_stays_without_redispatch() {
 }
 
 #[test]
-fn where_nobody_takes_turns_only_the_last_retry_goes_elsewhere() {
-    for (algorithm, retries) in [("roundrobin", 1), ("leastconn", 2)] {
+fn a_retry_goes_elsewhere_at_once_unless_the_request_determines_its_server() {
+    // Whether `a` is asked for, whether it is forced; the retries, and which server serves.
+    let cases = [
+        ("roundrobin", None, 1, Some("b")),
+        ("static-rr", None, 1, Some("b")),
+        ("leastconn", None, 1, Some("b")),
+        ("first", None, 1, Some("b")),
+        ("leastconn", Some(false), 2, Some("b")),
+        ("leastconn", Some(true), 2, None),
+        // The hash of nothing in particular: the table's first place is a's.
+        ("source", None, 2, None),
+    ];
+    for (algorithm, asked, retries, served) in cases {
         let good = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = backend(&format!(
             "balance {algorithm}\n timeout connect 20ms\n retries 2\n option redispatch\n server a {}\n server b {}",
@@ -651,9 +664,31 @@ fn where_nobody_takes_turns_only_the_last_retry_goes_elsewhere() {
             good.local_addr().unwrap()
         ));
         let mut log = record();
-        let connection = block_on(async { assignment(&proxy, 0, false).run(&mut log).await.unwrap() });
-        assert_eq!((&**connection.server().name(), log.retries), ("b", retries), "{algorithm}");
+        let mut assignment = assignment(&proxy, 0, false);
+        assignment.asked_for = asked.map(|forced| (0, forced));
+        assignment.stays = asked == Some(true);
+        assignment.hash = proxy.config.balance.follows_requests().then_some(0);
+        let connection = block_on(async { assignment.run(&mut log).await.ok() });
+        let name = connection.map(|connection| connection.server().name().clone());
+        assert_eq!((name.as_deref(), log.retries), (served, retries), "{algorithm} {asked:?}");
     }
+}
+
+#[test]
+fn a_retry_pauses_unless_it_may_go_to_another_active_server() {
+    let short = Some(Duration::from_millis(300));
+    let cases = [
+        (ConnectError::Refused, false, 2, short),
+        (ConnectError::Refused, true, 2, None),
+        (ConnectError::Refused, true, 1, short),
+        (ConnectError::RefusedAtOnce, false, 2, None),
+        (ConnectError::TimedOut, false, 2, None),
+    ];
+    for (error, redispatch, active, pause) in cases {
+        assert_eq!(turn_around(error, redispatch, active, short), pause, "{error:?} {redispatch} {active}");
+    }
+    let long = Some(Duration::from_secs(5));
+    assert_eq!(turn_around(ConnectError::Refused, false, 1, long), Some(Duration::from_secs(1)));
 }
 
 #[test]

@@ -91,6 +91,19 @@ impl HandshakeError {
         }
     }
 
+    /// HAProxy's name (`fc_err_name`).
+    pub fn name(self) -> &'static str {
+        match self {
+            HandshakeError::Empty => "PRX_EMPTY",
+            HandshakeError::Abort => "PRX_ABORT",
+            HandshakeError::Timeout => "PRX_TIMEOUT",
+            HandshakeError::Truncated => "PRX_TRUNCATED",
+            HandshakeError::Header(HeaderError::NotAHeader) => "PRX_NOT_HDR",
+            HandshakeError::Header(HeaderError::Invalid) => "PRX_BAD_HDR",
+            HandshakeError::Header(HeaderError::Protocol) => "PRX_BAD_PROTO",
+        }
+    }
+
     /// Nothing came: `option dontlognull` does not log it.
     pub fn is_silence(self) -> bool {
         matches!(self, HandshakeError::Empty | HandshakeError::Abort)

@@ -54,6 +54,8 @@ pub struct View<'a> {
     object: Object<'a>,
     now: Instant,
     status: Option<ServerStatus>,
+    /// A backend's status has the numbers of its servers, as where some servers are left out.
+    counts: bool,
 }
 
 /// A column.
@@ -146,6 +148,7 @@ columns! {
         _ => v.status(|status| count(v.seconds_since(status.changed))),
     },
     "downtime" MCP u32 => |v| match v.object {
+        Object::Backend(proxy) if proxy.servers.is_empty() => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).downtime.as_secs()),
         _ => v.checked(|status| count(status.downtime_at(v.now).as_secs())),
     },
@@ -247,7 +250,7 @@ columns! {
     },
     "conn_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.conn_rate).into())),
     "conn_rate_max" MMP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.conn_rate_max().into())),
-    "conn_tot" MCP u64 => |v| v.frontends_only(|c| &c.conn_tot),
+    "conn_tot" MCP u64 => |v| v.front_sum(|c| &c.conn_tot),
     "intercepted" MCP u64 => |v| match v.proxy().config.mode {
         Mode::Http => v.frontends_only(|c| &c.intercepted),
         Mode::Tcp => Empty,
@@ -292,7 +295,15 @@ columns! {
     "h1req" MCP u64 => |v| v.frontends_only(|c| &c.req_tot),
     "h2req" MCP u64 => |v| v.frontend(|_| Number(0)),
     "h3req" MCP u64 => |v| v.frontend(|_| Number(0)),
-    "proto" CGS str => |_| Empty,
+    "proto" SGP str => |v| match v.object {
+        Object::Socket(_, listener) => match &*listener.address() {
+            address if address.starts_with('[') => "tcpv6",
+            address if address.starts_with(|first: char| first.is_ascii_digit()) => "tcpv4",
+            _ => "unix_stream",
+        }
+        .into(),
+        _ => Empty,
+    },
     "-" KNS str => |_| "-".into(),
     "ssl_sess" MCP u64 => |_| Number(0),
     "ssl_reused_sess" MCP u64 => |_| Number(0),
@@ -350,7 +361,14 @@ fn status(v: &View<'_>) -> Cell {
             Gate::Paused => "PAUSED".into(),
             Gate::Shut => "STOP".into(),
         },
-        Object::Backend(proxy) => if proxy.backend.summary(v.now).up { "UP" } else { "DOWN" }.into(),
+        Object::Backend(proxy) => {
+            let word = if proxy.backend.summary(v.now).up { "UP" } else { "DOWN" };
+            if !v.counts {
+                return word.into();
+            }
+            let up = proxy.servers.iter().filter(|server| server.shared.status().is_running()).count();
+            format!("{word} ({up}/{})", proxy.servers.len()).into()
+        }
         Object::Server(_, server) => v.status(|status| {
             let first = v.running.tracked(server);
             if status.inherited == Admin::Maintenance && status.admin != Admin::Maintenance {
@@ -453,7 +471,7 @@ impl<'a> View<'a> {
             Object::Server(_, server) => Some(server.shared.status()),
             _ => None,
         };
-        View { running, object, now, status }
+        View { running, object, now, status, counts: false }
     }
 
     /// One cell of the object's line.
@@ -616,8 +634,13 @@ pub fn header(out: &mut Vec<u8>) {
 }
 
 /// One object's cells in the order of [`COLUMNS`].
-fn cells<'a>(running: &'a Running, object: Object<'a>, now: Instant) -> impl Iterator<Item = (&'static Column, Cell)> {
-    let view = View::new(running, object, now);
+fn cells<'a>(
+    running: &'a Running,
+    object: Object<'a>,
+    now: Instant,
+    counts: bool,
+) -> impl Iterator<Item = (&'static Column, Cell)> {
+    let view = View { counts, ..View::new(running, object, now) };
     COLUMNS.iter().map(move |column| (column, view.cell(column)))
 }
 
@@ -646,12 +669,12 @@ impl Row {
 
 /// All cells of an object.
 pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
-    Row(cells(running, object, now).map(|(_, cell)| cell).collect())
+    Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
 }
 
-/// One object's line.
-pub fn line(running: &Running, object: Object<'_>, now: Instant, out: &mut Vec<u8>) {
-    for (_, cell) in cells(running, object, now) {
+/// One object's line. `counts`: the status of a backend has the numbers of its servers that are up, and of all.
+pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, out: &mut Vec<u8>) {
+    for (_, cell) in cells(running, object, now, counts) {
         match cell {
             Cell::Empty => {}
             Cell::Number(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
@@ -663,10 +686,10 @@ pub fn line(running: &Running, object: Object<'_>, now: Instant, out: &mut Vec<u
 }
 
 /// One object's filled cells for the typed formats; positions do not count the mark between proxy and module columns.
-pub fn fields(running: &Running, object: Object<'_>, now: Instant) -> Vec<Field> {
+pub fn fields(running: &Running, object: Object<'_>, now: Instant, counts: bool) -> Vec<Field> {
     let mut position = 0;
     let mut fields = Vec::new();
-    for (column, cell) in cells(running, object, now) {
+    for (column, cell) in cells(running, object, now, counts) {
         if column.name == "-" {
             continue;
         }

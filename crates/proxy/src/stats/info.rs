@@ -70,7 +70,7 @@ rows! {
     13 "Ulimit-n" CLP u32 => |_| descriptor_limit().to_string(),
     14 "Maxsock" CLP u32 => |_| descriptor_limit().to_string(),
     15 "Maxconn" CLP u32 => |v| v.maxconn(),
-    16 "Hard_maxconn" CLP u32 => |v| v.running.process.hard_maxconn.unwrap_or(0).to_string(),
+    16 "Hard_maxconn" CLP u32 => |v| v.running.process.hard_maxconn().unwrap_or(0).to_string(),
     17 "CurrConns" MGP u32 => |v| v.running.process.sessions.current().to_string(),
     18 "CumConns" MCP u32 => |v| v.sum(|w| w.sessions.get()),
     19 "CumReq" MCP u32 => |v| v.sum(|w| w.requests.get()),

@@ -4,12 +4,13 @@
 //! it, so the objects are gone through once for each metric; a page is made piece by piece like that of the
 //! statistics. What the stores tell follows as `sluicegate_store_*`.
 //!
-//! The query chooses: `scope=` (global, frontend, backend, server, listener, sticktable, store, `*`; an empty one
+//! The query chooses: `scope=` (global, frontend, backend, server, listener, sticktable, resolver, store, `*`; an empty one
 //! drops those before it), `no-maint`, `extra-counters`, `metrics=NAME,-NAME`. Other words mean nothing.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
@@ -30,9 +31,8 @@ const SERVER: u8 = 8;
 const STICKTABLE: u8 = 16;
 const STORE: u8 = 32;
 const LISTENER: u8 = 64;
-/// Scopes of HAProxy's of which there is nothing here.
-const NONE: u8 = 0;
-const ALL: u8 = GLOBAL | FRONTEND | LISTENER | BACKEND | SERVER | STICKTABLE | STORE;
+const RESOLVER: u8 = 128;
+const ALL: u8 = GLOBAL | FRONTEND | LISTENER | BACKEND | SERVER | STICKTABLE | STORE | RESOLVER;
 
 const SCOPES: [(&str, u8); 9] = [
     ("global", GLOBAL),
@@ -40,7 +40,7 @@ const SCOPES: [(&str, u8); 9] = [
     ("backend", BACKEND),
     ("server", SERVER),
     ("listener", LISTENER),
-    ("resolver", NONE),
+    ("resolver", RESOLVER),
     ("sticktable", STICKTABLE),
     ("store", STORE),
     ("*", ALL),
@@ -163,6 +163,7 @@ const METRICS: &[Metric] = &[
     ("queue_limit", SERVER, G, "qlimit", Plain),
     ("current_throttle", SERVER, G, "throttle", Plain),
     ("loadbalanced_total", BACKEND | SERVER, C, "lbtot", Plain),
+    ("current_session_rate", FRONTEND | BACKEND | SERVER, G, "rate", Plain),
     ("limit_session_rate", FRONTEND, G, "rate_lim", Plain),
     ("max_session_rate", FRONTEND | BACKEND | SERVER, G, "rate_max", Plain),
     ("check_status", SERVER, G, "check_status", Check),
@@ -170,7 +171,7 @@ const METRICS: &[Metric] = &[
     ("check_duration_seconds", SERVER, G, "check_duration", Milliseconds),
     ("http_responses_total", FRONTEND | BACKEND | SERVER, C, "hrsp_1xx", Code),
     ("http_requests_rate_max", FRONTEND, G, "req_rate_max", Http),
-    ("http_requests_total", FRONTEND | BACKEND, C, "req_tot", Http),
+    ("http_requests_total", FRONTEND | BACKEND | SERVER, C, "req_tot", Http),
     ("client_aborts_total", BACKEND | SERVER, C, "cli_abrt", Plain),
     ("server_aborts_total", BACKEND | SERVER, C, "srv_abrt", Plain),
     ("http_comp_bytes_in_total", FRONTEND | BACKEND, C, "comp_in", Http),
@@ -183,7 +184,7 @@ const METRICS: &[Metric] = &[
     ("response_time_average_seconds", BACKEND | SERVER, G, "rtime", Milliseconds),
     ("total_time_average_seconds", BACKEND | SERVER, G, "ttime", Milliseconds),
     ("connections_rate_max", FRONTEND, G, "conn_rate_max", Plain),
-    ("connections_total", FRONTEND, C, "conn_tot", Plain),
+    ("connections_total", FRONTEND | LISTENER, C, "conn_tot", Plain),
     ("intercepted_requests_total", FRONTEND, C, "intercepted", Http),
     ("denied_connections_total", FRONTEND | LISTENER, C, "dcon", Plain),
     ("denied_sessions_total", FRONTEND | LISTENER, C, "dses", Plain),
@@ -212,6 +213,7 @@ const METRICS: &[Metric] = &[
 /// A metric of the process: its name, its kind, the key of `show info`.
 const PROCESS: &[(&str, &str, &str)] = &[
     ("nbthread", G, "Nbthread"),
+    ("nb_thread_groups", G, "Nbproc"),
     ("nbproc", G, "Nbproc"),
     ("relative_process_id", G, "Process_num"),
     ("uptime_seconds", G, "Uptime_sec"),
@@ -248,6 +250,8 @@ const PROCESS: &[(&str, &str, &str)] = &[
     ("http_comp_bytes_in_total", C, "CompressBpsIn"),
     ("http_comp_bytes_out_total", C, "CompressBpsOut"),
     ("limit_http_comp", G, "CompressBpsRateLim"),
+    ("current_zlib_memory", G, ZLIB),
+    ("max_zlib_memory", G, ZLIB),
     ("current_tasks", G, "Tasks"),
     ("current_run_queue", G, "Run_queue"),
     ("idle_time_percent", G, "Idle_pct"),
@@ -271,6 +275,34 @@ const PROCESS: &[(&str, &str, &str)] = &[
     ("pool_allocated_bytes", G, "PoolAlloc_bytes"),
     ("pool_used_bytes", G, "PoolUsed_bytes"),
     ("start_time_seconds", G, "Start_time_sec"),
+    ("total_warnings", C, "TotalWarnings"),
+];
+
+/// The key of what only a program with zlib counts; HAProxy with another library has no number for it either.
+const ZLIB: &str = "zlib";
+
+/// Counters of HAProxy's that it declares as gauges in the scope of servers.
+const SERVER_GAUGES: [&str; 3] = ["check_failures_total", "check_up_down_total", "downtime_seconds_total"];
+
+/// A metric of name servers: its name behind the scope, what it is, the figure. HAProxy never counts two of them.
+type ResolverMetric = (&'static str, &'static str, fn(&crate::resolve::Counters) -> Option<&AtomicU64>);
+
+const RESOLVERS: [ResolverMetric; 15] = [
+    ("sent", "Questions that were sent", |c| Some(&c.sent)),
+    ("send_error", "Questions that could not be sent", |c| Some(&c.snd_error)),
+    ("valid", "Good answers", |c| Some(&c.valid)),
+    ("update", "Answers that changed the address of a server", |c| Some(&c.update)),
+    ("cname", "Answers with an alias", |_| None),
+    ("cname_error", "Aliases that lead nowhere", |c| Some(&c.cname_error)),
+    ("any_err", "Answers without records", |c| Some(&c.any_err)),
+    ("nx", "Answers that the name does not exist", |c| Some(&c.nx)),
+    ("timeout", "Questions without an answer", |_| None),
+    ("refused", "Questions that were refused", |c| Some(&c.refused)),
+    ("other", "Other errors", |c| Some(&c.other)),
+    ("invalid", "Messages that could not be read", |c| Some(&c.invalid)),
+    ("too_big", "Messages longer than accepted", |c| Some(&c.too_big)),
+    ("truncated", "Answers that were cut off", |c| Some(&c.truncated)),
+    ("outdated", "Answers that came too late", |c| Some(&c.outdated)),
 ];
 
 /// A metric of stores or engines: its name, its kind, what it is, the figure.
@@ -282,8 +314,8 @@ const STORES: &[NamedMetric<Figures>] = &[
     ("memory_used_bytes", G, "Bytes of keys, values, tables and buffers of clients", |f| f.used_bytes),
     ("memory_max_bytes", G, "Limit of memory, 0 for none", |f| f.max_bytes),
     ("connected_clients", G, "Clients that are connected", |f| f.clients),
-    ("commands_processed_total", C, "Commands of clients since the start", |f| f.commands),
-    ("commands_per_second", G, "Commands of clients in the last second", |f| f.commands_per_second),
+    ("commands_processed_total", C, "Commands of clients, rules and scripts since the start", |f| f.commands),
+    ("commands_per_second", G, "Commands of clients, rules and scripts in the last second", |f| f.commands_per_second),
     ("keyspace_hits_total", C, "Look-ups that found a key since the start", |f| f.hits),
     ("keyspace_misses_total", C, "Look-ups that found none since the start", |f| f.misses),
     ("holds", G, "Sections that run or wait, and commands that wait for a key", |f| f.holds),
@@ -393,6 +425,9 @@ impl Scrape {
                 if scopes & STICKTABLE != 0 {
                     tables(&self.running, &self.wanted, out);
                 }
+                if scopes & RESOLVER != 0 {
+                    resolvers(&self.running, &self.wanted, out);
+                }
                 if scopes & STORE != 0 {
                     stores(&self.running, &self.wanted, out);
                     engines(&self.running, &self.wanted, out);
@@ -406,15 +441,19 @@ impl Scrape {
     }
 
     fn objects(&mut self, scope: &str, bit: u8, types: u32, out: &mut String) -> bool {
-        let extra = if self.wanted.extra { modules() } else { &[] };
+        // HAProxy's modules count nothing of single sockets.
+        let extra = if self.wanted.extra && bit != LISTENER { modules() } else { &[] };
         let (name, kind, column, shape) = match METRICS.get(self.metric) {
-            Some((name, scopes, kind, column, shape)) if scopes & bit != 0 => (*name, *kind, *column, *shape),
+            Some((name, scopes, kind, column, shape)) if scopes & bit != 0 => {
+                let kind = if bit == SERVER && SERVER_GAUGES.contains(name) { G } else { *kind };
+                (*name, kind, *column, *shape)
+            }
             Some(_) => {
                 self.metric += 1;
                 return true;
             }
             None => match extra.get(self.metric - METRICS.len()) {
-                Some(column) => (column.name, if column.tags.contains('C') { C } else { G }, column.name, Plain),
+                Some(column) => (column.name, C, column.name, Plain),
                 None => return false,
             },
         };
@@ -592,6 +631,11 @@ fn process(running: &Running, wanted: &Wanted, out: &mut String) {
     let fields = info::fields(running, false);
     for (name, kind, key) in PROCESS {
         let metric = format!("haproxy_process_{name}");
+        if *key == ZLIB && wanted.has(&metric) {
+            head(&metric, kind, "Memory of zlib, which is not used", out);
+            let _ = writeln!(out, "{metric} {NOTHING}");
+            continue;
+        }
         let Some(field) = fields.iter().find(|field| field.name == *key).filter(|_| wanted.has(&metric)) else {
             continue;
         };
@@ -622,6 +666,23 @@ fn tables(running: &Running, wanted: &Wanted, out: &mut String) {
             let count = if metric.ends_with("size") { table.size() as usize } else { table.len() };
             let kind = table.key.name();
             let _ = writeln!(out, "{metric}{{name=\"{}\",type=\"{kind}\"}} {count}", Label(&table.name));
+        }
+    }
+}
+
+fn resolvers(running: &Running, wanted: &Wanted, out: &mut String) {
+    for (name, help, figure) in RESOLVERS {
+        let metric = format!("haproxy_resolver_{name}");
+        if running.directory.resolvers.is_empty() || !wanted.has(&metric) {
+            continue;
+        }
+        head(&metric, G, help, out);
+        for resolver in &running.directory.resolvers {
+            for (server, counters) in resolver.config.nameservers.iter().zip(&resolver.counters) {
+                let (section, name) = (Label(&resolver.config.name), Label(&server.name));
+                let count = figure(counters).map_or(0, |count| count.load(Ordering::Relaxed));
+                let _ = writeln!(out, "{metric}{{resolver=\"{section}\",nameserver=\"{name}\"}} {count}");
+            }
         }
     }
 }
@@ -752,7 +813,7 @@ mod tests {
             }
         }
         for (name, _, key) in PROCESS {
-            assert!(info::ROWS.iter().any(|row| row.name == *key), "{name}: {key}");
+            assert!(*key == ZLIB || info::ROWS.iter().any(|row| row.name == *key), "{name}: {key}");
         }
         assert_eq!(Label("a\"b\\c\nd").to_string(), "a\\\"b\\\\c\\nd");
     }

@@ -600,6 +600,11 @@ impl Held {
         f(&self.table.row(&mut shard, self.entry, now), &life)
     }
 
+    /// Its key as a sample.
+    pub fn key_sample(&self) -> Sample {
+        super::key::sample(self.table.key, &self.key().0)
+    }
+
     /// Its key, for a table with keys of the same type.
     pub fn key(&self) -> Key {
         let shard = self.table.shards[self.shard as usize].lock();

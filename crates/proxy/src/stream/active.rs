@@ -112,6 +112,15 @@ impl Active {
         session.tracked = std::mem::take(&mut self.cx.session_tracked);
     }
 
+    /// Gives the session its variables back and leaves no trace: streams of HTTP take over.
+    pub(crate) fn abandon(mut self, session: &mut Session) {
+        if std::mem::take(&mut self.begun) {
+            self.card.end();
+        }
+        session.variables = self.cx.variables.end();
+        session.tracked = std::mem::take(&mut self.cx.session_tracked);
+    }
+
     /// Counts and logs the end, once.
     fn conclude(&mut self) {
         self.count_bytes();

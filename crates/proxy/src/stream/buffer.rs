@@ -65,6 +65,8 @@ pub struct BufferPool {
     size: usize,
     free: RefCell<Vec<Memory>>,
     pipes: Pipes,
+    /// The limit of all workers' pipes.
+    pipes_of_all: u32,
     /// Who is told how much lies on the free list, and for which worker.
     owner: Option<(Arc<Process>, usize)>,
 }
@@ -72,19 +74,23 @@ pub struct BufferPool {
 impl BufferPool {
     /// A pool of buffers of `size` bytes.
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), owner: None }
+        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), pipes_of_all: 0, owner: None }
     }
 
     /// The pool of a worker of `process`, which is told what lies on the free list.
     pub fn of_worker(tune: &Tune, process: Arc<Process>, worker: usize) -> BufferPool {
         let workers = process.workers.len().max(1);
-        let pipes = Pipes::new(tune.pipes(workers).div_ceil(workers as u32), tune.pipesize);
-        BufferPool { owner: Some((process, worker)), pipes, ..BufferPool::new(tune.bufsize) }
+        let pipes_of_all = tune.pipes(workers);
+        let pipes = Pipes::new(pipes_of_all.div_ceil(workers as u32), tune.pipesize);
+        // What `maxpipes` asks for is set aside when the limit of sessions is derived.
+        let pipes_of_all = if tune.maxpipes.is_some() { 0 } else { pipes_of_all };
+        BufferPool { owner: Some((process, worker)), pipes, pipes_of_all, ..BufferPool::new(tune.bufsize) }
     }
 
     /// An empty pipe, if one is free.
     pub(crate) fn take_pipe(&self) -> Option<Pipe> {
-        let pipe = self.pipes.take()?;
+        let has_room = || self.owner.as_ref().is_none_or(|(process, _)| process.sessions.leaves(self.pipes_of_all));
+        let pipe = self.pipes.take(has_room)?;
         self.note_pipes();
         Some(pipe)
     }
@@ -93,6 +99,13 @@ impl BufferPool {
     pub(crate) fn give_back_pipe(&self, pipe: Pipe) {
         self.pipes.give_back(pipe);
         self.note_pipes();
+    }
+
+    /// Closes the free pipes, where descriptors ran out; returns how many they were.
+    pub(crate) fn shed_pipes(&self) -> usize {
+        let count = self.pipes.shed();
+        self.note_pipes();
+        count
     }
 
     fn note_pipes(&self) {

@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Mode, ServerAddress};
 
@@ -221,6 +222,32 @@ impl Which {
     }
 }
 
+/// Streams as `show sess` selects them.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// By their number.
+    pub which: Which,
+    /// By their age.
+    pub min_age: Duration,
+    /// By the name of their frontend.
+    pub frontend: Option<Arc<str>>,
+    /// By the name of their backend.
+    pub backend: Option<Arc<str>>,
+}
+
+impl Selection {
+    fn takes(&self, card: &Card, running: &Running, now: Instant) -> bool {
+        let named = |id: u32, wanted: &Option<Arc<str>>| {
+            let name = || running.proxies.get(id as usize).map(|proxy| &proxy.config.name);
+            wanted.as_ref().is_none_or(|wanted| name() == Some(wanted))
+        };
+        self.which.takes(card, running)
+            && now.saturating_duration_since(card.begun.get()) >= self.min_age
+            && named(card.frontend.get(), &self.frontend)
+            && named(card.backend.get(), &self.backend)
+    }
+}
+
 /// Places of one worker's streams under one configuration, as commands count on through several.
 const SNAPSHOT: usize = 1 << 40;
 
@@ -255,14 +282,14 @@ impl Worker {
     }
 
     /// Tells of the streams that are meant, from one place on.
-    pub fn describe_streams(self: &Rc<Self>, which: Which, detail: Detail, from: usize) -> Found {
-        self.each_snapshot(from, |worker, place, found| worker.describe_own(which, detail, place, found))
+    pub fn describe_streams(self: &Rc<Self>, selection: &Selection, detail: Detail, from: usize) -> Found {
+        self.each_snapshot(from, |worker, place, found| worker.describe_own(selection, detail, place, found))
     }
 
-    fn describe_own(&self, which: Which, detail: Detail, from: usize, found: &mut Found) -> Option<usize> {
+    fn describe_own(&self, selection: &Selection, detail: Detail, from: usize, found: &mut Found) -> Option<usize> {
         let now = Instant::now();
         self.cards.visit(from, |card| {
-            if which.takes(card, &self.running) {
+            if selection.takes(card, &self.running, now) {
                 found.count += 1;
                 match detail {
                     Detail::Line => line(card, &self.running, self.index, now, &mut found.text),

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel};
+use parking_lot::RwLock;
+use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Position};
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
@@ -18,12 +19,13 @@ use crate::log::capture::Captures;
 use crate::lua::StreamLua;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::rule::StreamLimits;
+use crate::rule::{Hook, StreamLimits};
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::session::{HandshakeError, Proxied, Session};
 use crate::stick::{Counted, Tracked};
+use crate::worker::Worker;
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -75,6 +77,8 @@ pub struct StreamContext {
     pub priority: Priority,
     /// `disable-l7-retry`.
     pub no_l7_retry: bool,
+    /// `switch-mode http`.
+    pub switch_to_http: bool,
     /// What its rules set in place of what its proxies say.
     pub overrides: Overrides,
     /// What was found out about its credentials.
@@ -83,6 +87,10 @@ pub struct StreamContext {
     pub challenge: Option<(&'static [u8], Vec<u8>)>,
     /// The interim response that `early-hint` rules make.
     pub early_hints: Message,
+    /// Bytes of the buffer that an edited head does not have: what came of the body, and what HAProxy needs besides.
+    pub held: usize,
+    /// How much of the request's and of the response's body counts at most: what fitted behind the head as it came.
+    pub held_most: [Option<u32>; 2],
     /// Edits that did not fit.
     pub failed_rewrites: u32,
     /// The client's address and the one it connected to, whatever rules set since.
@@ -106,6 +114,20 @@ impl StreamContext {
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
+    }
+
+    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer, takes
+    /// no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
+    #[inline]
+    pub(crate) fn hold(&mut self, body: usize, hook: Hook, worker: &Worker) {
+        self.held = 0;
+        if body > 0 {
+            let message = if hook.is_response() { &self.response } else { &self.request };
+            let own = 79 + 4 * (message.fields().count() + 1);
+            let fits = worker.limits.max_head.saturating_sub(message.wire_len() + own) as u32;
+            let most = *self.held_most[usize::from(hook.is_response())].get_or_insert(fits);
+            self.held = body.min(most as usize) + own;
+        }
     }
 
     /// The response in the context tells what limits said of the request.
@@ -138,11 +160,16 @@ impl StreamContext {
 
     /// Counts a server's response by what its status says of client and server.
     pub(crate) fn count_response(&self) {
-        match self.response.status() {
-            400..=499 => self.count(Counted::Error),
-            501 | 505 => {}
-            500.. => self.count(Counted::Failure),
-            _ => {}
+        if self.tracked.is_unused() && self.session_tracked.is_unused() {
+            return;
+        }
+        let classes = &self.frontend.directory.status_classes;
+        let status = self.response.status();
+        if classes.errors.contains(status) {
+            self.count(Counted::Error);
+        }
+        if classes.failures.contains(status) {
+            self.count(Counted::Failure);
         }
     }
 
@@ -181,10 +208,13 @@ impl StreamContext {
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
             no_l7_retry: false,
+            switch_to_http: false,
             overrides: Overrides::default(),
             early_hints: Message::new(),
             auth: None,
             challenge: None,
+            held: 0,
+            held_most: [None; 2],
             failed_rewrites: 0,
             connection: (None, None),
             persistence: Persistence::default(),
@@ -226,10 +256,13 @@ impl StreamContext {
         self.persistence.clear();
         self.priority = Priority::default();
         self.no_l7_retry = false;
+        self.switch_to_http = false;
         self.overrides = Overrides::default();
         self.early_hints.clear();
         self.auth = None;
         self.challenge = None;
+        self.held = 0;
+        self.held_most = [None; 2];
         self.failed_rewrites = 0;
         self.connection = (session.peer, session.local);
         self.log.begin(session.accepted_at(), session.accepted);
@@ -315,6 +348,38 @@ pub struct LogRecord {
     pub backend_queue: u32,
     /// Stores and engines that did not answer its rules.
     pub store_failures: u32,
+    /// The last rule that ended its list.
+    pub last_rule: Option<RulePlace>,
+}
+
+/// Where a rule stands. A number in a table of the process, so that a stream copies a word instead of counting references
+/// that all workers share; places stay in the table for good, and a reload of the same file adds none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RulePlace(u32);
+
+static RULE_PLACES: RwLock<Vec<(Arc<str>, u32)>> = RwLock::new(Vec::new());
+
+impl RulePlace {
+    /// Returns the number of a place.
+    pub fn of(at: &Position) -> RulePlace {
+        let mut places = RULE_PLACES.write();
+        let known = places.iter().rposition(|(file, line)| *line == at.line && *file == at.file);
+        let index = known.unwrap_or_else(|| {
+            places.push((at.file.clone(), at.line));
+            places.len() - 1
+        });
+        RulePlace(index as u32)
+    }
+
+    /// The file.
+    pub fn file(self) -> Arc<str> {
+        RULE_PLACES.read()[self.0 as usize].0.clone()
+    }
+
+    /// The line.
+    pub fn line(self) -> u32 {
+        RULE_PLACES.read()[self.0 as usize].1
+    }
 }
 
 impl LogRecord {
@@ -358,6 +423,7 @@ impl LogRecord {
             server_queue,
             backend_queue,
             store_failures,
+            last_rule,
         } = self;
         (*accepted, *request_started_at, *request_started) = (at, now, at);
         (*request_done, *queue_done, *connect_done, *response_started, *ended) = (None, None, None, None, None);
@@ -365,7 +431,7 @@ impl LogRecord {
         request_line.clear();
         captures.clear();
         (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
-        *compressed = None;
+        (*compressed, *last_rule) = (None, None);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
@@ -408,6 +474,7 @@ impl LogRecord {
             server_queue: 0,
             backend_queue: 0,
             store_failures: 0,
+            last_rule: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOption
 
 use super::StreamContext;
 use crate::running::{Engines, ProxyRun};
-use crate::sample::{ExpressionCode, FetchScope, append_ip};
+use crate::sample::{ExpressionCode, FetchScope, Value, append_ip, is_host, node_name, node_port};
 
 /// Room for the longest address, an IPv6 one with an embedded IPv4 one.
 const ADDRESS_MAX: usize = 45;
@@ -87,69 +87,67 @@ impl ForwardedCode {
     }
 
     fn add(&self, cx: &mut StreamContext) {
-        let mut value = String::new();
-        let mut push = |name: &str, text: &str| {
+        let mut value = Vec::new();
+        let begin = |name: &[u8], value: &mut Vec<u8>| {
             if !value.is_empty() {
-                value.push(';');
+                value.push(b';');
             }
-            value += name;
-            value.push('=');
-            value += text;
+            value.extend_from_slice(name);
         };
         if self.proto {
-            push("proto", "http");
+            begin(b"proto=http", &mut value);
         }
         if let Some(host) = &self.host {
+            begin(b"host=\"", &mut value);
             let text = match host {
-                PartCode::Own => cx.request.first(b"host").map(|host| String::from_utf8_lossy(host).into_owned()),
-                PartCode::Expr(expr) => expr.text(cx),
+                PartCode::Own => cx.request.first(b"host").map(<[u8]>::to_vec),
+                PartCode::Expr(expr) => expr.value(cx).map(|value| value.into_text().into_owned()),
             };
-            if let Some(text) = text.filter(|text| !text.is_empty()) {
-                push("host", &quoted(&text));
-            }
+            // What is no host leaves an empty one, as in HAProxy.
+            value.extend(text.filter(|text| is_host(text)).unwrap_or_default());
+            value.push(b'"');
         }
-        for (name, address, port, own) in
-            [("by", &self.by, &self.by_port, cx.destination), ("for", &self.source, &self.source_port, cx.source)]
-        {
+        for (name, address, port, own) in [
+            (&b"by="[..], &self.by, &self.by_port, cx.destination),
+            (b"for=", &self.source, &self.source_port, cx.source),
+        ] {
             let Some(address) = address else { continue };
+            begin(name, &mut value);
             let node = match address {
-                PartCode::Own => own.map(|own| own.ip().to_canonical()).map(node_of),
-                PartCode::Expr(expr) => expr.text(cx).map(|text| text.parse().map(node_of).unwrap_or(text)),
+                PartCode::Own => own.map(|own| node_of(own.ip())),
+                PartCode::Expr(expr) => expr.value(cx).and_then(|value| match value {
+                    Value::Ip(ip) => Some(node_of(ip)),
+                    value => value.with_text(node_name),
+                }),
             };
-            // Who is not known is called so.
-            let mut text = node.unwrap_or_else(|| "unknown".to_owned());
+            // A name that is not known, or that is none, is called so.
+            let node = node.unwrap_or_else(|| b"unknown".to_vec());
+            let quotes = port.is_some() || node.starts_with(b"[");
+            value.extend(quotes.then_some(b'"'));
+            value.extend(node);
             let port = match port {
                 None => None,
-                Some(PartCode::Own) => own.map(|own| own.port().to_string()),
-                Some(PartCode::Expr(expr)) => expr.text(cx),
+                Some(PartCode::Own) => own.map(|own| own.port().to_string().into_bytes()),
+                Some(PartCode::Expr(expr)) => expr.value(cx).and_then(|value| value.with_text(node_port)),
             };
             if let Some(port) = port {
-                text += &format!(":{port}");
+                value.push(b':');
+                value.extend(port);
             }
-            push(name, &quoted(&text));
+            value.extend(quotes.then_some(b'"'));
         }
         if !value.is_empty() {
-            cx.request.add(b"forwarded", value.as_bytes());
+            cx.request.add(b"forwarded", &value);
         }
     }
 }
 
 /// A node's name: an address, IPv6 ones in brackets.
-fn node_of(ip: IpAddr) -> String {
+fn node_of(ip: IpAddr) -> Vec<u8> {
     match ip {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string().into_bytes(),
+        IpAddr::V6(ip) => format!("[{ip}]").into_bytes(),
     }
-}
-
-/// A value as it is if it is a token (RFC 9110 5.6.2), between quotes otherwise.
-fn quoted(text: &str) -> String {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if text.bytes().all(token) {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().filter(|c| !c.is_control()).collect();
-    format!("\"{}\"", kept.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {

@@ -10,6 +10,8 @@
 //!
 //! **Timeouts.** `timeout client` runs while the client is waited for (its body, or room for the response), `timeout
 //! server` until the response's head has come and while its body is waited for. What is not waited for can't time out.
+//! Only data counts as activity: a head, a chunk's size line or trailers that come a byte at a time do not start a timeout
+//! again.
 //!
 //! **Reused connections.** A server may close an idle connection just when a request is sent on it. If no byte of a
 //! response came, everything sent is still at hand and the method is idempotent (RFC 9110 9.2.2), the request is sent
@@ -31,7 +33,7 @@ mod wait;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, ProxyId};
+use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
 use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
     status, write_chunk, write_last_chunk, write_request, write_response,
@@ -41,7 +43,7 @@ use self::motion::{Event, Finish};
 use self::wait::Coming;
 use super::flow::{Flow, Moved};
 use super::forwardfor;
-use super::inspect::{self, BodyCame, Peek};
+use super::inspect::{self, BodyCame, Patience, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer, Fault, Invalid, Killer};
 use crate::compress;
@@ -49,6 +51,7 @@ use crate::counters::head_size;
 use crate::log::unique_id;
 use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
+use crate::sample::path_and_query;
 use crate::server::{self, Observed, ServerConnection};
 use crate::session::{LastServer, Session};
 use crate::stick::Counted;
@@ -95,8 +98,15 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     let cx = &mut stream.cx;
     cx.log.request_done = Some(now);
     let received = &session.input.data()[..head.head_len];
-    let line = first_line(received);
-    cx.log.request_line.extend_from_slice(&line[..line.len().min(worker.running.config.global.tune.http_logurilen)]);
+    let line = &mut cx.log.request_line;
+    line.extend_from_slice(cx.request.method());
+    line.push(b' ');
+    line.extend_from_slice(cx.request.target());
+    if let Some(version) = version_of(first_line(received)) {
+        line.push(b' ');
+        line.extend_from_slice(version);
+    }
+    line.truncate(worker.running.config.global.tune.http_logurilen);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     session.input.consume(head.head_len);
     stream.begin(session);
@@ -146,6 +156,17 @@ fn first_line(received: &[u8]) -> &[u8] {
     &line[..end]
 }
 
+/// The last of a request line's three words.
+fn version_of(line: &[u8]) -> Option<&[u8]> {
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    words.nth(2)
+}
+
+/// Whether a target is the one of `monitor-uri`, or has its path where that names no host.
+fn is_monitored(uri: &[u8], target: &[u8]) -> bool {
+    uri == target || (uri.first() == Some(&b'/') && path_and_query(target) == Some(uri))
+}
+
 /// `option httpclose` of either side wins over `http-server-close`, and that over keeping alive.
 fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
     match (one, other) {
@@ -188,9 +209,13 @@ struct Exchange<'a> {
 
 type Step<T> = Result<T, After>;
 
+/// Bytes of the largest body that is read without being sent to anybody.
+const DRAINED_MAX: u64 = 4 * 1024 * 1024;
+
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
-        if frontend.config.monitor_uri.as_deref() == Some(self.stream.cx.request.target()) {
+        let target = self.stream.cx.request.target();
+        if frontend.config.monitor_uri.as_deref().is_some_and(|uri| is_monitored(uri, target)) {
             return Err(Box::pin(self.monitored(frontend)).await);
         }
         self.request_rules(frontend).await?;
@@ -200,6 +225,10 @@ impl Exchange<'_> {
             return Err(self.page(503, b'S', b'C').await);
         };
         let backend = &proxies[index as usize];
+        if backend.config.mode != Mode::Http {
+            // A connection that was switched to HTTP stays one.
+            return Err(self.page(500, b'I', b'R').await);
+        }
         self.stream.set_backend(backend);
         let _stay = backend.backend.enter(worker.index, self.client_active);
         self.server_timeout = self.stream.cx.overrides.server.or(backend.config.timeouts.server);
@@ -247,9 +276,7 @@ impl Exchange<'_> {
         let Some(key) = &backend.rules.balance_key else { return Ok(()) };
         let in_body = key.in_body(&self.stream.cx);
         if in_body == Some(true) {
-            let started = self.stream.cx.log.request_started;
-            let timeout = backend.config.timeouts.http_request.or(self.client_timeout);
-            return self.await_body(timeout.map(|timeout| started + timeout), 0).await;
+            return self.await_body(self.patience(backend), 0).await;
         }
         if in_body.is_some() || key.looks().request {
             self.peek_request();
@@ -273,15 +300,14 @@ impl Exchange<'_> {
 
     async fn request_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
         if proxy.config.options.buffer_request {
-            let times = &proxy.config.timeouts;
-            let started = self.stream.cx.log.request_started;
-            let deadline = times.http_request.or(self.client_timeout).map(|timeout| started + timeout);
-            self.await_body(deadline, 0).await?;
+            self.await_body(self.patience(proxy), 0).await?;
         }
         let content = &proxy.rules.tcp_request_content;
         if !content.is_empty() {
             let delay = proxy.config.inspect_delay;
-            let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, &mut self.stream.cx.request_content));
+            let max_fields = self.session.worker().limits.max_fields;
+            let seen = &mut self.stream.cx.request_content;
+            let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, max_fields, seen));
             let verdict = inspect::request_content(self.session, &mut self.stream, peek, content, delay).await;
             self.obey(verdict, Hook::TcpRequestContent).await?;
         }
@@ -304,6 +330,10 @@ impl Exchange<'_> {
         if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
+        // The statistics page is nobody's response: as in HAProxy, only `http-after-response` rules see it.
+        if self.stream.cx.log.applet.as_deref() == Some(stats::SERVICE) {
+            return Ok(());
+        }
         self.rules_on(&proxy.rules.http_response, Hook::HttpResponse, coming).await
     }
 
@@ -316,6 +346,12 @@ impl Exchange<'_> {
             return Ok(());
         }
         let worker = self.stream.worker().clone();
+        let held = match &coming {
+            Some(coming) => coming.input.len(),
+            None if hook.is_response() => 0,
+            None => self.session.input.len(),
+        };
+        self.stream.cx.hold(held, hook, &worker);
         let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
             rule::Attempt::Ready(verdict) => verdict,
             rule::Attempt::Suspended(mut suspended) => {
@@ -328,7 +364,7 @@ impl Exchange<'_> {
                             }
                         }
                         Some(rule::Ask::Body(wait)) => {
-                            self.await_body(Some(Instant::now() + wait.time), wait.at_least).await?;
+                            self.await_body(Patience::Until(Instant::now() + wait.time), wait.at_least).await?;
                         }
                         Some(rule::Ask::Hints) => {
                             let hints = std::mem::take(&mut self.stream.cx.early_hints);
@@ -445,6 +481,13 @@ impl Exchange<'_> {
         connection: &mut ServerConnection,
         input: &mut Buffer,
     ) -> Step<Outcome> {
+        let request = &self.stream.cx.request;
+        if self.sent_method == Method::Connect && request.first(b"content-length").is_some_and(|length| length != b"0")
+        {
+            // A server that takes CONNECT for opaque bytes and one that reads a body would disagree.
+            self.count_bad_response(connection);
+            return Err(self.page(502, b'S', b'H').await);
+        }
         let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
         if self.up.is_fresh() {
             if let Some(name) = &backend.config.send_name_header {
@@ -477,6 +520,7 @@ impl Exchange<'_> {
             self.stream.adjust_names(backend.config.options.case_for_servers, &mut out);
             self.up.start(out);
         }
+        self.up.limit_trailers(self.session.worker().limits.max_fields);
         if backend.config.options.drop_request_trailers {
             self.up.drop_trailers();
         }
@@ -518,7 +562,8 @@ impl Exchange<'_> {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
         let looked = looks(backend) || looks(frontend);
-        let mut coming = Coming { connection, input, framing: head.body, peek: None };
+        let max_fields = self.session.worker().limits.max_fields;
+        let mut coming = Coming { connection, input, framing: head.body, max_fields, peek: None };
         if looked {
             coming.look(&mut self.stream.cx.response_content);
         }
@@ -572,7 +617,8 @@ impl Exchange<'_> {
         // A client that asked for a head gets no more, and a status that rules set may have no body.
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
-        if silent {
+        let drained = silent && is_worth_draining(head.body);
+        if silent && !drained {
             self.stream.count(0, held_body(head.body, input.data()));
         }
         let worker = self.stream.worker().clone();
@@ -587,8 +633,13 @@ impl Exchange<'_> {
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
         };
-        let (source, framing) = if silent { (Framing::None, Framing::None) } else { (head.body, framing) };
-        let keep_server = keep_server && !silent;
+        // A body that the client may not have is read to its end, so that the server's connection stays in order.
+        let (source, framing) = match silent {
+            true if drained => (head.body, Framing::None),
+            true => (Framing::None, Framing::None),
+            false => (head.body, framing),
+        };
+        let keep_server = keep_server && (!silent || drained);
         let version = self.stream.cx.response.version();
         let keep = self.keeps_client() && framing != Framing::UntilClose && !chunks_in_1_0(version, framing);
         let mut out = std::mem::take(&mut self.stream.response_out);
@@ -598,6 +649,10 @@ impl Exchange<'_> {
         self.stream.adjust_client_names(&mut out);
         self.answered = true;
         let mut down = Flow::new(out, source, framing);
+        down.limit_trailers(worker.limits.max_fields);
+        if drained {
+            down.drop_body();
+        }
         if self.stream.cx.frontend.config.options.drop_response_trailers {
             down.drop_trailers();
         }
@@ -731,6 +786,16 @@ fn walk_held(
         data = &data[taken..];
     }
     Ok(())
+}
+
+/// Whether a body that nobody gets is read to its end: one whose end is known and near. A new connection is cheaper than
+/// reading much in vain.
+fn is_worth_draining(body: Framing) -> bool {
+    match body {
+        Framing::Chunked => true,
+        Framing::Length(length) => length <= DRAINED_MAX,
+        Framing::None | Framing::UntilClose => false,
+    }
 }
 
 /// What of a body came with its head, as bytes are counted; malformed chunks end it.

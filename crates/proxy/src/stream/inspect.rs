@@ -32,13 +32,14 @@ pub(super) struct Peek {
 
 impl Peek {
     /// Nothing was looked at of a body framed so.
-    pub(super) fn new(framing: Framing, content: &mut Content) -> Peek {
+    pub(super) fn new(framing: Framing, max_fields: usize, content: &mut Content) -> Peek {
         content.announced = match framing {
             Framing::None => Some(0),
             Framing::Length(length) => Some(length),
             Framing::Chunked | Framing::UntilClose => None,
         };
-        let decoder = BodyDecoder::new(framing);
+        let mut decoder = BodyDecoder::new(framing);
+        decoder.limit_trailers(max_fields);
         Peek { complete: decoder.is_done(), decoder, seen: 0, malformed: false }
     }
 
@@ -103,17 +104,33 @@ async fn more(session: &mut Session, deadline: Option<Instant>) -> Waited {
     .await
 }
 
+/// How long a body is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// Until then, whatever comes.
+    Until(Instant),
+    /// So long between two pieces of data; the frames of chunks are none.
+    Inactivity(Duration),
+    Endless,
+}
+
 /// Waits for a request's body: the whole of it, or `at_least` bytes unless that is 0.
 pub(super) async fn body(
     session: &mut Session,
     stream: &mut Active,
     peek: &mut Peek,
-    deadline: Option<Instant>,
+    patience: Patience,
     at_least: u64,
 ) -> BodyCame {
+    let mut known = 0;
+    let mut active = Instant::now();
     loop {
         let content = &mut stream.cx.request_content;
         peek.look(session.input.data(), content);
+        if content.data.len() > known {
+            known = content.data.len();
+            active = Instant::now();
+        }
         if peek.malformed {
             return BodyCame::Malformed;
         }
@@ -124,6 +141,11 @@ pub(super) async fn body(
         if session.ended {
             return BodyCame::Gone;
         }
+        let deadline = match patience {
+            Patience::Until(deadline) => Some(deadline),
+            Patience::Inactivity(timeout) => Some(active + timeout),
+            Patience::Endless => None,
+        };
         match more(session, deadline).await {
             Waited::Bytes => {}
             Waited::Deadline => return BodyCame::Late,
@@ -298,7 +320,7 @@ pub(super) fn see_request(session: &Session, stream: &mut Active, head: bool) {
             Err(error) => {
                 cx.request.clear();
                 // A head that is too large is one all the same: what it would have been is not known.
-                cx.request_content.no_http = error != HeadError::TooLarge;
+                cx.request_content.no_http = !matches!(error, HeadError::TooLarge | HeadError::TargetTooLong);
             }
         }
     }
@@ -459,20 +481,20 @@ mod tests {
     fn a_body_is_looked_at_as_it_comes() {
         let wire = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\nGET /";
         let mut content = Content::default();
-        let mut peek = Peek::new(Framing::Chunked, &mut content);
+        let mut peek = Peek::new(Framing::Chunked, 101, &mut content);
         for end in 0..=wire.len() {
             peek.look(&wire[..end], &mut content);
             assert!(b"abcde".starts_with(&content.data[..]), "after {end}: {:?}", content.data);
         }
         assert!(peek.is_complete() && content.data == b"abcde" && content.announced.is_none());
         let mut content = Content::default();
-        let mut peek = Peek::new(Framing::Length(3), &mut content);
+        let mut peek = Peek::new(Framing::Length(3), 101, &mut content);
         peek.look(b"ab", &mut content);
         assert!(!peek.is_complete());
         peek.look(b"abcGET /", &mut content);
         assert!(peek.is_complete() && content.data == b"abc" && content.announced == Some(3));
         let mut content = Content::default();
-        let mut peek = Peek::new(Framing::Chunked, &mut content);
+        let mut peek = Peek::new(Framing::Chunked, 101, &mut content);
         peek.look(b"zz\r\n", &mut content);
         assert!(peek.malformed && !peek.is_complete());
     }

@@ -19,6 +19,20 @@ pub struct Content {
     pub announced: Option<u64>,
     /// The bytes of a TCP client are no HTTP request, however many more come; or the request is not here any more.
     pub no_http: bool,
+    /// How fetches read it.
+    pub form: ContentForm,
+}
+
+/// How fetches read a message's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentForm {
+    /// As the proxy's mode says.
+    #[default]
+    ByMode,
+    /// As bytes, whatever the mode: the answer of a health check that is not `option httpchk`.
+    Bytes,
+    /// As HTTP, whatever the mode: the answer to `option httpchk`.
+    Http,
 }
 
 impl Content {
@@ -48,6 +62,11 @@ impl Inspection {
     pub fn set_open(&self, open: bool) {
         self.open.set(open);
         self.missed.set(false);
+    }
+
+    /// Whether more may come.
+    pub fn is_open(&self) -> bool {
+        self.open.get()
     }
 
     /// Nothing is waited for any more.

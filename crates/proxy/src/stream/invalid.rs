@@ -184,6 +184,8 @@ fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u3
     let first = data.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
     let line_end = |from: usize| memchr::memchr(b'\n', &data[from..]).map_or(data.len(), |end| from + end);
     match error {
+        HeadError::TargetTooLong => (data.len(), ("MSG_RQURI", 4)),
+        HeadError::HostValue => (field(data, b"host"), ("MSG_HDR_L2_LWS", 24)),
         HeadError::StartLine | HeadError::Version | HeadError::Host if request => request_line(data, first),
         HeadError::StartLine | HeadError::Version | HeadError::Host => {
             let version = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.');
@@ -259,7 +261,9 @@ pub fn fuzz_invalid(data: &[u8]) {
         HeadError::Host,
         HeadError::BodyNotAllowed,
         HeadError::WebSocketKey,
+        HeadError::HostValue,
         HeadError::TooLarge,
+        HeadError::TargetTooLong,
         HeadError::TooManyFields,
     ];
     let faults = errors.into_iter().map(Fault::Head).chain([Fault::Chunk, Fault::Unexpected]);

@@ -19,11 +19,11 @@ mod timer;
 
 pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool, allocated};
-pub use card::{Card, Detail, Found, Job, Killer, Which};
+pub use card::{Card, Detail, Found, Job, Killer, Selection, Which};
 pub(crate) use card::{Cards, Reached};
-pub use context::{Endings, LogRecord, Overrides, StreamContext};
+pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext};
 pub(crate) use forwardfor::ForwardedCode;
-pub use inspection::{Content, Inspection};
+pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub use socket::Socket;
 pub use sockets::{Side, Sockets, TcpFigure};

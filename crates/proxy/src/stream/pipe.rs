@@ -2,7 +2,8 @@
 //!
 //! `splice` moves the pages that the network card filled, so a large body costs about a third of reading and writing it.
 //! A pipe is taken when a source has something and given back when it is empty; only a sink that takes nothing keeps one
-//! in use. Pipes are limited, and who gets none copies.
+//! in use. Pipes are limited, and what gets none is copied. Their descriptors are those that sessions leave, so none is made
+//! while sessions come near `maxconn`, and free ones are closed when descriptors run out.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -79,12 +80,12 @@ impl Pipes {
         Pipes { free: RefCell::default(), made: Rc::default(), most, size: if size == 0 { SIZE } else { size } }
     }
 
-    /// An empty pipe, if there is one or one more may be made.
-    pub(crate) fn take(&self) -> Option<Pipe> {
+    /// An empty pipe: a free one, or one more if the limit and `has_room` allow it.
+    pub(crate) fn take(&self, has_room: impl FnOnce() -> bool) -> Option<Pipe> {
         if let Some(pipe) = self.free.borrow_mut().pop() {
             return Some(pipe);
         }
-        if self.made.get() >= self.most {
+        if self.made.get() >= self.most || !has_room() {
             return None;
         }
         Pipe::new(self.size, &self.made).ok()
@@ -94,6 +95,11 @@ impl Pipes {
     pub(crate) fn counts(&self) -> (u32, u32) {
         let free = self.free.borrow().len() as u32;
         (self.made.get() - free, free)
+    }
+
+    /// Closes the free ones and returns how many they were.
+    pub(crate) fn shed(&self) -> usize {
+        std::mem::take(&mut *self.free.borrow_mut()).len()
     }
 
     /// Takes a pipe back. One that is not empty is closed with what is in it.
@@ -116,8 +122,9 @@ mod tests {
         let (mut sender, source) = UnixStream::pair().unwrap();
         let (sink, mut receiver) = UnixStream::pair().unwrap();
         let pipes = Pipes::new(1, 0);
-        let mut pipe = pipes.take().expect("the first");
-        assert!(pipes.take().is_none(), "no more than allowed");
+        assert!(pipes.take(|| false).is_none(), "sessions leave no room");
+        let mut pipe = pipes.take(|| true).expect("the first");
+        assert!(pipes.take(|| true).is_none(), "no more than allowed");
         sender.write_all(b"abcdef").unwrap();
         assert_eq!(pipe.fill(&source, 4).unwrap(), 4);
         assert_eq!(pipe.drain(&sink).unwrap(), 4);
@@ -130,18 +137,19 @@ mod tests {
         receiver.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"abcdef");
         pipes.give_back(pipe);
-        assert!(pipes.take().is_some());
+        assert!(pipes.take(|| false).is_some(), "a free one needs no room");
+        assert_eq!(pipes.shed(), 0);
     }
 
     #[test]
     fn a_pipe_that_is_not_empty_is_made_anew() {
         let (mut sender, source) = UnixStream::pair().unwrap();
         let pipes = Pipes::new(1, 4096);
-        let mut pipe = pipes.take().unwrap();
+        let mut pipe = pipes.take(|| true).unwrap();
         sender.write_all(b"abc").unwrap();
         pipe.fill(&source, 3).unwrap();
         pipes.give_back(pipe);
-        assert_eq!(pipes.take().expect("another").len(), 0);
-        assert_eq!(Pipes::new(0, 0).take().map(|pipe| pipe.len()), None);
+        assert_eq!(pipes.take(|| true).expect("another").len(), 0);
+        assert_eq!(Pipes::new(0, 0).take(|| true).map(|pipe| pipe.len()), None);
     }
 }

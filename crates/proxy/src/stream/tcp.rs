@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::ProxyId;
+use sluicegate_config::model::{Mode, ProxyId};
 
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
@@ -16,28 +16,47 @@ use crate::running::ProxyRun;
 use crate::server;
 use crate::session::{Session, drain};
 
-/// Serves the session.
-pub(crate) async fn serve(session: &mut Session) {
-    if !serve_stream(session).await {
+/// How a session of TCP went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// What the client sent was read.
+    Read,
+    /// The client may have sent what nobody read.
+    Unread,
+    /// Its bytes, none of which were consumed, are HTTP: its backend is one of `mode http`, or a rule said so.
+    Http,
+}
+
+/// Serves the session; `true`: what the client sends is to be served as HTTP from its first byte.
+pub(crate) async fn serve(session: &mut Session) -> bool {
+    let outcome = serve_stream(session).await;
+    if outcome == Outcome::Unread {
         session.socket.discard();
     }
+    outcome == Outcome::Http
 }
 
-/// `false`: the client may have sent what nobody read.
-async fn serve_stream(session: &mut Session) -> bool {
+async fn serve_stream(session: &mut Session) -> Outcome {
     let mut stream = Active::take(session);
     stream.begin(session);
-    let read = converse(session, &mut stream).await;
+    let outcome = converse(session, &mut stream).await;
+    if outcome == Outcome::Http {
+        stream.abandon(session);
+        return outcome;
+    }
     // What came and went nowhere counts as well.
     stream.count(session.input.len(), 0);
-    read
+    outcome
 }
 
-async fn converse(session: &mut Session, stream: &mut Active) -> bool {
+async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
     if let Err(service) = request_rules(frontend, session, stream).await {
         return answer(service, session, stream).await;
+    }
+    if stream.cx.switch_to_http {
+        return Outcome::Http;
     }
     let looks = frontend.rules.looks_for_backend();
     if looks.request || looks.head {
@@ -46,9 +65,12 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
     let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
         stream.end(b'S', b'C');
-        return false;
+        return Outcome::Unread;
     };
     let backend = &worker.running.proxies[index as usize];
+    if backend.config.mode == Mode::Http {
+        return Outcome::Http;
+    }
     stream.set_backend(backend);
     let _stay = backend.backend.enter(worker.index, Instant::now());
     if backend.id != frontend.id
@@ -89,13 +111,13 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
         Some(Err(failure)) => {
             let ending = failure.ending();
             stream.end(ending.who, ending.phase);
-            return false;
+            return Outcome::Unread;
         }
         None => {
             // HAProxy tells a broken connection from one that was ended.
             let phase = if session.ended { stream.cx.log.phase_before_server() } else { b'D' };
             stream.end(b'C', phase);
-            return false;
+            return Outcome::Unread;
         }
     };
     stream.note_addresses(&connection);
@@ -103,6 +125,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
         stream.log_so_far(stream.cx.log.connect_done);
     }
     stream.cx.in_response = true;
+    stream.cx.variables.enter_response();
     stream.use_server(&connection);
     let mut input = Buffer::default();
     let list = &backend.rules.tcp_response_content;
@@ -111,7 +134,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
         let verdict = inspect::tcp_response(session, stream, &mut connection, &mut input, list, delay).await;
         if obey(verdict, Hook::TcpResponseContent, stream).is_err() {
             worker.buffers.reclaim(&mut input);
-            return false;
+            return Outcome::Unread;
         }
     }
     // They see what content rules have waited for, and without such rules nothing, as in HAProxy.
@@ -126,7 +149,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> bool {
     stream.server_gone();
     stream.count_ending(ending);
     stream.end(ending.who, ending.phase);
-    ending == Endings::default()
+    if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
 }
 
 /// Runs the content rules of a request. An error ends the stream: a service answers it, or it is refused, counted and
@@ -165,14 +188,14 @@ fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<
 }
 
 /// Lets a script's service talk with the client, until it returns; then the connection is closed.
-async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) -> bool {
-    let Some(service) = service else { return false };
+async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) -> Outcome {
+    let Some(service) = service else { return Outcome::Unread };
     let worker = stream.worker().clone();
     let now = Instant::now();
     stream.cx.log.queue_done = Some(now);
     stream.cx.log.connect_done = Some(now);
     stream.cx.log.applet = Some(service.name());
-    let Some(mut running) = Service::new(&worker, &service) else { return false };
+    let Some(mut running) = Service::new(&worker, &service) else { return Outcome::Unread };
     stream.cx.lua.applet = Some(Box::new(AppletIo::new()));
     let mut talk = Talk { active: now, timeout: stream.cx.frontend.config.timeouts.client };
     loop {
@@ -184,7 +207,7 @@ async fn answer(service: Option<BoundService>, session: &mut Session, stream: &m
     }
     stream.cx.lua.applet = None;
     drain(session).await;
-    true
+    Outcome::Read
 }
 
 /// A service's conversation with its client.

@@ -67,6 +67,11 @@ fn get(fields: &str) -> String {
 fn check(lines: &str, (head, status): (&'static str, &'static str), request: &str, compressed: &str) {
     let text = format!("{DEFAULTS}listen f\n bind @BIND@\n {lines}\n server s {}\n", server(head, status));
     let (ours, theirs) = both(&text, |address, logged| ask(address, logged, request));
+    // 2.6 adds a field of its own behind a server's; 3.2 has one field with the values of both.
+    let theirs = match theirs.contains("\nvary: Foo\n") {
+        true => theirs.replace("\nvary: Accept-Encoding", "").replace("\nvary: Foo", "\nvary: Foo,Accept-Encoding"),
+        false => theirs,
+    };
     assert_eq!(ours, theirs, "{lines} {request}");
     let coding = ours.lines().find_map(|line| line.strip_prefix("content-encoding: ")).unwrap_or("no");
     assert_eq!(coding, compressed, "{ours}");

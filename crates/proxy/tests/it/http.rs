@@ -18,9 +18,9 @@ fn both_sides_are_kept_alive() {
     let mut client = gate.client();
     client.send("GET /1 HTTP/1.1\r\nHost: a\r\nX-Case: Kept\r\n\r\n");
     let mut peer = origin.accept();
-    assert_eq!(peer.head(), "GET /1 HTTP/1.1\r\nHost: a\r\nX-Case: Kept\r\n\r\n");
+    assert_eq!(peer.head(), "GET /1 HTTP/1.1\r\nhost: a\r\nx-case: Kept\r\n\r\n");
     peer.send(OK);
-    assert_eq!(client.read_response().head, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    assert_eq!(client.read_response().head, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n");
     for path in ["/2", "/3"] {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         assert!(peer.head().starts_with(&format!("GET {path} ")));
@@ -58,7 +58,7 @@ fn a_chunked_response_keeps_its_trailers_and_loses_its_extensions() {
     peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n4\r\nde");
     client.read_until(b"abc");
     peer.send("fg\r\n0\r\nX-Sum: 7\r\n\r\n");
-    let rest = client.read_until(b"X-Sum: 7\r\n\r\n");
+    let rest = client.read_until(b"x-sum: 7\r\n\r\n");
     assert!(!String::from_utf8_lossy(&rest).contains("x=y"));
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     peer.head();
@@ -87,10 +87,10 @@ fn a_chunked_request_reaches_the_server_with_its_trailers() {
     let mut client = gate.client();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
     let mut peer = origin.accept();
-    assert!(peer.head().contains("Transfer-Encoding: chunked\r\n"));
+    assert!(peer.head().contains("transfer-encoding: chunked\r\n"));
     assert_eq!(peer.read_exact(10), b"5\r\nhello\r\n");
     client.send("1\r\n!\r\n0\r\nA: b\r\n\r\n");
-    assert_eq!(peer.read_exact(17), b"1\r\n!\r\n0\r\nA: b\r\n\r\n");
+    assert_eq!(peer.read_exact(17), b"1\r\n!\r\n0\r\na: b\r\n\r\n");
     peer.send(OK);
     assert_eq!(client.read_response().status, 200);
 }
@@ -110,6 +110,7 @@ fn responses_without_a_body_end_with_their_head() {
         let peer = peer.get_or_insert_with(|| origin.accept());
         peer.head();
         peer.send(response);
+        let response = response.replace("Content-Length", "content-length");
         assert_eq!(client.read_response_to(method == "HEAD").head, response);
     }
 }
@@ -135,13 +136,13 @@ fn interim_responses_are_passed_on() {
     let mut client = gate.client();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
     let mut peer = origin.accept();
-    assert!(peer.head().contains("Expect: 100-continue"));
+    assert!(peer.head().contains("expect: 100-continue"));
     peer.send("HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(client.read_until(b"\r\n\r\n"), b"HTTP/1.1 100 Continue\r\n\r\n");
     client.send("body");
     assert_eq!(peer.read_exact(4), b"body");
     peer.send(format!("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n{OK}"));
-    assert_eq!(client.read_until(b"\r\n\r\n"), b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
+    assert_eq!(client.read_until(b"\r\n\r\n"), b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n");
     assert_eq!(client.read_response().text(), "ok");
 }
 
@@ -152,10 +153,10 @@ fn an_upgrade_is_a_tunnel() {
     let mut client = gate.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nfirst");
     let mut peer = origin.accept();
-    assert!(peer.head().contains("Upgrade: echo\r\n"));
+    assert!(peer.head().contains("upgrade: echo\r\n"));
     peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello");
     let head = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
-    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("Upgrade: echo"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: echo"), "{head}");
     assert_eq!(client.read_exact(5), b"hello");
     assert_eq!(peer.read_exact(5), b"first");
     client.send("ping");
@@ -366,7 +367,7 @@ fn malformed_requests_get_the_page_and_the_end() {
     }
     let mut client = gate.client();
     client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(20_000)));
-    assert!(client.read_to_end().starts_with(b"HTTP/1.1 400 "));
+    assert!(client.read_to_end().starts_with(b"HTTP/1.1 431 "));
 }
 
 #[test]
@@ -418,13 +419,13 @@ fn forwardfor_adds_a_field_of_its_own() {
     let mut client = gate.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n");
     let mut peer = origin.accept();
-    assert!(peer.head().ends_with("X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 127.0.0.1\r\n\r\n"));
+    assert!(peer.head().ends_with("x-forwarded-for: 1.2.3.4\r\nx-forwarded-for: 127.0.0.1\r\n\r\n"));
     let mut proxy = listen(Mode::Http, &[origin.address]);
     proxy.options.forwardfor = Some(ForwardFor { except: Some(("127.0.0.0".parse().unwrap(), 8)), ..option });
     let gate = Gate::start(1, proxy);
     let mut client = gate.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(!origin.accept().head().contains("Forwarded"));
+    assert!(!origin.accept().head().contains("forwarded"));
 }
 
 #[test]

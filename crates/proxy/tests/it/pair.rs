@@ -42,6 +42,28 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
     talk(&listening.address(), &logged)
 }
 
+/// What haproxy 3.2 sends for a text of `lf-string`, of what 2.6 sends: 2.6 encodes control characters in it, as in a log
+/// line, 3.2 leaves them as they are.
+pub fn unencoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code =
+            part.get(..2).filter(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'A'..=b'F')));
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(code) if code.is_ascii_control() => {
+                plain.push(code.into());
+                plain.push_str(&part[2..]);
+            }
+            _ => {
+                plain.push('%');
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
 /// A server that hands every connection to `serve`, each on a thread of its own.
 pub fn origin(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();

@@ -59,6 +59,7 @@ pub use load::FunctionRef;
 pub use math::Chance;
 pub use pattern::fuzz_pattern;
 pub use protect::seal;
+pub(crate) use sort::sort;
 
 use crate::ffi::{self, lua_CFunction, lua_KFunction, lua_State};
 use crate::memory::{MemoryLimit, allocate_and_leave};

@@ -15,6 +15,7 @@ use super::buffer::Buffer;
 use super::table::{end, length};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::Poll;
+use crate::state::Core;
 use crate::{again, continuation};
 
 /// Comparisons between two questions.
@@ -66,7 +67,7 @@ const RIGHT: c_int = 6;
 const STOPPED: c_int = 7;
 const SLOTS: c_int = STOPPED;
 
-pub(super) unsafe fn sort(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn sort(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         argument::table(lua, TABLE);
@@ -78,7 +79,8 @@ pub(super) unsafe fn sort(lua: *mut lua_State) -> c_int {
         if count < 2 {
             return 0;
         }
-        if ffi::lua_type(lua, COMPARE) == ffi::LUA_TNIL {
+        // It begins again where it was suspended, for which only the store has a thread.
+        if ffi::lua_type(lua, COMPARE) == ffi::LUA_TNIL && Core::of(lua).sandbox.on {
             match sort_plain(lua, count) {
                 Plain::Done => return 0,
                 Plain::Ended(verdict) => return end(lua, verdict, again!(sort)),
@@ -146,7 +148,7 @@ unsafe fn is_less(lua: *mut lua_State) -> bool {
             if left == right && matches!(left, ffi::LUA_TNUMBER | ffi::LUA_TSTRING) {
                 return ffi::lua_compare(lua, LEFT, RIGHT, ffi::LUA_OPLT) != 0;
             }
-            if left != right || !push_order(lua) {
+            if (left != right && Core::of(lua).sandbox.on) || !push_order(lua) {
                 fail_order(lua);
             }
         } else {
@@ -161,10 +163,14 @@ unsafe fn is_less(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Pushes the `__lt` that both values have in common.
+/// Pushes the `__lt` that both values have in common; outside of the sandbox that of the first one that has any.
 unsafe fn push_order(lua: *mut lua_State) -> bool {
     // SAFETY: as `go_on`.
     unsafe {
+        if !Core::of(lua).sandbox.on {
+            return ffi::luaL_getmetafield(lua, LEFT, c"__lt".as_ptr()) != ffi::LUA_TNIL
+                || ffi::luaL_getmetafield(lua, RIGHT, c"__lt".as_ptr()) != ffi::LUA_TNIL;
+        }
         if ffi::luaL_getmetafield(lua, LEFT, c"__lt".as_ptr()) == ffi::LUA_TNIL {
             return false;
         }

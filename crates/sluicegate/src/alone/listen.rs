@@ -1,13 +1,12 @@
 //! The sockets of a store of its own.
 //!
 //! Workers accept from sockets of their own on the same address, so the kernel shares connections out. That needs
-//! `SO_REUSEPORT`, by which a second store on the same port would share them too, in silence; so the address is bound
-//! once without it first, which fails if anybody is there.
+//! `SO_REUSEPORT`, with which a second store on the same port would share them too, silently. The first worker's socket
+//! therefore listens without the option, which fails if the port is in use, and gets it afterwards.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 
 use sluicegate_store::config::ProcessOptions;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -31,11 +30,7 @@ pub struct Sockets {
 pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
     let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
     sockets.of_workers.resize_with(workers, Vec::new);
-    if process.port != 0 {
-        for word in &process.bind {
-            tcp(&mut sockets, word, process, log)?;
-        }
-    }
+    tcp_sockets(&mut sockets, process, true, log)?;
     if !process.unixsocket.is_empty() {
         let socket = unix(process).map_err(|error| format!("Failed opening Unix socket: bind: {}", reason(&error)))?;
         for worker in &mut sockets.of_workers {
@@ -50,8 +45,31 @@ pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Soc
     Ok(sockets)
 }
 
+/// Binds the TCP addresses of a store that serves already, for each worker. If `probes`, an address that anybody has is
+/// an error; the store itself may have it otherwise.
+pub fn tcp_again(
+    process: &ProcessOptions,
+    workers: usize,
+    probes: bool,
+    log: &Log,
+) -> Result<Vec<Vec<OwnedFd>>, String> {
+    let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
+    sockets.of_workers.resize_with(workers, Vec::new);
+    tcp_sockets(&mut sockets, process, probes, log)?;
+    Ok(sockets.of_workers)
+}
+
+fn tcp_sockets(sockets: &mut Sockets, process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
+    if process.port != 0 {
+        for word in &process.bind {
+            tcp(sockets, word, process, probes, log)?;
+        }
+    }
+    Ok(())
+}
+
 /// One word of `bind`.
-fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) -> Result<(), String> {
+fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
     let text = String::from_utf8_lossy(word);
     let (may_fail, host) = match text.strip_prefix('-') {
         Some(host) => (true, host),
@@ -59,19 +77,19 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) 
     };
     let port = process.port as u16;
     let bound = resolve(host, port).and_then(|address| {
-        let probe = bind(address, false)?;
-        let local = probe.local_addr()?;
-        drop(probe);
+        let mut local = None;
         for worker in &mut sockets.of_workers {
-            let socket = bind(address, true)?;
+            let socket = bind(address, !probes || local.is_some())?;
             socket.listen(process.backlog as i32)?;
+            socket.set_reuse_port(true)?;
+            local = Some(socket.local_addr()?);
             worker.push(socket.into());
         }
         Ok((address, local))
     });
     match bound {
         Ok((address, local)) => {
-            sockets.port = local.as_socket().map(|local| local.port());
+            sockets.port = local.and_then(|local| local.as_socket()).map(|local| local.port());
             if !address.ip().to_canonical().is_loopback() {
                 sockets.public = Some(address.ip());
             }
@@ -124,18 +142,22 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// As Redis, which removes whatever lies there: who starts a second store on the path of a first one means it.
+/// Makes the unix socket. As in Redis, the file at its path is removed; unlike Redis, a socket with a listening process
+/// is an error, since its clients would silently move to other data.
 fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     let path = path_of(&process.unixsocket);
+    if sluicegate_proxy::listener::is_alive(&path) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&path)?)?;
-    if process.unixsocketperm != 0 {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(process.unixsocketperm))?;
-    }
+    // Without a mode of its own it has that of the usual umask, whatever the umask is.
+    let mode = if process.unixsocketperm == 0 { 0o755 } else { process.unixsocketperm };
+    sluicegate_proxy::listener::set_socket_mode(&path, mode)?;
     socket.listen(process.backlog as i32)?;
     Ok(socket)
 }

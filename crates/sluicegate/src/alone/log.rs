@@ -59,7 +59,7 @@ impl Log {
     pub fn open(path: &[u8], level: &str) -> io::Result<Log> {
         let file = match path {
             b"" => None,
-            path => Some(File::options().append(true).create(true).open(super::path_of(path))?),
+            path => Some(crate::output::append(&super::path_of(path))?),
         };
         Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
     }

@@ -24,6 +24,8 @@ use sluicegate_store::config::{self, ServerOptions};
 use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION, Server};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
 use crate::posts::serve_store;
 use crate::serve::STORE_TICK;
@@ -141,7 +143,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         (path, _) => Some(path_of(path)),
     };
     if let Some(path) = &pidfile
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        && let Err(error) = write_pidfile(path)
     {
         // Redis goes on without one, too.
         log.say(Level::Warning, &format!("Failed to write PID file {}: {}", path.display(), reason(&error)));
@@ -178,7 +180,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
 
 /// From the start of the workers to the end of the process.
 fn serve(
-    log: &Log,
+    log: &Arc<Log>,
     store: &Store,
     server: &Arc<Server>,
     sockets: listen::Sockets,
@@ -199,7 +201,8 @@ fn serve(
             }
         });
         let (port, has_unix) = (sockets.port, sockets.has_unix);
-        let workers = work(server, sockets.of_workers)?;
+        let (workers, senders) = work(server, sockets.of_workers)?;
+        listen_anew(server, senders, log);
         if port.is_some() {
             log.say(Level::Notice, "Ready to accept connections tcp");
         }
@@ -241,31 +244,61 @@ fn serve(
     })
 }
 
+/// The way by which a worker is given further sockets.
+type Sockets = UnboundedSender<OwnedFd>;
+
 /// Starts the workers; each serves sockets of its own.
-fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<Vec<JoinHandle<()>>> {
+fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
     let start = |(index, sockets): (usize, Vec<OwnedFd>)| {
         let server = server.clone();
-        std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+        let (sender, more) = unbounded_channel();
+        let worker = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             sluicegate_script::short_turns();
-            let served = tokio::runtime::LocalRuntime::new().map(|runtime| {
-                runtime.block_on(async move {
-                    let tasks: Vec<_> = sockets
-                        .into_iter()
-                        .map(|socket| tokio::task::spawn_local(serve_store(server.clone(), socket)))
-                        .collect();
-                    for task in tasks {
-                        if let Ok(Err(error)) = task.await {
-                            eprintln!("error: a listener stopped: {error}");
-                        }
-                    }
-                });
-            });
+            let served = tokio::runtime::LocalRuntime::new()
+                .map(|runtime| runtime.block_on(serve_sockets(server, sockets, more)));
             if let Err(error) = served {
                 eprintln!("error: a worker can't start: {error}");
             }
-        })
+        })?;
+        Ok::<_, io::Error>((worker, sender))
     };
     sockets.into_iter().enumerate().map(start).collect()
+}
+
+/// Serves a worker's sockets, those that come later included, until the server is stopped.
+async fn serve_sockets(server: Arc<Server>, sockets: Vec<OwnedFd>, mut more: UnboundedReceiver<OwnedFd>) {
+    let mut tasks = JoinSet::new();
+    for socket in sockets {
+        tasks.spawn_local(serve_store(server.clone(), socket));
+    }
+    loop {
+        tokio::select! {
+            Some(socket) = more.recv() => drop(tasks.spawn_local(serve_store(server.clone(), socket))),
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                if let Ok(Err(error)) = ended {
+                    eprintln!("error: a listener stopped: {error}");
+                }
+            }
+            () = server.stopped(), if tasks.is_empty() => return,
+        }
+    }
+}
+
+/// Lets `CONFIG SET` change the addresses.
+fn listen_anew(server: &Arc<Server>, senders: Vec<Sockets>, log: &Arc<Log>) {
+    let (of_server, log) = (Arc::downgrade(server), log.clone());
+    server.set_relisten(move |process| {
+        let Some(server) = of_server.upgrade() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let probes = server.listens_on() != process.port;
+        let sockets = listen::tcp_again(process, senders.len(), probes, &log).map_err(io::Error::other)?;
+        let senders = senders.clone();
+        Ok(Box::new(move || {
+            for (sender, sockets) in senders.iter().zip(sockets) {
+                // A worker that has ended serves nobody any more.
+                sockets.into_iter().for_each(|socket| drop(sender.send(socket)));
+            }
+        }))
+    });
 }
 
 /// Raises the limit of descriptors to what `maxclients` needs; lowers `maxclients` where that can't be, in Redis's
@@ -297,6 +330,11 @@ fn supervised(mode: &str) -> Option<Notifier> {
         "systemd" | "auto" => Notifier::from_environment().ok().flatten(),
         _ => None,
     }
+}
+
+fn write_pidfile(path: &Path) -> io::Result<()> {
+    use std::io::Write as _;
+    writeln!(crate::output::replace(path)?, "{}", std::process::id())
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

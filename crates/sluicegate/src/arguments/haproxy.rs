@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::Service;
+use crate::files::Disk;
 
 /// What the words ask for.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -V           says more, even with -q
   -v, -vv      the version; and how it is built
   -dS          copies large bodies, as with nosplice
+  -dI          scripts may start programs, as with insecure-fork-wanted
   -dW          refuses to start after any warning
   -dD          says what is valid and probably not meant
   -dr          starts even if the name of a server can't be resolved
@@ -66,7 +68,7 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -st PID…     these processes end once this one has its sockets
   -x SOCKET    takes the listening sockets over from the process with this stats socket ('expose-fd listeners')
 
-Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dI -dF -dZ -dV
+Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dF -dZ -dV
 -dM[BYTE].
 ";
 
@@ -127,12 +129,13 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
         }
         Some(b'b') => service.foreground = true,
         Some(b'S') => service.no_splice = true,
+        Some(b'I') => service.insecure_fork = true,
         Some(b'W') => service.zero_warning = true,
         Some(b'D') => service.diagnostics = true,
         Some(b'r') => service.ignore_unresolvable = true,
         // Pollers, system calls and shortcuts that HAProxy may do without, checks of its own memory, the verification
         // of servers' certificates: there is nothing of the kind to switch off.
-        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'I' | b'F' | b'Z' | b'V' | b'M') => {}
+        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'F' | b'Z' | b'V' | b'M') => {}
         Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
             let option = String::from_utf8_lossy(flag);
             return Err(Refused::Message(format!(
@@ -184,7 +187,9 @@ fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused>
 }
 
 fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocket, Refused> {
-    sluicegate_config::master_socket(&text(value)).map_err(|message| Refused::Message(format!("-S: {message}")))
+    let environment = std::env::vars().collect();
+    sluicegate_config::master_socket(&text(value), &Disk, &environment)
+        .map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
 /// A number of `-sf` and `-st`.
@@ -226,6 +231,7 @@ mod tests {
             ("verbose", service.verbose),
             ("debug", service.debug),
             ("no-splice", service.no_splice),
+            ("insecure-fork", service.insecure_fork),
             ("zero-warning", service.zero_warning),
             ("diagnostics", service.diagnostics),
             ("unresolvable", service.ignore_unresolvable),
@@ -280,7 +286,8 @@ mod tests {
         check("-st 1 -f a -sf 2 -st 3", "run a finish=[2] terminate=[1, 3]");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
-        check("-f a -de -dp -dk -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
+        check("-f a -de -dp -dk -dG -dV -dZ -dM -dM0x50,tag -dF", "run a");
+        check("-f a -dI", "run a insecure-fork");
         check("-f a -dS", "run a no-splice");
     }
 

@@ -80,8 +80,8 @@ const CHECK: &str = "\
 usage: sluicegate check [-f] FILE…
 
 Reports every error and warning of these files. Exits with 1 if there is an error, and with 2, as HAProxy does, if there
-is none but nothing would listen. Opens no socket and resolves no
-name. Lua files are run up to the end of their bodies, because the names they register are checked too.
+is none but nothing would listen. Opens no socket; host names that HAProxy
+resolves while it reads a file are resolved. Lua files are run up to the end of their bodies, because the names they register are checked too.
 ";
 
 const ORIGIN: &str = "\
@@ -95,6 +95,27 @@ A demo server for examples and load tests:
   /status/N    an empty response of that status
   /delay/MS    an answer after so many milliseconds
 ";
+
+/// The commands.
+const VERBS: &[&str] = &["bench", "check", "help", "origin", "reload", "run", "store", "version"];
+
+/// Where more is said about a command line that was refused: its command's help, or the program's.
+pub fn help_of(words: &[OsString]) -> String {
+    let verb = words.first().and_then(|word| word.to_str()).filter(|word| VERBS.contains(word) && *word != "help");
+    verb.map_or_else(|| format!("{NAME} --help"), |verb| format!("{NAME} {verb} --help"))
+}
+
+/// What is wrong with an option, and the nearest of those that there are.
+fn unexpected(argument: lexopt::Arg<'_>, known: &[&str]) -> lexopt::Error {
+    let near = match &argument {
+        Long(name) => sluicegate_config::nearest(name, known.iter().copied()).map(|near| format!("--{near}")),
+        _ => None,
+    };
+    match near {
+        Some(near) => format!("{}; did you mean '{near}'?", argument.unexpected()).into(),
+        None => argument.unexpected(),
+    }
+}
 
 /// Reads the words after the program's name.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
@@ -118,7 +139,11 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         "origin" => origin(&mut parser),
         "store" => Ok(Command::Store(parser.raw_args()?.collect())),
         "bench" => Ok(Command::Bench(parser.raw_args()?.collect())),
-        other => Err(format!("unknown command '{other}'").into()),
+        other => {
+            let near = sluicegate_config::nearest(other, VERBS.iter().copied());
+            let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+            Err(format!("unknown command '{other}'{near}").into())
+        }
     }
 }
 
@@ -138,7 +163,7 @@ fn files(
                 }
             }
             Value(file) => files.push(PathBuf::from(file)),
-            other => return Err(other.unexpected()),
+            other => return Err(unexpected(other, &["help"])),
         }
     }
     if files.is_empty() {
@@ -170,7 +195,7 @@ fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(RELOAD)),
             Value(word) if pid.is_none() => pid = Some(process_number(&word)?),
-            other => return Err(other.unexpected()),
+            other => return Err(unexpected(other, &["help"])),
         }
     }
     pid.map(Command::Reload).ok_or_else(|| "which process? A number or a pidfile is missing".into())
@@ -196,7 +221,7 @@ fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
                     listen.push(value.parse()?);
                 }
             }
-            other => return Err(other.unexpected()),
+            other => return Err(unexpected(other, &["help", "listen"])),
         }
     }
     if listen.is_empty() {
@@ -242,6 +267,11 @@ mod tests {
         check("reload", "which process? A number or a pidfile is missing");
         check("reload /does/not/exist", "/does/not/exist: No such file or directory (os error 2)");
         check("walk", "unknown command 'walk'");
+        check("chek a.cfg", "unknown command 'chek'; did you mean 'check'?");
+        check("origin --lisen x", "invalid option '--lisen'; did you mean '--listen'?");
+        let help = |line: &str| help_of(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(help("origin --x"), "sluicegate origin --help");
+        assert_eq!(help("orign"), "sluicegate --help");
         check("store a.conf --port 1", r#"store ["a.conf", "--port", "1"]"#);
         check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");
         check("origin", "--listen ADDRESS:PORT is missing");

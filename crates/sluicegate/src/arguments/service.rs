@@ -51,6 +51,8 @@ pub struct Service {
     pub debug: bool,
     /// `-dS`: large bodies are copied.
     pub no_splice: bool,
+    /// `-dI`: scripts may start programs.
+    pub insecure_fork: bool,
     /// `-dW`: warnings refuse the configuration.
     pub zero_warning: bool,
     /// `-dD`: remarks about what is valid and probably not meant.

@@ -9,7 +9,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use sluicegate_proxy::listener::{ReplacingSockets, Sockets, SystemSockets};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -122,9 +122,18 @@ impl Retiring {
         self.softly.iter().chain(&self.at_once).copied()
     }
 
-    /// How sockets are made: a unix socket takes the place of one that is alive.
+    /// How sockets are made: a unix socket takes the place of one that is alive, and a store's port is shared with the
+    /// replaced process until that ends.
     pub fn sockets(&self) -> &'static dyn Sockets {
-        if self.all().next().is_some() { &ReplacingSockets } else { &SystemSockets }
+        let lives = |pid: u32| {
+            let number = Pid::from_raw(pid as i32).filter(|_| pid != 0);
+            number.is_some_and(|number| test_kill_process(number) != Err(rustix::io::Errno::SRCH))
+        };
+        match self.all().next() {
+            None => &SystemSockets,
+            Some(_) if self.all().any(lives) => &ReplacingSockets { shares: true },
+            Some(_) => &ReplacingSockets { shares: false },
+        }
     }
 
     /// Tries to bind; where an address is taken, those who retire are asked to let go of it (TTOU), for a second at most.

@@ -178,7 +178,8 @@ impl Living {
         server::take_addresses(&running, &names);
         let maker = Remote(Mutex::new(stream));
         let bound = listener::bind_after(&running, before.listeners(), &maker);
-        let posts = posts::bind(&config, &stores.servers(), workers, &self.posts.lock(), &maker);
+        let listening: Vec<_> = before.listeners().iter().filter_map(|listener| listener.local).collect();
+        let posts = posts::bind(&config, &stores.servers(), workers, &self.posts.lock(), &listening, &maker);
         let stats = stats_sockets(&config, &before.config, &self.current.stats_sockets(), &maker);
         let (listeners, posts, stats) = match (bound, posts, stats) {
             (Ok(listeners), Ok(posts), Ok(stats)) => (listeners, posts, stats),
@@ -210,8 +211,8 @@ impl Living {
         next.preset(Some(&before)).iter().for_each(|error| self.report.warning(error));
         drop((before, next));
         drop(turn);
-        if maxconn.is_some() {
-            process.sessions.set_max(maxconn);
+        if let Some(maxconn) = maxconn {
+            process.set_maxconn(maxconn);
         }
         let mut served = std::mem::take(&mut *self.posts.lock());
         posts.replace(&mut served, &process).await;

@@ -91,6 +91,9 @@ impl Offer {
 /// Stands beside the three values of `v6only`.
 const TRANSPARENT: u32 = 4;
 
+/// The same.
+const EXCLUSIVE: u32 = 8;
+
 /// A socket that is asked for.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
@@ -100,6 +103,7 @@ pub struct WantedSocket {
     pub backlog: u32,
     v6only: Option<bool>,
     transparent: bool,
+    exclusive: bool,
     mode: Option<u32>,
     user: Option<String>,
     group: Option<String>,
@@ -108,18 +112,18 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// The same, owned.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, v6only, transparent, mode, user, group } = wanted;
+        let Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group } = wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
         let (address, user, group) = (address.clone(), own(user), own(group));
-        WantedSocket { address, backlog, v6only, transparent, mode, user, group }
+        WantedSocket { address, backlog, v6only, transparent, exclusive, mode, user, group }
     }
 
     /// The same, borrowed.
     pub fn wanted(&self) -> Wanted<'_> {
         let WantedSocket { address, user, group, .. } = self;
         let (user, group) = (user.as_deref(), group.as_deref());
-        let WantedSocket { backlog, v6only, transparent, mode, .. } = *self;
-        Wanted { address, backlog, v6only, transparent, mode, user, group }
+        let WantedSocket { backlog, v6only, transparent, exclusive, mode, .. } = *self;
+        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group }
     }
 
     /// As bytes.
@@ -136,7 +140,8 @@ impl WantedSocket {
         number(&mut out, second);
         number(&mut out, self.backlog);
         let transparent = if self.transparent { TRANSPARENT } else { 0 };
-        number(&mut out, self.v6only.map_or(2, u32::from) | transparent);
+        let exclusive = if self.exclusive { EXCLUSIVE } else { 0 };
+        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive);
         number(&mut out, self.mode.unwrap_or(u32::MAX));
         for name in [&self.user, &self.group] {
             text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
@@ -159,14 +164,15 @@ impl WantedSocket {
         let backlog = reader.number()?;
         let flags = reader.number()?;
         let transparent = flags & TRANSPARENT != 0;
-        let v6only = match flags & !TRANSPARENT {
+        let exclusive = flags & EXCLUSIVE != 0;
+        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE) {
             2 => None,
             only => Some(only == 1),
         };
         let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
         let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
         let (user, group) = (name()?, name()?);
-        Ok(WantedSocket { address, backlog, v6only, transparent, mode, user, group })
+        Ok(WantedSocket { address, backlog, v6only, transparent, exclusive, mode, user, group })
     }
 }
 
@@ -303,6 +309,7 @@ mod tests {
                 backlog: 9,
                 v6only: Some(true),
                 transparent: true,
+                exclusive: true,
                 mode: Some(0o600),
                 user: None,
                 group: Some("g"),

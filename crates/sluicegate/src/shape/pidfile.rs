@@ -1,9 +1,11 @@
 //! The file that says which process to signal.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use sluicegate_config::model::Position;
+
+use crate::output;
 
 /// A pidfile to be written.
 pub struct Pidfile {
@@ -18,7 +20,8 @@ pub struct Pidfile {
 impl Pidfile {
     /// Writes it, in place of what is there.
     pub fn write(&self) -> Result<(), String> {
-        std::fs::write(&self.path, format!("{}\n", self.pid)).map_err(|error| self.failed(&error))
+        let write = || writeln!(output::replace(&self.path)?, "{}", self.pid);
+        write().map_err(|error| self.failed(&error))
     }
 
     /// Takes it back, for a process that fails after it was written.

@@ -20,7 +20,7 @@ fn exit_codes() {
     for (words, code, out, error) in [
         (vec!["http", "-n", "3", "-c", "1", &demo("/fast")], 0, "3 answered", ""),
         (vec!["http", "-n", "3", "-c", "1", &demo("/status/500")], 0, "5xx 3 (500: 3)", ""),
-        (vec!["http", "-n", "3", "-c", "1", &refused], 1, "refused 3", "error: no request has worked"),
+        (vec!["http", "-n", "3", "-c", "1", &refused], 1, "refused 3", "error: every request failed"),
         (vec!["http", "-c", "0"], 1, "", "error: -c 0"),
         (vec!["walk"], 1, "", "unknown generator 'walk'"),
         (vec![], 0, "usage: sluicegate bench http", ""),
@@ -104,6 +104,6 @@ fn the_guides_examples_are_understood() {
         drop(input);
         let output = child.wait_with_output().expect("ends");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(error.contains("no request has worked"), "{example}: {error}");
+        assert!(error.contains("every request failed"), "{example}: {error}");
     }
 }

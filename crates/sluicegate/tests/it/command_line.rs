@@ -28,6 +28,24 @@ fn help_and_version() {
     assert!(error.contains("unknown command 'walk'") && error.contains("hint: "), "{error}");
 }
 
+/// A slip in a command or an option gets a suggestion, and the hint names the help of its command.
+#[test]
+fn slips_get_a_suggestion() {
+    for (words, parts) in [
+        (&["chek", "a.cfg"][..], ["did you mean 'check'?", "hint: sluicegate --help"]),
+        (&["origin", "--lisen", "x"], ["did you mean '--listen'?", "hint: sluicegate origin --help"]),
+        (&["run", "--frob"], ["--frob", "hint: sluicegate run --help"]),
+        (&["bench", "http", "--frob"], ["--frob", "hint: sluicegate bench http --help"]),
+        (&["store", "--prot", "6379"], ["Bad directive", "did you mean 'port'?"]),
+    ] {
+        let (code, _, error) = run(words);
+        assert_eq!(code, 1, "{words:?}: {error}");
+        for part in parts {
+            assert!(error.contains(part), "{words:?}: no {part:?} in {error}");
+        }
+    }
+}
+
 #[test]
 fn check_reports_every_error_with_its_place() {
     let directory = tempfile::tempdir().unwrap();

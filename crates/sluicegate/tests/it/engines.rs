@@ -216,7 +216,6 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
             "global\n    nbthread {workers}\n    {keyword} @DIR@/own.lua\n{section}\n{}    \
              http-request lua.own if {{ path /own }}\n    http-request lua.publish if {{ path /publish }}\n    \
              http-request set-var(txn.said) path,regsub(^/get/,),store_get(data) if {{ path_beg /get/ }}\n    \
-             http-request store-call data BRPOP none 0.01 set-var(txn.said) if {{ path /wait }}\n    \
              http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
             front(&gate)
         );

@@ -145,9 +145,11 @@ fn maps_and_expressions_are_haproxys() {
     let path = server.directory();
     let ours = conversation(&gates[1].address(), &path);
     for (theirs, ours) in theirs.iter().zip(&ours) {
-        for (theirs, ours) in theirs.split("%0A").zip(ours.split("%0A")) {
+        // 2.6 encodes the text of `lf-string` as a log line does; 3.2 does not.
+        let theirs = theirs.replace("%0A", "\n");
+        for (theirs, ours) in theirs.split('\n').zip(ours.split('\n')) {
             assert_eq!(ours, theirs);
         }
-        assert_eq!(ours, theirs);
+        assert_eq!(*ours, theirs);
     }
 }

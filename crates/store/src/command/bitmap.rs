@@ -135,16 +135,17 @@ fn count(bytes: &[u8], first: usize, last: usize) -> u64 {
     all + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>() - edges
 }
 
-/// BITCOUNT's range; [`None`] if nothing can be in it. Redis reads it only if the key exists.
+/// BITCOUNT's range; [`None`] if nothing can be in it.
 fn count_range(words: &[&[u8]]) -> Result<Option<Range>, Refused> {
     match words {
         [_, _] => Ok(Some(Range { start: 0, end: None, in_bits: false })),
         [_, _, start, end, unit @ ..] if unit.len() <= 1 => {
-            let (start, end) = (integer(start)?, integer(end)?);
+            let start = integer(start)?;
+            let in_bits = unit.first().map_or(Ok(false), |unit| Range::unit(unit))?;
+            let end = integer(end)?;
             if start < 0 && end < 0 && start > end {
                 return Ok(None);
             }
-            let in_bits = unit.first().map_or(Ok(false), |unit| Range::unit(unit))?;
             Ok(Some(Range { start, end: Some(end), in_bits }))
         }
         _ => Err(SYNTAX.into()),
@@ -153,9 +154,11 @@ fn count_range(words: &[&[u8]]) -> Result<Option<Range>, Refused> {
 
 fn bitcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let counted = of_value(ctx, 0, |bytes| {
-        let bits = count_range(words)?.and_then(|range| range.bits(bytes.len()));
-        Ok(bits.map_or(0, |(first, last)| count(bytes, first, last) as i64))
+    let counted = count_range(words).and_then(|range| {
+        of_value(ctx, 0, |bytes| {
+            let bits = range.and_then(|range| range.bits(bytes.len()));
+            Ok(bits.map_or(0, |(first, last)| count(bytes, first, last) as i64))
+        })
     });
     say(counted, out);
 }
@@ -198,8 +201,8 @@ fn bitpos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             bit @ 0..=1 => bit == 1,
             _ => return Err("ERR The bit argument must be 1 or 0.".into()),
         };
+        let range = search_range(words)?;
         of_value(ctx, if bit { -1 } else { 0 }, |bytes| {
-            let range = search_range(words)?;
             Ok(match range.bits(bytes.len()) {
                 None => -1,
                 Some((first, last)) => match position(bytes, bit, first, last) {

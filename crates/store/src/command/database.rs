@@ -5,6 +5,7 @@
 
 use sluicegate_wire::resp::ReplySink;
 
+use super::stream::unsigned;
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
 use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
@@ -80,22 +81,9 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Reads a cursor as Redis does, which takes nothing for 0, lets negative numbers wrap, and sees no further than a zero byte.
+/// Parses a cursor up to a zero byte, as C's `strtoull` does; a negative number is none (Redis 7.4).
 pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
-    let word = &word[..memchr::memchr(0, word).unwrap_or(word.len())];
-    let (negative, digits) = match word {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return word.is_empty().then_some(0);
-    }
-    let value = digits.iter().try_fold(0u64, |value, digit| match digit {
-        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-        _ => None,
-    })?;
-    Some(if negative { value.wrapping_neg() } else { value })
+    unsigned(super::c_string(word, word.len()))
 }
 
 /// The cursor is a place in the order of the keys' hashes, in which no split changes anything: a key that is there from
@@ -161,7 +149,8 @@ fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn time(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let now_us = ctx.inner.clock.now_us();
+    // It stands still in a script and in a transaction (Redis 7.2).
+    let now_us = ctx.now.us();
     out.array(2);
     out.bulk_integer(now_us / 1_000_000);
     out.bulk_integer(now_us % 1_000_000);

@@ -634,7 +634,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         row(
             "blmove",
             6,
-            WRITES.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+            WRITES.and(Flags::BLOCKING),
             "Moves an element from one list to another, and waits for one if there is none.",
             "O(1)",
             blmove,
@@ -660,7 +660,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         row(
             "blpop",
             -3,
-            BLOCKS.and(Flags::NOSCRIPT),
+            BLOCKS,
             "Removes the first element of the first list that has one, and waits if none has.",
             KEYS,
             blpop,
@@ -673,7 +673,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         row(
             "brpop",
             -3,
-            BLOCKS.and(Flags::NOSCRIPT),
+            BLOCKS,
             "Removes the last element of the first list that has one, and waits if none has.",
             KEYS,
             brpop,
@@ -686,7 +686,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         row(
             "brpoplpush",
             4,
-            WRITES.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+            WRITES.and(Flags::BLOCKING),
             "Moves the last element of a list to the start of another, and waits for one if there is none.",
             "O(1)",
             brpoplpush,

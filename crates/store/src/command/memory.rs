@@ -99,7 +99,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let (keys, tables, startup) = (sum(|db| db.keys), sum(|db| db.tables), sum(|db| db.stripes) * STRIPE_BYTES as u64);
     let outside = ctx.inner.memory.outside();
     let scripts = ctx.inner.scripts.usage();
-    let clients = outside.saturating_sub(scripts.bytes());
+    let clients = ctx.inner.memory.clients();
     let total = sum(|db| db.bytes) + startup + outside;
     let peak = ctx.inner.memory.note_peak(total);
     let overhead = startup + outside + tables;
@@ -179,6 +179,9 @@ fn doctor(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         if rss > total + total / 2 {
             text += "Fragmentation: the process has half as much memory again as is in use.\n";
+        }
+        if ctx.inner.memory.clients() > total / 2 {
+            text += "Clients: more than half of what is in use is theirs. CLIENT LIST shows whose it is (tot-mem).\n";
         }
         let keys: u64 = databases.iter().map(|db| db.keys).sum();
         let tables: u64 = databases.iter().map(|db| db.tables).sum();

@@ -138,13 +138,13 @@ impl<'a> Options<'a> {
 
     /// The elements of a value in the order asked for, as far as the limit asks for them. With a pattern to sort by all
     /// of them, in their own order.
-    fn sorted(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
+    fn sorted(&self, object: &Object, now_ms: i64, of_script: bool) -> Result<Vec<Vec<u8>>, Refused> {
         let mut elements = self.elements(object, now_ms)?;
         if self.weights().is_some() {
             return Ok(elements);
         }
-        // A set that is stored needs an order, whatever was asked for: that of bytes.
-        let forced = self.unordered() && self.stores && matches!(object, Object::Set(_));
+        // A set that is stored, or that a script sees, needs an order, whatever was asked for: that of bytes.
+        let forced = self.unordered() && (self.stores || of_script) && matches!(object, Object::Set(_));
         if forced || (self.by.is_none() && self.alpha) {
             elements.sort_by(|a, b| self.compare(a, b));
         } else if self.by.is_none() {
@@ -172,9 +172,9 @@ impl<'a> Options<'a> {
     }
 
     /// As [`sorted`](Self::sorted), each as often as GET asks for it.
-    fn of_itself(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
+    fn of_itself(&self, object: &Object, now_ms: i64, of_script: bool) -> Result<Vec<Vec<u8>>, Refused> {
         debug_assert!(!self.leads(), "a command with patterns is run by `run`");
-        let elements = self.sorted(object, now_ms)?;
+        let elements = self.sorted(object, now_ms, of_script)?;
         Ok(match self.gets.len() {
             0 | 1 => elements,
             copies => elements.into_iter().flat_map(|element| std::iter::repeat_n(element, copies)).collect(),
@@ -275,10 +275,10 @@ fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -
         let options = Options::parse(&words[2..], is(words[0], "sort")).map_err(Ok)?;
         let mut read = Ok(Vec::new());
         let seen = keys.see(&SOURCE, db, &words[..2], &mut |ctx| {
-            let now_ms = ctx.now.ms();
+            let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
             if let Some(entry) = ctx.read(0) {
                 let object = entry.object().ok_or(WRONG_TYPE.into());
-                read = object.and_then(|object| options.sorted(&object, now_ms));
+                read = object.and_then(|object| options.sorted(&object, now_ms, of_script));
             }
         });
         seen.map_err(Err)?;
@@ -389,10 +389,10 @@ fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
 fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], true).and_then(|options| {
-        let now_ms = ctx.now.ms();
+        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
-            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
+            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,
         };
         if !options.stores {
             say(&elements, out);
@@ -420,10 +420,10 @@ fn say(elements: &[Vec<u8>], out: &mut dyn ReplySink) {
 fn sort_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], false).and_then(|options| {
-        let now_ms = ctx.now.ms();
+        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
-            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
+            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,
         };
         say(&elements, out);
         Ok(())

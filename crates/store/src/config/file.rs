@@ -153,7 +153,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
         return field.parse(options, &values.join(&b' '));
     }
     match options.set(name, &values.join(&b' ')) {
-        Err(message) if message == super::UNKNOWN => Err("Bad directive or wrong number of arguments".into()),
+        Err(message) if message == super::UNKNOWN => {
+            let near = super::nearest(name).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+            Err(format!("Bad directive or wrong number of arguments{near}"))
+        }
         result => result,
     }
 }
@@ -446,7 +449,11 @@ mod tests {
         check("notify-keyspace-events", 2, "wrong number of arguments");
         check("replicaof 127.0.0.1", 2, "wrong number of arguments");
         check("replicaof 127.0.0.1 x", 2, "Invalid master port");
-        check("list-max-ziplist-value", 2, "Bad directive or wrong number of arguments");
+        check(
+            "list-max-ziplist-value",
+            2,
+            "Bad directive or wrong number of arguments; did you mean 'hash-max-ziplist-value'?",
+        );
         check("lfu-log-factor -1", 2, "argument must be between 0 and 2147483647 inclusive");
         check("dbfilename a/b", 2, "dbfilename can't be a path, just a filename");
         check("appenddirname \"\"", 2, "appenddirname can't be empty");

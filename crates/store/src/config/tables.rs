@@ -26,12 +26,13 @@ const THREADS: &str = "'nbthread' in the global section sets the workers";
 
 /// What the process of a store of its own is told, by name.
 pub static PROCESS: &[ProcessParameter] = &[
-    process(
-        "bind",
-        Field::Words(|options| &mut options.process.bind),
-        "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
-        BIND,
-    ),
+    ProcessParameter {
+        name: "bind",
+        live: true,
+        docs: "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
+        in_section: BIND,
+        field: Field::Words(|options| &mut options.process.bind),
+    },
     process(
         "daemonize",
         Field::Switch(|options| &mut options.process.daemonize),
@@ -67,7 +68,13 @@ pub static PROCESS: &[ProcessParameter] = &[
         "Where the process's number is written.",
         "'pidfile' in the global section decides that",
     ),
-    process("port", Field::Integer(|options| &mut options.process.port, 0, 65_535), "The TCP port; 0 for none.", BIND),
+    ProcessParameter {
+        name: "port",
+        live: true,
+        docs: "The TCP port; 0 for none.",
+        in_section: BIND,
+        field: Field::Integer(|options| &mut options.process.port, 0, 65_535),
+    },
     process(
         "supervised",
         Field::Choice(|options| &mut options.process.supervised, &["upstart", "systemd", "auto", "no"]),
@@ -95,7 +102,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "unixsocketperm",
         Field::Octal(|options| &mut options.process.unixsocketperm),
-        "Its permissions; 0: what the umask leaves.",
+        "Its permissions; 0: 755, whatever the umask.",
         "'mode' belongs to the bind line",
     ),
 ];
@@ -109,7 +116,7 @@ pub struct ProcessOptions {
     pub port: u32,
     /// Path; empty: none.
     pub unixsocket: Vec<u8>,
-    /// Permissions; 0: those of the umask.
+    /// Permissions; 0: 755.
     pub unixsocketperm: u32,
     /// Connections that the kernel holds ready.
     pub backlog: u32,
@@ -152,7 +159,8 @@ impl Default for ProcessOptions {
 }
 
 /// A parameter of something that is not there: a file may have it, at any value that Redis takes, because it changes
-/// nothing in Redis either while that thing is off. `CONFIG GET` shows it, `CONFIG SET` refuses to change it.
+/// nothing in Redis either while that thing is off. `CONFIG GET` shows it. `CONFIG SET` takes it if it is a hint, and
+/// refuses to change it if somebody might rely on its effect.
 pub struct Idle {
     /// Its name.
     pub name: &'static str,
@@ -162,6 +170,8 @@ pub struct Idle {
     pub form: Form,
     /// Why it changes nothing.
     pub why: &'static str,
+    /// Whether `CONFIG SET` takes it.
+    pub is_hint: bool,
 }
 
 /// Values that an [`Idle`] parameter takes.
@@ -175,8 +185,6 @@ pub enum Form {
     Number(i64, i64),
     /// A number of bytes, at least this one.
     Memory(u64),
-    /// A number of bytes, or of percent.
-    Share,
     /// A file's name without its directory, of which an empty one is refused or not.
     Name(&'static str, bool),
     /// Some of these words.
@@ -197,7 +205,12 @@ const FACILITY: Form =
     Form::Choice(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]);
 
 const fn idle(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
-    Idle { name, default, form, why }
+    Idle { name, default, form, why, is_hint: true }
+}
+
+/// One whose effect somebody might rely on.
+const fn firm(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
+    Idle { is_hint: false, ..idle(name, default, form, why) }
 }
 
 const SAVING: &str = "nothing is persisted yet";
@@ -212,11 +225,11 @@ const DEFRAG: &str = "the allocator here does not fragment that way";
 const TABLES: &str = "tables here never rehash as a whole";
 const SYSTEM: &str = "the process leaves that to the system";
 
-use Form::{Choice, Flags, Memory, Name, Number, Scores, Share, Switch, Text};
+use Form::{Choice, Flags, Memory, Name, Number, Scores, Switch, Text};
 
 /// Parameters of what is not there, by what that is.
 pub static IDLE: &[Idle] = &[
-    idle("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
+    firm("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
     idle("acllog-max-len", "128", LONG, ACL),
     idle("active-defrag-cycle-max", "25", Number(1, 99), DEFRAG),
     idle("active-defrag-cycle-min", "1", Number(1, 99), DEFRAG),
@@ -229,13 +242,22 @@ pub static IDLE: &[Idle] = &[
     idle("dynamic-hz", "yes", Switch, EXPIRY),
     idle("hz", "10", INT, EXPIRY),
     idle("activerehashing", "yes", Switch, TABLES),
+    idle("list-compress-depth", "0", INT, "lists are not compressed"),
+    idle("hide-user-data-from-log", "no", Switch, "the log has no data of users"),
+    idle(
+        "max-new-connections-per-cycle",
+        "10",
+        Number(1, 1000),
+        "every worker accepts connections one by one, between the requests of others",
+    ),
+    idle("max-new-tls-connections-per-cycle", "1", Number(1, 1000), TLS),
     idle("always-show-logo", "no", Switch, SYSTEM),
     idle("crash-log-enabled", "yes", Switch, SYSTEM),
     idle("crash-memcheck-enabled", "yes", Switch, SYSTEM),
     idle("disable-thp", "yes", Switch, SYSTEM),
     idle("ignore-warnings", "", Text, SYSTEM),
     idle("io-threads-do-reads", "no", Switch, "every worker reads, runs and writes for its own clients"),
-    idle("locale-collate", "", Text, "the C locale orders strings"),
+    firm("locale-collate", "", Text, "the C locale orders strings"),
     idle("oom-score-adj-values", "0 200 800", Scores, SYSTEM),
     idle("proc-title-template", "{title} {listen-addr} {server-mode}", Text, SYSTEM),
     idle("set-proc-title", "yes", Switch, SYSTEM),
@@ -287,12 +309,12 @@ pub static IDLE: &[Idle] = &[
     idle("cluster-allow-pubsubshard-when-down", "yes", Switch, CLUSTER),
     idle("cluster-allow-reads-when-down", "no", Switch, CLUSTER),
     idle("cluster-allow-replica-migration", "yes", Switch, CLUSTER),
-    idle("cluster-announce-bus-port", "0", PORT, CLUSTER),
-    idle("cluster-announce-hostname", "", Text, CLUSTER),
-    idle("cluster-announce-human-nodename", "", Text, CLUSTER),
-    idle("cluster-announce-ip", "", Text, CLUSTER),
-    idle("cluster-announce-port", "0", PORT, CLUSTER),
-    idle("cluster-announce-tls-port", "0", PORT, CLUSTER),
+    firm("cluster-announce-bus-port", "0", PORT, CLUSTER),
+    firm("cluster-announce-hostname", "", Text, CLUSTER),
+    firm("cluster-announce-human-nodename", "", Text, CLUSTER),
+    firm("cluster-announce-ip", "", Text, CLUSTER),
+    firm("cluster-announce-port", "0", PORT, CLUSTER),
+    firm("cluster-announce-tls-port", "0", PORT, CLUSTER),
     idle("cluster-config-file", "nodes.conf", Text, CLUSTER),
     idle("cluster-link-sendbuf-limit", "0", Memory(0), CLUSTER),
     idle("cluster-migration-barrier", "1", INT, CLUSTER),
@@ -302,32 +324,31 @@ pub static IDLE: &[Idle] = &[
     idle("cluster-replica-no-failover", "no", Switch, CLUSTER),
     idle("cluster-replica-validity-factor", "10", INT, CLUSTER),
     idle("cluster-require-full-coverage", "yes", Switch, CLUSTER),
-    idle("tls-auth-clients", "yes", Choice(&["no", "yes", "optional"]), TLS),
-    idle("tls-ca-cert-dir", "", Text, TLS),
-    idle("tls-ca-cert-file", "", Text, TLS),
-    idle("tls-cert-file", "", Text, TLS),
-    idle("tls-ciphers", "", Text, TLS),
-    idle("tls-ciphersuites", "", Text, TLS),
-    idle("tls-client-cert-file", "", Text, TLS),
-    idle("tls-client-key-file", "", Text, TLS),
-    idle("tls-client-key-file-pass", "", Text, TLS),
-    idle("tls-cluster", "no", Switch, TLS),
-    idle("tls-dh-params-file", "", Text, TLS),
-    idle("tls-key-file", "", Text, TLS),
-    idle("tls-key-file-pass", "", Text, TLS),
-    idle("tls-prefer-server-ciphers", "no", Switch, TLS),
-    idle("tls-protocols", "", Text, TLS),
-    idle("tls-replication", "no", Switch, TLS),
-    idle("tls-session-cache-size", "20480", INT, TLS),
-    idle("tls-session-cache-timeout", "300", INT, TLS),
-    idle("tls-session-caching", "yes", Switch, TLS),
+    firm("tls-auth-clients", "yes", Choice(&["no", "yes", "optional"]), TLS),
+    firm("tls-ca-cert-dir", "", Text, TLS),
+    firm("tls-ca-cert-file", "", Text, TLS),
+    firm("tls-cert-file", "", Text, TLS),
+    firm("tls-ciphers", "", Text, TLS),
+    firm("tls-ciphersuites", "", Text, TLS),
+    firm("tls-client-cert-file", "", Text, TLS),
+    firm("tls-client-key-file", "", Text, TLS),
+    firm("tls-client-key-file-pass", "", Text, TLS),
+    firm("tls-cluster", "no", Switch, TLS),
+    firm("tls-dh-params-file", "", Text, TLS),
+    firm("tls-key-file", "", Text, TLS),
+    firm("tls-key-file-pass", "", Text, TLS),
+    firm("tls-prefer-server-ciphers", "no", Switch, TLS),
+    firm("tls-protocols", "", Text, TLS),
+    firm("tls-replication", "no", Switch, TLS),
+    firm("tls-session-cache-size", "20480", INT, TLS),
+    firm("tls-session-cache-timeout", "300", INT, TLS),
+    firm("tls-session-caching", "yes", Switch, TLS),
     idle(
         "lfu-log-factor",
         "10",
         INT,
         "the first accesses are counted one by one, and a counter ends at half a million",
     ),
-    idle("maxmemory-clients", "0", Share, "clients are not evicted; see client-output-buffer-limit"),
     idle(
         "maxmemory-eviction-tenacity",
         "10",
@@ -348,8 +369,42 @@ pub static IDLE: &[Idle] = &[
     idle("lazyfree-lazy-user-flush", "no", Switch, FREEING),
 ];
 
+/// Parameters without an effect here that `CONFIG SET` can't change in Redis either.
+const IMMUTABLE: &[&str] = &[
+    "aclfile",
+    "always-show-logo",
+    "aof-rewrite-cpulist",
+    "appenddirname",
+    "appendfilename",
+    "bgsave-cpulist",
+    "bio-cpulist",
+    "cluster-config-file",
+    "cluster-enabled",
+    "cluster-port",
+    "disable-thp",
+    "enable-module-command",
+    "enable-protected-configs",
+    "io-threads-do-reads",
+    "rdbchecksum",
+    "replicaof",
+    "server-cpulist",
+    "set-proc-title",
+    "socket-mark-id",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+];
+
+/// Whether a parameter without an effect is read at start alone.
+pub(super) fn is_immutable(name: &str) -> bool {
+    IMMUTABLE.contains(&name)
+}
+
 /// Redis's older names of the same parameters.
 pub static ALIASES: &[(&str, &str)] = &[
+    ("aof_rewrite_cpulist", "aof-rewrite-cpulist"),
+    ("bgsave_cpulist", "bgsave-cpulist"),
+    ("bio_cpulist", "bio-cpulist"),
     ("cluster-slave-no-failover", "cluster-replica-no-failover"),
     ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
@@ -359,6 +414,7 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("min-slaves-to-write", "min-replicas-to-write"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
+    ("server_cpulist", "server-cpulist"),
     ("slave-announce-ip", "replica-announce-ip"),
     ("slave-announce-port", "replica-announce-port"),
     ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
@@ -436,15 +492,6 @@ impl Form {
                 Some(bytes) if (min..=i64::MAX as u64).contains(&bytes) => Ok(bytes.to_string().into()),
                 Some(_) => Err(between(min as i64, i64::MAX)),
                 None => Err(super::NOT_MEMORY.into()),
-            },
-            Share => match (value.strip_suffix(b"%").map(number), super::parse_memory(value)) {
-                (Some(Some(percent)), _) if percent > 100 => {
-                    Err("percentage argument must be less or equal to 100".into())
-                }
-                (Some(Some(0)), _) => Ok(b"0".to_vec()),
-                (Some(Some(percent)), _) if percent > 0 => Ok(format!("{percent}%").into()),
-                (None, Some(bytes)) => Ok(bytes.to_string().into()),
-                _ => Err("argument must be a memory or percent value".into()),
             },
             Choice(choices) => match choices.iter().find(|choice| choice.as_bytes() == lower) {
                 Some(choice) => Ok((*choice).into()),

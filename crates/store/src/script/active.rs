@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
+use super::command::Start;
 use super::control::Write;
 use super::errors_only::ErrorsOnly;
 use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
@@ -14,7 +15,6 @@ use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
-use crate::command::stream::read::refused_in_script;
 use crate::command::{DB_RANGE, is};
 use crate::execute::Origin;
 use crate::memory::OOM;
@@ -102,7 +102,7 @@ impl Active {
         };
         if !row.spec.subcommands.is_empty() && words.len() >= 2 {
             let Some(found) = row.subcommand(words[1]) else {
-                if let Some(text) = crate::redis::refusal(&[words[0], b"|", words[1]].concat()) {
+                if let Some(text) = crate::redis::refusal_of_subcommand(words[0], words[1]) {
                     return error(out, &text);
                 }
                 return error(out, "ERR Unknown Redis command called from script");
@@ -123,11 +123,6 @@ impl Active {
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {
             return error(out, OOM);
         }
-        if spec.name == "xread"
-            && let Some(text) = refused_in_script(words)
-        {
-            return error(out, &String::from_utf8_lossy(&text));
-        }
         if may_leave && is_much(spec, words) {
             self.waits = Waits::Thread;
             return Ran::Waits;
@@ -141,7 +136,16 @@ impl Active {
                 self.in_section(spec, words, wants_reply, may_leave, out)
             }
             Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, may_leave, out),
-            Handler::Script(_) | Handler::Container => error(out, "ERR This Redis command is not allowed from script"),
+            // Of those about scripts the list of subcommands alone.
+            Handler::Script(handle) => {
+                let (inner, client) = (self.inner(), self.call.control.client);
+                let form = ReplyForm::Wire(self.protocol);
+                let start =
+                    Start { inner, words, received: None, db: self.db, client, began: None, form, section: None };
+                drop(handle(&start, &mut ReplyWriter::new(out, self.protocol)));
+                Ran::Replied
+            }
+            Handler::Container => error(out, "ERR This Redis command is not allowed from script"),
         }
     }
 

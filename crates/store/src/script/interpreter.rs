@@ -616,7 +616,13 @@ impl Pool {
         }
     }
 
-    /// Counts what one that rests takes, in steps, so that most scripts change nothing that others read.
+    /// Counts what one takes that has had a slice: a script that runs for long may take much.
+    pub(crate) fn count_running(&self, interpreter: &mut Interpreter) {
+        let used = interpreter.state.memory_used();
+        self.count(interpreter, used);
+    }
+
+    /// Counts what one takes, in steps, so that most scripts change nothing that others read.
     fn count(&self, interpreter: &mut Interpreter, used: usize) {
         let used = used.next_multiple_of(32 * 1024);
         interpreter.outside.set(&self.memory, used);

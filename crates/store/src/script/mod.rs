@@ -119,13 +119,6 @@ pub(crate) struct Usage {
     pub(crate) library_bytes: usize,
 }
 
-impl Usage {
-    /// All bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.eval_bytes + self.function_bytes + self.script_bytes as u64 + self.library_bytes as u64
-    }
-}
-
 impl Scripting {
     pub(crate) fn new(memory: Arc<Memory>) -> Scripting {
         Scripting {

@@ -94,6 +94,8 @@ struct Scripts {
     by_body: HashTable<Arc<Script>>,
     /// How many are not kept.
     evals: usize,
+    /// Bodies of EVAL that were forgotten to make room for others.
+    forgotten: u64,
     /// Bytes of all bodies.
     bytes: usize,
     /// Flags by SHA-1, of scripts that are known or are not.
@@ -193,6 +195,7 @@ impl Registry {
         if !kept {
             scripts.evals += 1;
             if scripts.evals > EVALS_MAX {
+                scripts.forgotten += 1;
                 self.forget_one(&mut scripts);
             }
         }
@@ -215,6 +218,11 @@ impl Registry {
         }
         scripts.account(&self.memory);
         true
+    }
+
+    /// How many bodies of EVAL were forgotten to make room for others.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.scripts.read().forgotten
     }
 
     /// All scripts, in the order of their SHA-1.

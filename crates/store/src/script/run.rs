@@ -635,10 +635,14 @@ impl Job {
             }
             match runs.burst() {
                 Burst::Forced => {
+                    self.inner.scripts.pool.count_running(&mut runs.interpreter);
                     self.list();
                     return Step::Forced;
                 }
-                Burst::Waiting => self.list(),
+                Burst::Waiting => {
+                    self.inner.scripts.pool.count_running(&mut runs.interpreter);
+                    self.list();
+                }
                 burst => {
                     if self.call.control.leaves_interpreter() {
                         return self.killed();

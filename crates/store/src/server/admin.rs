@@ -11,7 +11,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::REDIS_VERSION;
 use super::client::{Client, ReplicaWait};
-use super::dispatch::{About, Context, Outcome};
+use super::dispatch::{self, About, Context, Outcome};
 
 const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -72,20 +72,27 @@ pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
 
 /// `WAIT replicas timeout`: there are none, so it waits for as long as it may, and longer for a timeout of 0.
 pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
+}
+
+/// The same in a transaction or a script, which has no client that waits.
+pub(super) fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
-    match timeout(args[2]) {
-        Err(text) => fail(text, out),
-        // A transaction doesn't wait.
-        Ok(_) if replicas <= 0 || context.session.in_exec => {
-            out.integer(0);
-            Outcome::Done
-        }
-        Ok(until) => later(context, until, |out| out.integer(0)),
+    match (timeout(args[2]), context) {
+        (Err(text), _) => return fail(text, out),
+        (Ok(until), Some(context)) if replicas > 0 => return later(context, until, |out| out.integer(0)),
+        _ => out.integer(0),
     }
+    Outcome::Done
 }
 
 /// `WAITAOF local replicas timeout` (Redis 7.2).
 pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    waitaof_within(Some(context).filter(|context| !context.session.in_exec), args, out)
+}
+
+/// The same in a transaction or a script, which has no client that waits.
+pub(super) fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let (Some(local), Some(replicas)) = (parse_i64(args[1]), parse_i64(args[2])) else { return fail(NOT_INTEGER, out) };
     if !(0..=1).contains(&local) {
         return fail("ERR value is out of range, value must between 0 and 1", out);
@@ -105,11 +112,13 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
         out.integer(0);
         out.integer(0);
     }
-    if replicas == 0 || context.session.in_exec {
-        reply(out);
-        return Outcome::Done;
+    match context {
+        Some(context) if replicas > 0 => later(context, until, reply),
+        _ => {
+            reply(out);
+            Outcome::Done
+        }
     }
-    later(context, until, reply)
 }
 
 /// When a wait of so many milliseconds ends; never for 0.
@@ -152,6 +161,23 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
         }
         bytes
     }))
+}
+
+/// `LASTSAVE`: when the store was started, as by a redis-server that has never saved.
+pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.integer(about.server.started_s() as i64);
+    Outcome::Done
+}
+
+/// `MODULE LIST`: there are none.
+pub(super) fn module_list(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.array(0);
+    Outcome::Done
+}
+
+/// `MODULE HELP`.
+pub(super) fn module_help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    dispatch::help("module", out)
 }
 
 /// `LOLWUT [VERSION n] […]`: no picture, only the line that ends one.

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sluicegate_wire::resp::Protocol;
 
+use super::dispatch::Session;
 use super::subscription::Listening;
 use crate::Store;
 use crate::block::Waiter;
 use crate::config::OutputLimit;
 use crate::hold::Ticket;
+use crate::memory::{Account, Memory, Share};
 use crate::pubsub::{Outbox, Put};
 use crate::watch::Mark;
 
@@ -35,6 +37,10 @@ pub(super) struct Client {
     pub since: Instant,
     pub names: Mutex<Names>,
     pub activity: Mutex<Activity>,
+    /// What it has beside the buffers of its connection.
+    pub account: Arc<Account>,
+    /// What every client has.
+    _base: Share,
     /// Bytes of a large reply behind the share of it that is being written.
     pub behind: AtomicUsize,
     /// Messages for it.
@@ -86,13 +92,27 @@ pub(super) struct Activity {
     pub no_touch: bool,
     /// Commands that wait for EXEC, and the bytes they take.
     pub queued: Option<(usize, usize)>,
+    /// Keys that it watches.
+    pub watched: usize,
+    /// Bytes of the words of the command that waits, or is being run.
+    pub words: usize,
     /// What says whether a watched key was touched, which others do while this client rests.
     pub watch: Option<Arc<Mark>>,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
     pub query_free: usize,
+    /// Room of the buffer for replies.
+    pub reply_room: usize,
     /// Bytes of replies that the client has not taken.
     pub output: usize,
+}
+
+impl Activity {
+    /// Tells what a session has queued and watches.
+    pub fn set_transaction(&mut self, session: &Session) {
+        (self.queued, self.watch) = session.transaction();
+        self.watched = session.rare.watching.as_ref().map_or(0, |watching| watching.keys.len());
+    }
 }
 
 impl Client {
@@ -101,7 +121,14 @@ impl Client {
         self.is_unix || self.address.parse::<std::net::SocketAddr>().is_ok_and(|address| is_own_machine(address.ip()))
     }
 
-    pub fn new(id: u64, address: String, local: String, is_unix: bool, descriptor: i32) -> Client {
+    pub fn new(
+        memory: &Arc<Memory>,
+        id: u64,
+        address: String,
+        local: String,
+        is_unix: bool,
+        descriptor: i32,
+    ) -> Client {
         let now = Instant::now();
         let activity = Activity {
             at: now,
@@ -114,12 +141,20 @@ impl Client {
             no_evict: false,
             no_touch: false,
             queued: None,
+            watched: 0,
+            words: 0,
             watch: None,
             query: 0,
             query_free: 0,
+            reply_room: 0,
             output: 0,
         };
+        let account = Account::new(memory);
+        let base = CLIENT_BYTES + address.len() + local.len();
         Client {
+            _base: Share::of(&account, base),
+            outbox: Outbox::of(&account),
+            account,
             id,
             address,
             local,
@@ -129,7 +164,6 @@ impl Client {
             names: Mutex::default(),
             activity: Mutex::new(activity),
             behind: AtomicUsize::new(0),
-            outbox: Outbox::default(),
             listening: Listening::default(),
             blocked: Mutex::new(None),
             replica_wait: AtomicU8::new(ReplicaWait::None as u8),
@@ -142,6 +176,7 @@ impl Client {
     /// Asks the owner to close the connection.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);
+        self.outbox.give_up();
         self.wake();
     }
 
@@ -259,9 +294,13 @@ impl Client {
         if flags.is_empty() {
             flags.push('N');
         }
+        // In Redis the first replies wait in a buffer, and the others in a list of blocks of its size.
+        let waiting = activity.output + self.outbox.len();
+        let listed = waiting.saturating_sub(REPLY_BLOCK);
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
-             ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+             ssub={shards} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} \
+             omem={} tot-mem={} events=r cmd={} \
              user=default redir=-1 resp={} lib-name={} lib-ver={}{why}",
             self.id,
             self.address,
@@ -272,10 +311,16 @@ impl Client {
             now.duration_since(activity.at).as_secs(),
             activity.db,
             activity.queued.map_or(-1, |(commands, _)| commands as i64),
+            activity.watched,
             activity.query,
             activity.query_free,
+            activity.words,
             activity.queued.map_or(0, |(_, bytes)| bytes),
-            activity.output + self.outbox.len(),
+            activity.reply_room,
+            activity.reply_room,
+            waiting.min(REPLY_BLOCK),
+            listed.div_ceil(REPLY_BLOCK),
+            listed,
             self.memory(&activity),
             activity.command,
             match activity.protocol {
@@ -289,16 +334,16 @@ impl Client {
 
     /// Bytes that this client costs: itself and its buffers.
     fn memory(&self, activity: &Activity) -> usize {
-        size_of::<Client>()
-            + self.address.len()
-            + self.local.len()
-            + activity.query
-            + activity.query_free
-            + activity.output
-            + activity.queued.map_or(0, |(_, bytes)| bytes)
-            + self.outbox.len()
+        self.account.bytes() + activity.query + activity.query_free + activity.output.max(activity.reply_room)
     }
 }
+
+/// What a client takes that does nothing, in bytes: its record, its task with the socket's registration, and its
+/// session.
+const CLIENT_BYTES: usize = size_of::<Client>() + 1300;
+
+/// Bytes of a block of replies in Redis.
+const REPLY_BLOCK: usize = 16 << 10;
 
 /// Types of clients as CLIENT LIST and CLIENT KILL name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,6 +374,8 @@ pub(super) struct Filter {
     pub local: Option<Vec<u8>>,
     pub client_type: Option<ClientType>,
     pub skip: Option<u64>,
+    /// The least age, in seconds.
+    pub age_s: Option<u64>,
 }
 
 impl Filter {
@@ -338,6 +385,7 @@ impl Filter {
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
             && self.skip != Some(client.id)
+            && self.age_s.is_none_or(|age_s| client.since.elapsed().as_secs() >= age_s)
     }
 }
 
@@ -374,13 +422,44 @@ impl Clients {
         ids.iter().filter_map(|id| all.get(id).cloned()).collect()
     }
 
-    /// Kills clients that have left more messages unread than the soft limit for too long.
-    pub fn kill_overdue(&self, limit: &OutputLimit) {
-        for client in self.matching(&Filter { client_type: Some(ClientType::PubSub), ..Filter::default() }) {
-            if client.outbox.is_overdue(limit) {
+    /// Kills clients that have left more messages unread than the soft limit of their class for too long.
+    pub fn kill_overdue(&self, limits: &[OutputLimit; 3]) {
+        for client in self.matching(&Filter::default()) {
+            let class = if client.listening.is_any() { 2 } else { 0 };
+            if client.outbox.is_overdue(&limits[class]) {
                 client.kill();
             }
         }
+    }
+
+    /// Kills the largest clients until so many bytes will have been given back, except those that may not be evicted.
+    /// Returns how many.
+    pub fn kill_largest(&self, mut excess: i64) -> u64 {
+        let mut all: Vec<(usize, Arc<Client>)> = Vec::new();
+        for client in self.matching(&Filter::default()) {
+            let activity = client.activity.lock();
+            // The room of its buffers goes back when its request is answered.
+            let bytes = client.account.bytes() + activity.query + activity.output;
+            let may_go = bytes >= EVICTED_MIN && !activity.no_evict;
+            drop(activity);
+            if client.is_killed() {
+                // What it has is about to be given back.
+                excess -= bytes as i64;
+            } else if may_go {
+                all.push((bytes, client));
+            }
+        }
+        all.sort_unstable_by_key(|(bytes, client)| (std::cmp::Reverse(*bytes), client.id));
+        let mut killed = 0;
+        for (bytes, client) in all {
+            if excess <= 0 {
+                break;
+            }
+            excess -= bytes as i64;
+            client.kill();
+            killed += 1;
+        }
+        killed
     }
 
     /// Kills clients that have been silent for longer than `limit`, do not wait for a reply, and do not listen or watch.
@@ -397,6 +476,9 @@ impl Clients {
         }
     }
 }
+
+/// Clients that have less are not closed because of it, as in Redis.
+const EVICTED_MIN: usize = 32 << 10;
 
 /// Bytes of a key that a line shows.
 const SHOWN_MAX: usize = 64;
@@ -434,7 +516,8 @@ mod tests {
     fn filters_hold_together_and_the_table_has_a_limit() {
         let clients = Clients::default();
         for id in 1..=3 {
-            let client = Client::new(id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
+            let memory = Arc::new(Memory::new());
+            let client = Client::new(&memory, id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
             assert_eq!(clients.add(&Arc::new(client), 2), id < 3);
         }
         let found = |filter: Filter| clients.matching(&filter).iter().map(|client| client.id).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::client::{ClientType, Filter, is_plain};
-use super::dispatch::{self, About, Context, Outcome, Replies};
+use super::dispatch::{self, About, Buffers, Context, Outcome, Replies};
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
@@ -85,14 +85,14 @@ pub(super) fn setinfo(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 }
 
 /// `CLIENT INFO`.
-pub(super) fn info(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    show_own_state(context);
+pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    show_own_state(context, args);
     out.verbatim(*b"txt", format!("{}\n", context.client.line(&context.worker.server.store)).as_bytes());
     Outcome::Done
 }
 
 /// What the table says of the asking client is as of its last turn; its own line shows this command.
-fn show_own_state(context: &Context<'_>) {
+fn show_own_state(context: &Context<'_>, args: &[&[u8]]) {
     let mut activity = context.client.activity.lock();
     activity.at = context.session.now;
     activity.command = context.session.command;
@@ -100,7 +100,10 @@ fn show_own_state(context: &Context<'_>) {
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
     activity.no_touch = context.session.no_touch;
-    (activity.queued, activity.watch) = context.session.transaction();
+    activity.set_transaction(context.session);
+    let Buffers { query, query_free, reply_room } = context.buffers;
+    (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
+    activity.words = args.iter().map(|word| word.len()).sum();
 }
 
 /// `CLIENT LIST [TYPE type | ID id…]`.
@@ -122,7 +125,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         }
         _ => return fail(SYNTAX, out),
     }
-    show_own_state(context);
+    show_own_state(context, args);
     let mut text = String::new();
     let clients = &context.worker.server.clients;
     let found = match &filter.ids {
@@ -157,6 +160,11 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
                 b"type" => match ClientType::parse(value) {
                     Some(wanted) => filter.client_type = Some(wanted),
                     None => return quote("ERR Unknown client type", value, out),
+                },
+                b"maxage" => match parse_i64(value) {
+                    Some(age) if age > 0 => filter.age_s = Some(age as u64),
+                    Some(_) => return fail("ERR maxage should be greater than 0", out),
+                    None => return fail("ERR maxage is not an integer or out of range", out),
                 },
                 b"addr" => filter.address = Some(value.to_vec()),
                 b"laddr" => filter.local = Some(value.to_vec()),
@@ -199,9 +207,11 @@ pub(super) fn reply(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     Outcome::Done
 }
 
-/// `CLIENT NO-EVICT ON|OFF`. Clients are never evicted here, so nothing more has to happen.
+/// `CLIENT NO-EVICT ON|OFF`: whether the connection is kept where the largest ones are closed.
 pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    switch(&mut context.session.no_evict, args[2], out)
+    let outcome = switch(&mut context.session.no_evict, args[2], out);
+    context.client.activity.lock().no_evict = context.session.no_evict;
+    outcome
 }
 
 /// `CLIENT NO-TOUCH ON|OFF`: commands of this connection note no accesses. One that waits for a held key does.
@@ -254,7 +264,8 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         Some(Ok(time_ms)) => {
             // A century is long enough, and keeps the sum with the present time in range.
             let time = Duration::from_millis(time_ms.min(100 * 365 * 86_400_000));
-            context.worker.server.pause.start(time, all);
+            let server = &context.worker.server;
+            server.store.0.memory.keep_expired(Some(server.pause.start(time, all)));
             done(out)
         }
     }
@@ -278,6 +289,6 @@ pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 
 /// `CLIENT UNPAUSE`: ends a pause of writes. In one of everything it waits with the others, as in Redis.
 pub(super) fn unpause(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    context.worker.server.pause.end();
+    context.worker.server.end_pause();
     done(out)
 }

@@ -2,6 +2,8 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -142,6 +144,12 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
+    if (&options.process.bind, options.process.port) != (&current.process.bind, current.process.port) {
+        server.relisten(&options.process).map_err(|_| match pairs.iter().find(|(name, _)| name == "port") {
+            Some((name, _)) => Refused::Because(name, "Unable to listen on this port. Check server logs.".into()),
+            None => Refused::Because("bind", "Failed to bind to specified addresses.".into()),
+        })?;
+    }
     super::apply(&server.store, &options);
     if options.limits != current.limits {
         crate::object::limits::publish(&options.limits);
@@ -157,7 +165,9 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     *server.reset_at.lock() = server.all_time();
     *server.histograms_reset_at.lock() = server.all_times();
     server.store.0.errors.reset();
+    server.store.0.keyspace.freed.store(0, Ordering::Relaxed);
     *server.store_reset_at.lock() = server.store.stats();
+    server.store.0.memory.evicted_clients().store(0, Ordering::Relaxed);
     out.ok();
     Outcome::Done
 }
@@ -183,8 +193,12 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         // In the same folder, so that it takes the old one's place in one step.
         let temporary = format!("{path}.{}.tmp", std::process::id());
         let mode = std::fs::metadata(path)?.permissions();
-        let replaced = std::fs::write(&temporary, config::rewrite(&text, &changes))
-            .and_then(|()| std::fs::set_permissions(&temporary, mode))
+        // One that an interrupted rewrite left; a link there is removed and never followed.
+        let _ = std::fs::remove_file(&temporary);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let replaced = file
+            .write_all(&config::rewrite(&text, &changes))
+            .and_then(|()| file.set_permissions(mode))
             .and_then(|()| std::fs::rename(&temporary, path));
         replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
     });

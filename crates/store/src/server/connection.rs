@@ -24,10 +24,10 @@ use tokio::net::{tcp, unix};
 use super::Worker;
 use super::batch::{Exit, State};
 use super::client::Client;
-use super::dispatch::{Context, Outcome, Replies, Session};
+use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::transaction::Exec;
 use crate::config::ServerOptions;
-use crate::memory::{Memory, Outside};
+use crate::memory::{Kind, Memory, Outside, Share};
 use crate::park::{Parked, Received};
 
 /// Bytes read at a time, as in Redis.
@@ -81,7 +81,6 @@ socket!(tcp::OwnedReadHalf);
 socket!(unix::OwnedReadHalf);
 
 /// Buffers of a connection that is at work.
-#[derive(Default)]
 pub(super) struct Workspace {
     input: Vec<u8>,
     /// Start of the first request that is not run yet.
@@ -97,6 +96,20 @@ pub(super) struct Workspace {
     counted: Outside,
 }
 
+impl Default for Workspace {
+    fn default() -> Workspace {
+        Workspace {
+            input: Vec::new(),
+            start: 0,
+            parser: CommandParser::default(),
+            output: Vec::new(),
+            need: 0,
+            touched: 0,
+            counted: Outside::of(Kind::Clients),
+        }
+    }
+}
+
 impl Workspace {
     /// Nothing of a request is held.
     fn is_idle(&self) -> bool {
@@ -105,6 +118,19 @@ impl Workspace {
 
     pub fn is_modest(&self) -> bool {
         self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
+    }
+
+    /// Bytes that it is counted with.
+    pub fn counted(&self) -> usize {
+        self.counted.bytes()
+    }
+
+    fn buffers(&self) -> Buffers {
+        Buffers {
+            query: self.input.len() - self.start,
+            query_free: self.input.capacity() - self.input.len(),
+            reply_room: self.output.capacity(),
+        }
     }
 
     /// Counts the buffers as they are now towards `maxmemory`.
@@ -170,8 +196,8 @@ enum Step {
     Drained,
     /// A fair share of work is done, there is more.
     Share,
-    /// The command's reply comes later.
-    Parked(Parked),
+    /// The command's reply comes later; with the bytes of its request.
+    Parked(Parked, usize),
     /// The command's reply comes at a time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// A transaction waits for its turn, or goes on after a slice.
@@ -261,7 +287,8 @@ impl<S: Socket> Connection<S> {
 
     /// Whether messages wait to be sent.
     fn has_messages(&self) -> bool {
-        (self.session.listens() || self.client.is_monitor()) && self.client.outbox.is_filled()
+        // A client may have stopped listening since: in the transaction that published them.
+        self.client.outbox.is_filled()
     }
 
     /// Sends the messages that came while nothing was asked, and what is left of the last replies; false if the connection is to be closed.
@@ -269,7 +296,9 @@ impl<S: Socket> Connection<S> {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
         self.client.outbox.drain(&mut workspace.output);
         let options = self.worker.options();
+        workspace.count(&self.worker.server.store.0.memory);
         let goes_on = self.flush(&mut workspace.output, &options).await;
+        workspace.count(&self.worker.server.store.0.memory);
         self.workspace = Some(workspace);
         if self.has_messages() {
             // The others on this worker go first.
@@ -294,19 +323,16 @@ impl<S: Socket> Connection<S> {
 
     /// After a turn: gives the buffers back if nothing is half read, and tells others what happened.
     fn settle(&mut self) {
-        let (mut query, mut query_free) = (0, 0);
+        let mut buffers = Buffers::default();
         match &self.workspace {
             Some(workspace) if workspace.is_idle() => self.give_back(),
-            Some(workspace) => {
-                query = workspace.input.len() - workspace.start;
-                query_free = workspace.input.capacity() - workspace.input.len();
-            }
+            Some(workspace) => buffers = workspace.buffers(),
             None => {}
         }
-        self.tell(false, query, query_free);
+        self.tell(false, buffers);
     }
 
-    fn tell(&self, is_blocked: bool, query: usize, query_free: usize) {
+    fn tell(&self, is_blocked: bool, buffers: Buffers) {
         let mut activity = self.client.activity.lock();
         activity.at = self.session.now;
         activity.command = self.session.command;
@@ -315,11 +341,16 @@ impl<S: Socket> Connection<S> {
         activity.no_evict = self.session.no_evict;
         activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
-        (activity.queued, activity.watch) = self.session.transaction();
+        activity.set_transaction(&self.session);
         activity.waits = None;
-        activity.query = query;
-        activity.query_free = query_free;
-        activity.output = 0;
+        Buffers { query: activity.query, query_free: activity.query_free, reply_room: activity.reply_room } = buffers;
+        (activity.output, activity.words) = (0, 0);
+    }
+
+    /// Tells others that it waits for a reply, with so many bytes of words.
+    fn waits(&self, workspace: &Workspace, words: usize) {
+        self.tell(true, workspace.buffers());
+        self.client.activity.lock().words = words;
     }
 
     /// Tells others that it waits no longer, before its client is told why.
@@ -327,6 +358,7 @@ impl<S: Socket> Connection<S> {
         let mut activity = self.client.activity.lock();
         activity.is_blocked = false;
         activity.waits = None;
+        activity.words = 0;
     }
 
     /// Runs every complete request; false if the connection is to be closed. After the `last` one nothing waits.
@@ -335,7 +367,12 @@ impl<S: Socket> Connection<S> {
         let goes_on = loop {
             let options = self.worker.options();
             let step = self.step(&mut workspace, &options);
-            workspace.count(&self.worker.server.store.0.memory);
+            let memory = &self.worker.server.store.0.memory;
+            workspace.count(memory);
+            if memory.watches_clients() && memory.has_clients_excess() {
+                self.tell(false, workspace.buffers());
+                self.worker.server.close_largest();
+            }
             self.session.stop_clock(&self.worker);
             match step {
                 Step::Drained if !last && self.keep(&mut workspace.output) => break true,
@@ -346,16 +383,16 @@ impl<S: Socket> Connection<S> {
                     }
                     tokio::task::yield_now().await;
                 }
-                Step::Parked(reply) => {
+                Step::Parked(reply, words) => {
                     // The replies before it must not wait for it.
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, words);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     // Boxed: few connections ever wait so, all would carry the size.
-                    let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
+                    let came = Box::pin(self.reply_of(reply, words, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
@@ -367,7 +404,7 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
@@ -385,7 +422,7 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
-                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    self.waits(&workspace, 0);
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move { server.pause.wait(is_write).await });
                     if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
@@ -408,6 +445,7 @@ impl<S: Socket> Connection<S> {
     fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
         let query_limit = options.client_query_buffer_limit;
         if (workspace.input.len() - workspace.start + self.session.queued_bytes()) as u64 > query_limit {
+            self.worker.counters.query_limit.add(1);
             return Step::Abort;
         }
         if self.has_messages() {
@@ -452,43 +490,55 @@ impl<S: Socket> Connection<S> {
                 *start += consumed;
                 continue;
             }
-            let outcome = self.context(options, None).execute(args, output);
+            let buffers = Buffers {
+                query: request.len(),
+                query_free: input.capacity() - input.len(),
+                reply_room: output.capacity(),
+            };
+            let outcome = self.context(options, None, buffers).execute(args, output);
             if !matches!(outcome, Outcome::Paused { .. }) {
                 *start += consumed;
             }
-            if let Some(step) = self.after(outcome, output, options) {
+            if let Some(step) = self.after(outcome, consumed, output, options) {
                 return step;
             }
         }
         Step::Share
     }
 
-    fn context<'c>(&'c mut self, options: &'c Arc<ServerOptions>, received: Option<&'c Received>) -> Context<'c> {
-        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received }
+    fn context<'c>(
+        &'c mut self,
+        options: &'c Arc<ServerOptions>,
+        received: Option<&'c Received>,
+        buffers: Buffers,
+    ) -> Context<'c> {
+        Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received, buffers }
     }
 
     /// Runs the request that was just read, which is long. What comes behind it goes on in a buffer of its own if the
     /// store keeps this one.
     fn run_long(&mut self, workspace: &mut Workspace, consumed: usize, options: &Arc<ServerOptions>) -> Step {
+        let buffers = workspace.buffers();
         let Workspace { input, start, parser, output, .. } = workspace;
         let received = Arc::new(std::mem::take(input));
-        let outcome = self.context(options, Some(&received)).execute(&parser.args(&received[*start..]), output);
+        let outcome =
+            self.context(options, Some(&received), buffers).execute(&parser.args(&received[*start..]), output);
         if !matches!(outcome, Outcome::Paused { .. }) {
             *start += consumed;
         }
         *input = Arc::try_unwrap(received).unwrap_or_else(|kept| kept[std::mem::take(start)..].to_vec());
-        self.after(outcome, output, options).unwrap_or(Step::Share)
+        self.after(outcome, consumed, output, options).unwrap_or(Step::Share)
     }
 
     /// What follows from a request that was run; nothing if the next one does.
     #[inline]
-    fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
+    fn after(&self, outcome: Outcome, request: usize, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
             self.client.outbox.drain(output);
         }
         Some(match outcome {
             Outcome::Paused { is_write } => Step::Paused { is_write },
-            Outcome::Parked(reply) => Step::Parked(reply),
+            Outcome::Parked(reply) => Step::Parked(reply, request),
             Outcome::Later(reply) => Step::Later(reply),
             Outcome::Exec(exec) => Step::Exec(exec),
             Outcome::Close => Step::Close,
@@ -550,7 +600,11 @@ impl<S: Socket> Connection<S> {
                     self.client.activity.lock().output = waiting;
                     let soft = limit.is_nearly_passed_by(waiting).then(|| Duration::from_secs(limit.soft_s));
                     // Boxed: few replies have to wait, all connections would carry its size.
+                    let since = Instant::now();
                     if !Box::pin(self.wait_writable(soft)).await {
+                        if soft.is_some_and(|soft| since.elapsed() >= soft) {
+                            self.worker.counters.output_limit.add(1);
+                        }
                         return false;
                     }
                 }
@@ -584,14 +638,16 @@ impl<S: Socket> Connection<S> {
         if !exec.has_begun() && !self.flush(&mut workspace.output, options).await {
             return false;
         }
-        self.tell(true, workspace.input.len() - workspace.start, 0);
+        self.waits(workspace, 0);
         let finished = poll_fn(|cx| {
             self.client.register(cx.waker());
-            if self.client.is_killed() && exec.may_be_left() {
+            if self.client.is_killed() || self.exceeds(&workspace.output, options) {
                 return Poll::Ready(false);
             }
-            let mut context = self.context(options, None);
-            exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true)
+            let mut context = self.context(options, None, Buffers::default());
+            let polled = exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true);
+            workspace.count(&self.worker.server.store.0.memory);
+            polled
         });
         let finished = finished.await;
         self.goes_on();
@@ -610,7 +666,11 @@ impl<S: Socket> Connection<S> {
 
     /// Whether the replies are more than the client may ever leave unread.
     fn exceeds(&self, output: &[u8], options: &ServerOptions) -> bool {
-        options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len())
+        let exceeds = options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len());
+        if exceeds {
+            self.worker.counters.output_limit.add(1);
+        }
+        exceeds
     }
 
     /// Which row of `client-output-buffer-limit` is its own.
@@ -622,16 +682,19 @@ impl<S: Socket> Connection<S> {
     async fn reply_of(
         &mut self,
         mut reply: Parked,
+        words: usize,
         workspace: &mut Workspace,
         options: &ServerOptions,
     ) -> Option<(Vec<u8>, Duration)> {
+        // The words of the command count while its client waits for the reply.
+        let mut kept = Share::default();
+        kept.set(&self.client.account, words);
         if reply.waiter().is_some() {
             let bytes = self.while_blocked(reply, workspace, options).await;
             // The time that was waited is not the command's.
             self.session.now = Instant::now();
             return bytes.map(|bytes| (bytes, Duration::ZERO));
         }
-        let output = &mut workspace.output;
         let mut all = Duration::ZERO;
         loop {
             let came = poll_fn(|cx| match pin!(&mut reply).poll(cx) {
@@ -647,8 +710,9 @@ impl<S: Socket> Connection<S> {
             if let Some(bytes) = bytes {
                 return Some((bytes, all + reply.worked()));
             }
-            self.client.outbox.drain(output);
-            if !Box::pin(self.flush(output, options)).await {
+            self.client.outbox.drain(&mut workspace.output);
+            workspace.count(&self.worker.server.store.0.memory);
+            if !Box::pin(self.flush(&mut workspace.output, options)).await {
                 return None;
             }
         }
@@ -709,6 +773,7 @@ impl<S: Socket> Connection<S> {
                 Came::End => break None,
                 Came::Messages => {
                     self.client.outbox.drain(&mut workspace.output);
+                    workspace.count(&self.worker.server.store.0.memory);
                     if !self.flush(&mut workspace.output, options).await {
                         break None;
                     }
@@ -723,11 +788,14 @@ impl<S: Socket> Connection<S> {
     fn poll_gone(&mut self, cx: &mut TaskContext<'_>, workspace: &mut Workspace, options: &ServerOptions) -> Poll<()> {
         loop {
             if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
+                self.worker.counters.query_limit.add(1);
                 return Poll::Ready(());
             }
             workspace.make_room();
             match ready!(pin!(self.stream.read_buf(&mut workspace.input)).poll(cx)) {
                 Ok(count) if count > 0 => {
+                    workspace.count(&self.worker.server.store.0.memory);
+                    self.client.activity.lock().query = workspace.input.len() - workspace.start;
                     self.worker.counters.reads.add(1);
                     self.worker.counters.input_bytes.add(count as u64);
                 }
@@ -785,6 +853,9 @@ impl<S> Drop for Connection<S> {
         if self.client.is_monitor() {
             let server = &self.worker.server;
             server.monitors.remove(&self.client, &server.store.0.scripts.watches);
+        }
+        if self.client.outbox.is_given_up() {
+            self.worker.counters.output_limit.add(1);
         }
         self.worker.gone(self.client.id);
     }

@@ -36,6 +36,11 @@ pub(super) struct WorkerCounters {
     pub input_bytes: Count,
     pub output_bytes: Count,
     pub error_replies: Count,
+    /// Connections that were closed because of `client-query-buffer-limit`, and because of `client-output-buffer-limit`.
+    pub query_limit: Count,
+    pub output_limit: Count,
+    /// Wrong passwords.
+    pub denied: Count,
     pub per_command: Vec<CommandCounters>,
 }
 
@@ -60,6 +65,9 @@ impl WorkerCounters {
             input_bytes: Count::default(),
             output_bytes: Count::default(),
             error_replies: Count::default(),
+            query_limit: Count::default(),
+            output_limit: Count::default(),
+            denied: Count::default(),
             per_command: (0..commands).map(|_| CommandCounters::default()).collect(),
         }
     }
@@ -76,6 +84,9 @@ pub(super) struct Totals {
     pub input_bytes: u64,
     pub output_bytes: u64,
     pub error_replies: u64,
+    pub query_limit: u64,
+    pub output_limit: u64,
+    pub denied: u64,
     /// calls, nanoseconds, rejected, failed
     pub per_command: Vec<[u64; 4]>,
 }
@@ -90,6 +101,9 @@ impl Totals {
         self.input_bytes += worker.input_bytes.get();
         self.output_bytes += worker.output_bytes.get();
         self.error_replies += worker.error_replies.get();
+        self.query_limit += worker.query_limit.get();
+        self.output_limit += worker.output_limit.get();
+        self.denied += worker.denied.get();
         self.per_command.resize(worker.per_command.len(), [0; 4]);
         for (sum, command) in self.per_command.iter_mut().zip(&worker.per_command) {
             sum[0] += command.calls.get();
@@ -120,6 +134,9 @@ impl Totals {
         self.input_bytes -= base.input_bytes;
         self.output_bytes -= base.output_bytes;
         self.error_replies -= base.error_replies;
+        self.query_limit -= base.query_limit;
+        self.output_limit -= base.output_limit;
+        self.denied -= base.denied;
         for (sum, base) in self.per_command.iter_mut().zip(&base.per_command) {
             sum.iter_mut().zip(base).for_each(|(sum, base)| *sum -= base);
         }

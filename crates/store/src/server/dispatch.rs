@@ -14,7 +14,7 @@ use super::debug_command;
 use super::subscription::{self, Subscriptions};
 use super::transaction::{self, Exec, Multi};
 use super::{Server, Worker};
-use super::{admin, cluster};
+use super::{acl, admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
 use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Cost, Flags};
@@ -274,7 +274,7 @@ pub(super) enum Moment {
 }
 
 impl Moment {
-    fn of(row: &Row) -> Moment {
+    pub fn of(row: &Row) -> Moment {
         if row.spec.flags.has(Flags::SKIP_MONITOR) { Moment::Before } else { Moment::After }
     }
 }
@@ -341,9 +341,16 @@ impl By {
 
 /// Carries out a command for a script, by the number of its row; false if it needs a connection.
 pub(super) fn tell(server: &Server, row: u16, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
-    let Some(By::Server(told)) = INDEX.rows[usize::from(row)].local else { return false };
+    let row = &INDEX.rows[usize::from(row)];
     // Those of the server reply at once.
-    drop(told(&About { server, options: &server.options(), local: None }, args, out));
+    match (row.local, &*row.full_name) {
+        (Some(By::Server(told)), _) => {
+            drop(told(&About { server, options: &server.options(), local: None }, args, out))
+        }
+        (_, "wait") => drop(admin::wait_within(None, args, out)),
+        (_, "waitaof") => drop(admin::waitaof_within(None, args, out)),
+        _ => return false,
+    }
     true
 }
 
@@ -361,9 +368,21 @@ pub(super) struct Row {
     beside_listening: bool,
     /// Whether it is run inside MULTI instead of being queued.
     unqueued: bool,
+    /// Whether it changes to which channels its connection listens, or in which form it gets messages.
+    changes_listening: bool,
 }
 
 impl Row {
+    /// Whether its reply is a push, which CLIENT REPLY doesn't suppress.
+    pub fn pushes(&self) -> bool {
+        self.pushes
+    }
+
+    /// Whether it changes to which channels its connection listens, or in which form it gets messages.
+    pub fn changes_listening(&self) -> bool {
+        self.changes_listening
+    }
+
     /// Who carries it out if that is the connection.
     pub fn local(&self) -> Option<By> {
         self.local
@@ -426,6 +445,12 @@ const LOCAL: &[(&str, Local)] = &[
 
 /// Who tells what concerns no connection; scripts may ask, too, where Redis lets them.
 const TOLD: &[(&str, Told)] = &[
+    ("acl|cat", acl::cat),
+    ("acl|getuser", acl::getuser),
+    ("acl|help", acl::help),
+    ("acl|list", acl::list),
+    ("acl|users", acl::users),
+    ("acl|whoami", acl::whoami),
     ("asking", admin::of_clusters),
     ("client|help", client_command::help),
     ("cluster|count-failure-reports", cluster::failure_reports),
@@ -453,7 +478,10 @@ const TOLD: &[(&str, Told)] = &[
     ("config|help", config_command::help),
     ("info", info::info),
     ("latency|help", latency::help),
+    ("lastsave", admin::lastsave),
     ("lolwut", admin::lolwut),
+    ("module|help", admin::module_help),
+    ("module|list", admin::module_list),
     ("readonly", admin::of_clusters),
     ("readwrite", admin::of_clusters),
     ("slowlog|get", slowlog::get),
@@ -481,6 +509,7 @@ impl Commands {
             spec,
             local: local(&full_name),
             pushes: full_name.ends_with("subscribe"),
+            changes_listening: full_name.ends_with("subscribe") || full_name == "hello",
             beside_listening: full_name.ends_with("subscribe") || ["ping", "quit", "reset"].contains(&&*full_name),
             unqueued: ["exec", "discard", "multi", "watch", "quit", "reset"].contains(&&*full_name),
             full_name,
@@ -534,6 +563,16 @@ impl Commands {
     }
 }
 
+/// How full the buffers of a connection are, for CLIENT LIST.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Buffers {
+    /// Bytes of requests that have not been run, this one included, and room behind them.
+    pub query: usize,
+    pub query_free: usize,
+    /// Room of the buffer for replies.
+    pub reply_room: usize,
+}
+
 /// One command's surroundings.
 pub(super) struct Context<'a> {
     pub worker: &'a Rc<Worker>,
@@ -542,6 +581,7 @@ pub(super) struct Context<'a> {
     pub client: &'a Arc<Client>,
     /// What the words stand in, of a long request.
     pub received: Option<&'a Received>,
+    pub buffers: Buffers,
 }
 
 impl Context<'_> {
@@ -672,6 +712,9 @@ impl Context<'_> {
         }
         // Queueing needs memory, too, whatever is queued.
         if (!is_exec || of_queue(Flags::DENYOOM)) && !self.has_room() {
+            if let Some(multi) = &mut self.session.rare.multi {
+                multi.give_up(&self.worker.server.store.0);
+            }
             return Some(self.reject(Some(row), output, before, |out| out.error(OOM)));
         }
         let server = &self.worker.server;
@@ -687,8 +730,10 @@ impl Context<'_> {
         if is_exec {
             return None;
         }
-        if let Some(multi) = &mut self.session.rare.multi {
-            multi.push(row, command, args, self.received);
+        if let Some(multi) = &mut self.session.rare.multi
+            && !multi.aborted
+        {
+            multi.push(&self.client.account, row, command, args, self.received);
         }
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
@@ -701,10 +746,11 @@ impl Context<'_> {
         pause::may_write(&self.worker.server.store.0, spec, args)
     }
 
-    /// Whether there is memory for one more command that needs some.
+    /// Whether there is memory for one more command of a transaction that needs some. What is queued is itself what
+    /// clients have.
     fn has_room(&self) -> bool {
         let inner = &self.worker.server.store.0;
-        !inner.memory.is_over() || inner.make_room()
+        !inner.memory.is_over() || inner.make_room() && !inner.memory.is_over_by_clients()
     }
 
     /// Hands a command over to the store.
@@ -783,7 +829,7 @@ pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
 }
 
 fn unknown_subcommand(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
-    if let Some(text) = crate::redis::refusal(&[args[0], b"|", args[1]].concat()) {
+    if let Some(text) = crate::redis::refusal_of_subcommand(args[0], args[1]) {
         return out.error(&text);
     }
     let mut text = b"ERR unknown subcommand '".to_vec();

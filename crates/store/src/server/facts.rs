@@ -26,6 +26,8 @@ bzpopmax;;i1 r-2,1,0 RW access delete
 bzpopmin;;i1 r-2,1,0 RW access delete
 client|info;nondeterministic_output;
 client|list;nondeterministic_output;
+client|setinfo;request_policy:all_nodes,response_policy:all_succeeded;
+client|setname;request_policy:all_nodes,response_policy:all_succeeded;
 cluster|count-failure-reports;nondeterministic_output;
 cluster|getkeysinslot;nondeterministic_output;
 cluster|info;nondeterministic_output;
@@ -39,6 +41,8 @@ command;nondeterministic_output_order;
 command|docs;nondeterministic_output_order;
 command|info;nondeterministic_output_order;
 command|list;nondeterministic_output_order;
+config|resetstat;request_policy:all_nodes,response_policy:all_succeeded;
+config|rewrite;request_policy:all_nodes,response_policy:all_succeeded;
 config|set;request_policy:all_nodes,response_policy:all_succeeded;
 copy;;i1 r0,1,0 RO access/i2 r0,1,0 OW update
 dbsize;request_policy:all_shards,response_policy:agg_sum;
@@ -108,7 +112,7 @@ latency|graph;nondeterministic_output,request_policy:all_nodes,response_policy:s
 latency|histogram;nondeterministic_output,request_policy:all_nodes,response_policy:special;
 latency|history;nondeterministic_output,request_policy:all_nodes,response_policy:special;
 latency|latest;nondeterministic_output,request_policy:all_nodes,response_policy:special;
-latency|reset;request_policy:all_nodes,response_policy:all_succeeded;
+latency|reset;request_policy:all_nodes,response_policy:agg_sum;
 lcs;;i1 r1,1,0 RO access
 lindex;;i1 r0,1,0 RO access
 linsert;;i1 r0,1,0 RW insert
@@ -129,9 +133,10 @@ memory|purge;request_policy:all_shards,response_policy:all_succeeded;
 memory|stats;nondeterministic_output,request_policy:all_shards,response_policy:special;
 memory|usage;;i2 r0,1,0 RO
 mget;request_policy:multi_shard;i1 r-1,1,0 RO access
+module|list;nondeterministic_output_order;
 move;;i1 r0,1,0 RW access update
 mset;request_policy:multi_shard,response_policy:all_succeeded;i1 r-1,2,0 OW update
-msetnx;request_policy:multi_shard,response_policy:agg_min;i1 r-1,2,0 OW insert
+msetnx;;i1 r-1,2,0 OW insert
 object|encoding;nondeterministic_output;i2 r0,1,0 RO
 object|freq;nondeterministic_output;i2 r0,1,0 RO
 object|idletime;nondeterministic_output;i2 r0,1,0 RO
@@ -147,7 +152,7 @@ pfmerge;;i1 r0,1,0 RW access insert/i2 r-1,1,0 RO access
 ping;request_policy:all_shards,response_policy:all_succeeded;
 psetex;;i1 r0,1,0 OW update
 pttl;nondeterministic_output;i1 r0,1,0 RO access
-randomkey;request_policy:all_shards,nondeterministic_output;
+randomkey;request_policy:all_shards,response_policy:special,nondeterministic_output;
 rename;;i1 r0,1,0 RW access delete/i2 r0,1,0 OW update
 renamenx;;i1 r0,1,0 RW access delete/i2 r0,1,0 OW insert
 restore;;i1 r0,1,0 OW update
@@ -156,7 +161,7 @@ rpoplpush;;i1 r0,1,0 RW access delete/i2 r0,1,0 RW insert
 rpush;;i1 r0,1,0 RW insert
 rpushx;;i1 r0,1,0 RW insert
 sadd;;i1 r0,1,0 RW insert
-scan;nondeterministic_output,request_policy:special;
+scan;nondeterministic_output,request_policy:special,response_policy:special;
 scard;;i1 r0,1,0 RO
 script|exists;request_policy:all_shards,response_policy:agg_logical_and;
 script|flush;request_policy:all_nodes,response_policy:all_succeeded;
@@ -198,6 +203,7 @@ ttl;nondeterministic_output;i1 r0,1,0 RO access
 type;;i1 r0,1,0 RO
 unlink;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RM delete
 wait;request_policy:all_shards,response_policy:agg_min;
+waitaof;request_policy:all_shards,response_policy:agg_min;
 watch;;i1 r-1,1,0 RO
 xadd;nondeterministic_output;i1 r0,1,0 RW update
 xdel;;i1 r0,1,0 RW delete

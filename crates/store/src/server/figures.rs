@@ -1,17 +1,21 @@
 //! A served store as rules, scripts and whoever watches the process see it.
 
-use sluicegate_wire::engine::{Engine, Figures, Started};
+use sluicegate_wire::engine::{Engine, Figures, Origin, Started};
 
 use super::Server;
+use super::inside::NOWHERE;
 
 impl Engine for Server {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
-        self.store.start(db, args)
+        self.start_from(&|| NOWHERE.to_owned(), db, args)
     }
 
-    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
-        // Monitors are shown what comes over connections.
-        if self.monitors.any() { None } else { self.store.together(db, commands) }
+    fn start_from(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        self.start_inside(origin, db, args)
+    }
+
+    fn together(&self, origin: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        self.together_inside(origin, db, commands)
     }
 
     fn figures(&self) -> Option<Figures> {

@@ -33,6 +33,7 @@ pub(super) fn auth(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         context.session.authenticated = true;
         out.ok();
     } else {
+        context.worker.counters.denied.add(1);
         out.error(WRONG_PASSWORD);
     }
     Outcome::Done
@@ -73,6 +74,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     while let Some((option, values)) = rest.split_first() {
         if option.eq_ignore_ascii_case(b"auth") && values.len() >= 2 {
             if !is_right(context, values[0], values[1]) {
+                context.worker.counters.denied.add(1);
                 out.error(WRONG_PASSWORD);
                 return Outcome::Done;
             }

@@ -87,6 +87,9 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "arch_bits:64")?;
     writeln!(out, "monotonic_clock:POSIX clock_gettime")?;
     writeln!(out, "multiplexing_api:epoll")?;
+    writeln!(out, "atomicvar_api:c11-builtin")?;
+    // What redis-server says that was built by another compiler.
+    writeln!(out, "gcc_version:0.0.0")?;
     writeln!(out, "process_id:{}", std::process::id())?;
     writeln!(out, "process_supervised:{}", about.options.process.supervised)?;
     writeln!(out, "run_id:{}", server.run_id)?;
@@ -100,7 +103,11 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "lru_clock:{}", (now_us / 1_000_000) & 0xff_ffff)?;
     writeln!(out, "executable:{}", executable())?;
     writeln!(out, "config_file:{}", server.config_file.get().map_or("", |path| path))?;
-    writeln!(out, "io_threads_active:{}", u8::from(server.workers.lock().running.len() > 1))
+    writeln!(out, "io_threads_active:{}", u8::from(server.workers.lock().running.len() > 1))?;
+    for (at, listener) in server.listeners.lock().iter().enumerate() {
+        writeln!(out, "listener{at}:{listener}")?;
+    }
+    Ok(())
 }
 
 /// System, release and machine, as `uname` tells them.
@@ -121,8 +128,10 @@ fn executable() -> &'static str {
 fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let server = about.server;
     let clients = server.clients.matching(&super::client::Filter::default());
-    let (mut blocked, mut input_max, mut output_max) = (0, 0, 0);
+    let (mut blocked, mut timed, mut listening, mut input_max, mut output_max) = (0, 0, 0, 0, 0);
     for client in &clients {
+        timed += u64::from(client.blocked.lock().as_ref().is_some_and(|waiter| waiter.deadline().is_some()));
+        listening += u64::from(client.listening.is_any());
         let activity = client.activity.lock();
         blocked += u64::from(activity.is_blocked);
         input_max = input_max.max(activity.query);
@@ -135,7 +144,13 @@ fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "client_recent_max_output_buffer:{output_max}")?;
     writeln!(out, "blocked_clients:{blocked}")?;
     writeln!(out, "tracking_clients:0")?;
-    writeln!(out, "clients_in_timeout_table:0")
+    let (blocking, watched) = server.store.awaited_keys();
+    writeln!(out, "pubsub_clients:{listening}")?;
+    writeln!(out, "watching_clients:{}", server.store.0.keyspace.watching.load(Ordering::Relaxed))?;
+    writeln!(out, "clients_in_timeout_table:{timed}")?;
+    writeln!(out, "total_watched_keys:{watched}")?;
+    writeln!(out, "total_blocking_keys:{blocking}")?;
+    writeln!(out, "total_blocking_keys_on_nokey:0")
 }
 
 fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
@@ -167,7 +182,8 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
     writeln!(out, "mem_fragmentation_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
     let scripts = server.store.0.scripts.usage();
-    writeln!(out, "mem_clients_normal:{}", outside.saturating_sub(scripts.bytes()))?;
+    writeln!(out, "mem_clients_normal:{}", server.store.0.memory.clients())?;
+    writeln!(out, "mem_not_counted_for_evict:{}", server.store.0.memory.apart())?;
     writeln!(out, "mem_fragmentation_bytes:{}", rss as i64 - used as i64)?;
     let total = scripts.eval_bytes + scripts.function_bytes;
     let bodies = (scripts.script_bytes + scripts.library_bytes) as u64;
@@ -189,7 +205,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     // Replicas, an append-only file: there are none.
     for name in [
-        "mem_not_counted_for_evict",
+        "mem_overhead_db_hashtable_rehashing",
         "mem_replication_backlog",
         "mem_total_replication_buffers",
         "mem_clients_slaves",
@@ -208,6 +224,9 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     // Nothing has to be moved to be given back.
     writeln!(out, "active_defrag_running:0")?;
+    let keyspace = &server.store.0.keyspace;
+    writeln!(out, "lazyfree_pending_objects:{}", keyspace.discarded_keys())?;
+    writeln!(out, "lazyfreed_objects:{}", keyspace.freed.load(Ordering::Relaxed))?;
     writeln!(out, "mem_allocator:mimalloc")
 }
 
@@ -254,9 +273,8 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "aof_enabled:0")?;
     writeln!(out, "aof_rewrite_in_progress:0")?;
     // As of a redis-server that has never saved.
-    let started = SystemTime::now().checked_sub(about.server.started.elapsed());
-    let started = started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    writeln!(out, "rdb_last_save_time:{}", started.as_secs())?;
+    writeln!(out, "rdb_changes_since_last_save:{}", about.server.store.changes())?;
+    writeln!(out, "rdb_last_save_time:{}", about.server.started_s())?;
     for name in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"] {
         writeln!(out, "{name}:ok")?;
     }
@@ -293,7 +311,7 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let server = about.server;
     let totals = server.totals();
-    let [commands, input, output] = server.rate.lock().per_second;
+    let [commands, input, output, ..] = server.rate.lock().per_second;
     let store = server.store_stats();
     writeln!(out, "total_connections_received:{}", totals.connections)?;
     writeln!(out, "total_commands_processed:{}", totals.commands)?;
@@ -311,7 +329,11 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "expired_keys:{}", store.expired)?;
     writeln!(out, "expired_subkeys:{}", store.expired_elements)?;
     writeln!(out, "evicted_keys:{}", store.evicted)?;
-    writeln!(out, "evicted_clients:0")?;
+    writeln!(out, "evicted_clients:{}", server.store.0.memory.evicted_clients().load(Ordering::Relaxed))?;
+    writeln!(out, "evicted_scripts:{}", server.store.0.scripts.registry.forgotten())?;
+    // Nothing expired stays until the next tick, and none is skipped.
+    writeln!(out, "expired_stale_perc:0.00\nexpired_time_cap_reached_count:0")?;
+    writeln!(out, "expire_cycle_cpu_milliseconds:{}", server.store.0.sweeper.spent_ms())?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;
     writeln!(out, "keyspace_misses:{}", store.misses)?;
     let [channels, patterns, shard_channels] = server.store.0.pubsub.counts();
@@ -324,6 +346,20 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "total_error_replies:{}", totals.error_replies)?;
     writeln!(out, "total_reads_processed:{}", totals.reads)?;
     writeln!(out, "total_writes_processed:{}", totals.writes)?;
+    writeln!(out, "client_query_buffer_limit_disconnections:{}", totals.query_limit)?;
+    writeln!(out, "client_output_buffer_limit_disconnections:{}", totals.output_limit)?;
+    // Every payload of RESTORE is checked.
+    let restored = INDEX.find(b"restore").map_or(0, |row| totals.per_command[usize::from(row)][0]);
+    writeln!(out, "dump_payload_sanitizations:{restored}")?;
+    let commands_ns: u64 = totals.per_command.iter().map(|[_, nanoseconds, ..]| nanoseconds).sum();
+    let [cycles, busy_us] = server.loops();
+    let [.., cycles_per_second, busy_per_cycle_us] = server.rate.lock().per_second;
+    writeln!(out, "eventloop_cycles:{cycles}")?;
+    writeln!(out, "eventloop_duration_sum:{busy_us}")?;
+    writeln!(out, "eventloop_duration_cmd_sum:{}", commands_ns / 1000)?;
+    writeln!(out, "instantaneous_eventloop_cycles_per_sec:{cycles_per_second:.0}")?;
+    writeln!(out, "instantaneous_eventloop_duration_usec:{busy_per_cycle_us:.0}")?;
+    writeln!(out, "acl_access_denied_auth:{}", totals.denied)?;
     let sections = &server.store.0.sections;
     writeln!(out, "sections_parked:{}", sections.parked.load(Ordering::Relaxed))?;
     writeln!(out, "sections_granted:{}", sections.granted.load(Ordering::Relaxed))?;
@@ -348,6 +384,11 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "current_active_defrag_time",
         "io_threaded_reads_processed",
         "io_threaded_writes_processed",
+        "reply_buffer_shrinks",
+        "reply_buffer_expands",
+        "acl_access_denied_cmd",
+        "acl_access_denied_key",
+        "acl_access_denied_channel",
     ] {
         writeln!(out, "{name}:0")?;
     }
@@ -380,7 +421,22 @@ fn cpu(_: &About<'_>, out: &mut String) -> std::fmt::Result {
             writeln!(out, "used_cpu_{name}{suffix}:{}.{:06}", time.tv_sec, time.tv_usec)?;
         }
     }
+    for (name, seconds) in ["sys", "user"].iter().zip(main_thread_seconds()) {
+        writeln!(out, "used_cpu_{name}_main_thread:{seconds:.6}")?;
+    }
     Ok(())
+}
+
+/// Seconds that the process's first thread has spent in the system and in itself.
+fn main_thread_seconds() -> [f64; 2] {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", std::process::id())).unwrap_or_default();
+    // The name, in brackets, may hold blanks; the times are the twelfth and the thirteenth word behind it.
+    let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
+    let mut ticks = || words.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or_default();
+    let (user, system) = (ticks(), ticks());
+    // SAFETY: sysconf has no memory effects.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+    [system / per_second, user / per_second]
 }
 
 fn commandstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
@@ -426,7 +482,8 @@ fn keyspace(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let store = &about.server.store;
     for db in store.database_stats() {
         let ttl_ms = if db.expires > 0 { store.average_ttl_ms(db.index) } else { 0 };
-        writeln!(out, "db{}:keys={},expires={},avg_ttl={ttl_ms}", db.index, db.keys, db.expires)?;
+        let timed = store.timed_values(db.index);
+        writeln!(out, "db{}:keys={},expires={},avg_ttl={ttl_ms},subexpiry={timed}", db.index, db.keys, db.expires)?;
     }
     Ok(())
 }

@@ -10,9 +10,10 @@
 //! to do lets the others go first. A client that doesn't read its replies is not read from. A parked command (its key
 //! is held) blocks its own connection and nothing else. An idle connection holds no buffers.
 //!
-//! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`, and the
-//! turn's own bounds in `connection`.
+//! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`,
+//! `maxmemory-clients`, and the turn's own bounds in `connection`.
 
+mod acl;
 mod admin;
 mod batch;
 mod client;
@@ -28,6 +29,7 @@ mod facts;
 mod figures;
 mod handshake;
 mod info;
+mod inside;
 mod latency;
 mod monitor;
 mod pause;
@@ -38,20 +40,24 @@ mod subscription;
 mod transaction;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::{Rc, Weak as RcWeak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
 pub(crate) use rows::COMMANDS;
 
-use crate::config::ServerOptions;
+use crate::config::{ProcessOptions, ServerOptions};
+use crate::evict::Room;
 use crate::object::limits;
 use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
@@ -88,6 +94,12 @@ server to start accepting connections from the outside.\r\n";
 /// Buffers that a worker keeps for the next connection that becomes readable.
 const WORKSPACES_KEPT: usize = 64;
 
+/// Time in which keys are evicted before clients are closed. Whoever made clients' memory grow waits for it.
+const EVICTION_FIRST: Duration = Duration::from_millis(5);
+
+/// Bytes of such buffers, at most.
+const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
+
 /// How often idle clients are looked for and rates are taken.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -97,6 +109,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// One store on the network.
 pub struct Server {
     store: Store,
+    /// Itself, for commands of rules and scripts that wait.
+    this: Weak<Server>,
     options: RwLock<Arc<ServerOptions>>,
     /// Counts changes of `options`, so that a worker notices one by a single load.
     options_version: AtomicU64,
@@ -108,6 +122,8 @@ pub struct Server {
     store_reset_at: Mutex<Stats>,
     pause: Pause,
     monitors: Monitors,
+    /// Taken by who closes the largest clients.
+    closing: Mutex<()>,
     slowlog: Slowlog,
     latency: Latency,
     histograms_reset_at: Mutex<Histograms>,
@@ -125,14 +141,27 @@ pub struct Server {
     empty_bytes: u64,
     peak: AtomicU64,
     tcp_port: AtomicU64,
+    /// The sockets that are listened on, as INFO shows them.
+    listeners: Mutex<Vec<String>>,
+    /// Makes sockets for other addresses.
+    relisten: OnceLock<Relisten>,
+    /// Counts how often the TCP listeners were replaced.
+    replaced: watch::Sender<u64>,
 }
+
+/// Binds what `bind` and `port` say now. What it returns hands the sockets over to those who serve.
+type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
 /// Counters of those who serve now, and sums of those who did.
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Arc<WorkerCounters>>,
+    /// Counters of threads that run commands of rules and scripts; those of a thread that has ended serve the next one.
+    inside: Vec<Arc<WorkerCounters>>,
     ended: Totals,
     ended_times: Histograms,
+    /// The runtimes of the threads that serve.
+    runtimes: HashMap<ThreadId, RuntimeMetrics>,
 }
 
 /// Commands per second, taken by housekeeping.
@@ -142,7 +171,10 @@ struct Rate {
     commands: u64,
     input: u64,
     output: u64,
-    per_second: [f64; 3],
+    cycles: u64,
+    busy_us: u64,
+    /// Commands, bytes in, bytes out, rounds of the workers' loops; and the microseconds that such a round takes.
+    per_second: [f64; 5],
 }
 
 /// What a worker's connections of one listener share.
@@ -154,6 +186,8 @@ struct Worker {
     workspaces: RefCell<Vec<Box<Workspace>>>,
     /// Replies that leave together.
     batch: Batch,
+    /// Bytes of the workspaces that are kept.
+    kept: Cell<usize>,
     live: Cell<usize>,
     all_gone: Notify,
 }
@@ -172,6 +206,7 @@ impl Server {
             store.0.scripts.set_server(AroundScripts(this.clone()));
             Server {
                 store,
+                this: this.clone(),
                 options_written: Mutex::new(Arc::new(options.clone())),
                 options: RwLock::new(Arc::new(options)),
                 options_version: AtomicU64::new(0),
@@ -182,10 +217,19 @@ impl Server {
                 store_reset_at: Mutex::default(),
                 pause: Pause::default(),
                 monitors: Monitors::default(),
+                closing: Mutex::default(),
                 slowlog: Slowlog::default(),
                 latency: Latency::default(),
                 histograms_reset_at: Mutex::default(),
-                rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
+                rate: Mutex::new(Rate {
+                    at: now,
+                    commands: 0,
+                    input: 0,
+                    output: 0,
+                    cycles: 0,
+                    busy_us: 0,
+                    per_second: [0.0; 5],
+                }),
                 stopping: watch::Sender::new(false),
                 shutdown: watch::Sender::new(false),
                 config_file: OnceLock::new(),
@@ -194,6 +238,9 @@ impl Server {
                 empty_bytes,
                 peak: AtomicU64::new(0),
                 tcp_port: AtomicU64::new(0),
+                listeners: Mutex::default(),
+                relisten: OnceLock::new(),
+                replaced: watch::Sender::new(0),
             }
         })
     }
@@ -219,6 +266,33 @@ impl Server {
         let _ = self.config_file.set(path.to_owned());
     }
 
+    /// Lets `CONFIG SET` change `bind` and `port`: `relisten` binds the new addresses, and what it returns gives their
+    /// sockets to [`serve_tcp`](Self::serve_tcp) on all workers.
+    pub fn set_relisten(
+        &self,
+        relisten: impl Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync + 'static,
+    ) {
+        // Told once, at start.
+        let _ = self.relisten.set(Box::new(relisten));
+    }
+
+    /// Replaces the TCP listeners by those that these options ask for; connections stay. An error changes nothing.
+    fn relisten(&self, options: &ProcessOptions) -> io::Result<()> {
+        let Some(relisten) = self.relisten.get() else { return Err(io::ErrorKind::Unsupported.into()) };
+        let hand_over = relisten(options)?;
+        self.listeners.lock().retain(|listener| !listener.starts_with("name=tcp"));
+        self.tcp_port.store(options.port.into(), Ordering::Relaxed);
+        self.replaced.send_modify(|times| *times += 1);
+        hand_over();
+        Ok(())
+    }
+
+    /// Waits until the server is stopped.
+    pub async fn stopped(&self) {
+        // The sender lives as long as the server, so waiting can't fail.
+        let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
+    }
+
     /// Waits until a client sends SHUTDOWN.
     pub async fn shutdown_asked(&self) {
         // The sender lives as long as the server, so waiting can't fail.
@@ -227,6 +301,11 @@ impl Server {
 
     fn ask_shutdown(&self) {
         self.shutdown.send_replace(true);
+    }
+
+    /// The TCP port that is served; 0 without one.
+    pub fn listens_on(&self) -> u32 {
+        self.tcp_port() as u32
     }
 
     /// The TCP port; 0 without one.
@@ -241,8 +320,32 @@ impl Server {
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
-        self.pause.end();
+        self.end_pause();
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
+    }
+
+    /// Ends a pause; what expired meanwhile may be removed.
+    fn end_pause(&self) {
+        self.pause.end();
+        self.store.0.memory.keep_expired(None);
+    }
+
+    /// Closes the largest clients if clients have more than they may. Called outside of commands, with nothing locked.
+    #[cold]
+    fn close_largest(&self) {
+        let inner = &self.store.0;
+        if !inner.memory.has_clients_excess() {
+            return;
+        }
+        let evicts = inner.memory.policy() != crate::Policy::NoEviction;
+        let may_go = !inner.memory.is_over() || inner.make_room_for(EVICTION_FIRST) != Room::None && evicts;
+        if inner.memory.clients_excess(may_go) <= 0 {
+            return;
+        }
+        // Whoever comes second does nothing: those that are closed have given nothing back yet.
+        let Some(_closing) = self.closing.try_lock() else { return };
+        let killed = self.clients.kill_largest(inner.memory.clients_excess(may_go));
+        inner.memory.evicted_clients().fetch_add(killed, Ordering::Relaxed);
     }
 
     /// Closes all connections at once, whatever they wait for.
@@ -254,10 +357,17 @@ impl Server {
     pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        self.tcp_port.store(u64::from(listener.local_addr()?.port()), Ordering::Relaxed);
+        let mut replaced = self.replaced.subscribe();
+        let local = listener.local_addr()?;
+        self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
+        self.note_listener(format!("name=tcp,bind={},port={}", local.ip(), local.port()));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
-        self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
+        tokio::select! {
+            () = self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)) => {}
+            // Its connections go on.
+            _ = replaced.changed() => {}
+        }
         drop(listener);
         worker.finish().await;
         sending.abort();
@@ -269,6 +379,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
+        self.note_listener(format!("name=unix,bind={path}"));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
@@ -337,18 +448,56 @@ impl Server {
         }
     }
 
+    /// Notes a socket that is listened on; every worker has its own of the same address.
+    fn note_listener(&self, listener: String) {
+        let mut listeners = self.listeners.lock();
+        if !listeners.contains(&listener) {
+            listeners.push(listener);
+        }
+    }
+
+    /// When the server was made, in Unix seconds.
+    fn started_s(&self) -> u64 {
+        let started = SystemTime::now().checked_sub(self.started.elapsed());
+        started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
+    }
+
+    /// Rounds of the loops of the threads that serve, and the microseconds that they took.
+    fn loops(&self) -> [u64; 2] {
+        let workers = self.workers.lock();
+        let runtimes = workers.runtimes.values();
+        runtimes.fold([0, 0], |[cycles, busy_us], runtime| {
+            let busy = runtime.worker_total_busy_duration(0);
+            [cycles + runtime.worker_park_count(0), busy_us + busy.as_micros() as u64]
+        })
+    }
+
     fn worker(self: &Arc<Self>) -> Rc<Worker> {
         let counters = Arc::new(WorkerCounters::new(INDEX.len()));
-        self.workers.lock().running.push(counters.clone());
+        {
+            let mut workers = self.workers.lock();
+            workers.running.push(counters.clone());
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                workers.runtimes.insert(std::thread::current().id(), runtime.metrics());
+            }
+        }
         Rc::new(Worker {
             server: self.clone(),
             counters,
             options: RefCell::new((self.options_version.load(Ordering::Acquire), self.options())),
             workspaces: RefCell::default(),
             batch: Batch::default(),
+            kept: Cell::new(0),
             live: Cell::new(0),
             all_gone: Notify::new(),
         })
+    }
+
+    /// Keeps the house of a store that no worker serves; called more often than once a second.
+    pub fn tick(&self) {
+        if self.rate.lock().at.elapsed() >= HOUSEKEEPING {
+            self.keep_house();
+        }
     }
 
     /// Once a second, by whichever worker comes first.
@@ -360,6 +509,8 @@ impl Server {
                 return;
             }
             let now = self.all_time();
+            let [cycles, busy_us] = self.loops();
+            let rounds = cycles.saturating_sub(rate.cycles);
             let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed.as_secs_f64();
             *rate = Rate {
                 at: Instant::now(),
@@ -367,14 +518,21 @@ impl Server {
                     per_second(now.commands, rate.commands),
                     per_second(now.input_bytes, rate.input),
                     per_second(now.output_bytes, rate.output),
+                    per_second(cycles, rate.cycles),
+                    busy_us.saturating_sub(rate.busy_us) as f64 / rounds.max(1) as f64,
                 ],
                 commands: now.commands,
                 input: now.input_bytes,
                 output: now.output_bytes,
+                cycles,
+                busy_us,
             };
         }
-        if self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
-            self.clients.kill_overdue(&self.options.read().client_output_buffer_limit[2]);
+        if self.monitors.any() || self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
+            self.clients.kill_overdue(&self.options.read().client_output_buffer_limit);
+        }
+        if self.store.0.memory.watches_clients() {
+            self.close_largest();
         }
         self.peak.fetch_max(self.store.used_bytes(), Ordering::Relaxed);
         let timeout_s = self.options.read().timeout_s;
@@ -387,7 +545,7 @@ impl Server {
     fn all_time(&self) -> Totals {
         let workers = self.workers.lock();
         let mut totals = workers.ended.clone();
-        workers.running.iter().for_each(|worker| totals.add(worker));
+        workers.running.iter().chain(&workers.inside).for_each(|worker| totals.add(worker));
         totals.add_scripts(&self.store.0.scripts.counts);
         totals
     }
@@ -401,7 +559,7 @@ impl Server {
     fn all_times(&self) -> Histograms {
         let workers = self.workers.lock();
         let mut sums = workers.ended_times.clone();
-        workers.running.iter().for_each(|worker| counters::add_times(&mut sums, worker));
+        workers.running.iter().chain(&workers.inside).for_each(|worker| counters::add_times(&mut sums, worker));
         sums
     }
 
@@ -469,7 +627,7 @@ impl Worker {
         let (stream, half) = stream.into_split();
         let authenticated = !options.needs_password();
         self.start(stream, Half::Tcp(half), &options, authenticated, |id| {
-            Client::new(id, peer.to_string(), local, false, descriptor)
+            Client::new(&self.server.store.0.memory, id, peer.to_string(), local, false, descriptor)
         });
     }
 
@@ -480,7 +638,7 @@ impl Worker {
         let (stream, half) = stream.into_split();
         let authenticated = !options.needs_password();
         self.start(stream, Half::Unix(half), &options, authenticated, |id| {
-            Client::new(id, address.clone(), address, true, descriptor)
+            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
@@ -488,7 +646,7 @@ impl Worker {
         let (descriptor, options, address) = (stream.as_raw_fd(), self.options(), "inside:0".to_owned());
         let (stream, half) = stream.into_split();
         self.start(stream, Half::Unix(half), &options, true, |id| {
-            Client::new(id, address.clone(), address, true, descriptor)
+            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
@@ -541,12 +699,16 @@ impl Worker {
     }
 
     fn take_workspace(&self) -> Box<Workspace> {
-        self.workspaces.borrow_mut().pop().unwrap_or_default()
+        let Some(workspace) = self.workspaces.borrow_mut().pop() else { return Box::default() };
+        self.kept.set(self.kept.get() - workspace.counted());
+        workspace
     }
 
     fn give_back(&self, workspace: Box<Workspace>) {
         let mut kept = self.workspaces.borrow_mut();
-        if kept.len() < WORKSPACES_KEPT && workspace.is_modest() {
+        let bytes = self.kept.get() + workspace.counted();
+        if kept.len() < WORKSPACES_KEPT && bytes <= WORKSPACE_BYTES_KEPT && workspace.is_modest() {
+            self.kept.set(bytes);
             kept.push(workspace);
         }
     }
@@ -576,6 +738,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     limits::LFU_DECAY.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
+    store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);

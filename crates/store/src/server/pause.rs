@@ -1,4 +1,5 @@
-//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE. As in Redis,
+//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE. What expires is
+//! hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis,
 //! scripts count as writes unless they say that they write nothing, and so does what replicas would be told of.
 
 use std::sync::Arc;
@@ -28,15 +29,17 @@ struct State {
 }
 
 impl Pause {
-    /// Pauses for a while; a running pause is only ever lengthened and widened, as in Redis.
-    pub fn start(&self, time: Duration, all: bool) {
+    /// Pauses for a while; a running pause is only ever lengthened and widened, as in Redis. Returns its end.
+    pub fn start(&self, time: Duration, all: bool) -> Instant {
         let mut state = self.state.lock();
         let until = Instant::now() + time;
-        *state = Some(match *state {
+        let new = match *state {
             Some(old) if old.until > Instant::now() => State { until: old.until.max(until), all: old.all || all },
             _ => State { until, all },
-        });
+        };
+        *state = Some(new);
         self.active.store(true, Ordering::Release);
+        new.until
     }
 
     /// Ends it.

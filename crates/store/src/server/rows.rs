@@ -51,6 +51,23 @@ const N_CLIENTS: &str = "O(N), N clients";
 const N_NAMES: &str = "O(N), N names given";
 const N_COMMANDS: &str = "O(N), N commands in the catalogue";
 
+const ACL: &[CommandSpec] = &[
+    of_server(
+        costs(row("cat", -2, By::Host, OWN, "6.0.0", "Lists categories, or the commands of one."), N_COMMANDS),
+        &[],
+    ),
+    of_server(row("getuser", 3, By::Host, ADMIN, "6.0.0", "Describes the one user, default."), &[]),
+    of_server(row("help", 2, By::Host, ALWAYS, "6.0.0", "Lists the subcommands."), &[]),
+    of_server(row("list", 2, By::Host, ADMIN, "6.0.0", "Returns the rules of the one user, default."), &[]),
+    of_server(row("users", 2, By::Host, ADMIN, "6.0.0", "Lists the names of users: default."), &[]),
+    of_server(row("whoami", 2, By::Host, OWN, "6.0.0", "Returns the name of the connection's user: default."), &[]),
+];
+
+const MODULE: &[CommandSpec] = &[
+    of_server(row("help", 2, By::Host, ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
+    of_server(row("list", 2, By::Host, Flags::ADMIN.and(Flags::NOSCRIPT), "4.0.0", "Lists modules: none."), &[]),
+];
+
 const CLIENT: &[CommandSpec] = &[
     row("getname", 2, By::Client, OWN, "2.6.9", "Returns the name of the connection."),
     row("getredir", 2, By::Client, OWN, "6.0.0", "Returns whom tracking redirects to: nobody."),
@@ -106,7 +123,7 @@ const CLUSTER: &[CommandSpec] = &[
         "5.0.0",
         "Lists the replicas of a node: none.",
     )),
-    of_cluster(row("shards", 2, By::Cluster, Flags::STALE, "7.0.0", "Lists slots and nodes.")),
+    of_cluster(row("shards", 2, By::Cluster, ALWAYS, "7.0.0", "Lists slots and nodes.")),
     of_cluster(row(
         "slaves",
         3,
@@ -115,7 +132,7 @@ const CLUSTER: &[CommandSpec] = &[
         "3.0.0",
         "Lists the replicas of a node: none.",
     )),
-    of_cluster(row("slots", 2, By::Cluster, Flags::STALE, "3.0.0", "Lists slots with their node.")),
+    of_cluster(row("slots", 2, By::Cluster, ALWAYS, "3.0.0", "Lists slots with their node.")),
 ];
 
 const fn of_latency(row: CommandSpec) -> CommandSpec {
@@ -150,11 +167,11 @@ const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).a
 const COMMAND: &[CommandSpec] = &[
     of_server(row("count", 2, By::Command, ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
     of_server(costs(row("docs", -2, By::Command, ALWAYS, "7.0.0", "Documents commands."), N_NAMES), CONNECTION),
-    of_server(row("getkeys", -4, By::Command, ALWAYS, "2.8.13", "Finds the keys in a command."), CONNECTION),
+    of_server(row("getkeys", -3, By::Command, ALWAYS, "2.8.13", "Finds the keys in a command."), CONNECTION),
     of_server(
         row(
             "getkeysandflags",
-            -4,
+            -3,
             By::Command,
             ALWAYS,
             "7.0.0",
@@ -222,6 +239,7 @@ const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
+    of_server(holds(row("acl", -2, By::Host, Flags::NONE, "6.0.0", "Tells about the one user."), ACL), &[]),
     CommandSpec {
         categories: CONNECTION,
         ..of_cluster(row("asking", 1, By::Cluster, Flags::FAST, "3.0.0", "Announces a redirected command."))
@@ -255,6 +273,11 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     },
     of_server(holds(row("latency", -2, By::Latency, Flags::NONE, "2.8.13", "Tells what took long."), LATENCY), &[]),
     of_server(row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."), &[]),
+    of_server(
+        row("lastsave", 1, By::Host, QUICK, "1.0.0", "Returns when the store was started: nothing is saved."),
+        &[Category::Admin, Category::Dangerous],
+    ),
+    of_server(holds(row("module", -2, By::Host, Flags::NONE, "4.0.0", "Tells about modules."), MODULE), &[]),
     listens("psubscribe", -2, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
     listens("punsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to patterns, or to all of them."),
     listens("ssubscribe", -2, SHARDS, "7.0.0", "Listens to shard channels."),
@@ -297,10 +320,10 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     of_server(row("slaveof", 3, By::Host, REPLICATION, "1.0.0", "REPLICAOF by its older name."), &[]),
     CommandSpec {
         group: "generic",
-        ..row("wait", 3, By::Host, Flags::NOSCRIPT, "3.0.0", "Waits for replicas: until the timeout.")
+        ..row("wait", 3, By::Host, Flags::BLOCKING, "3.0.0", "Waits for replicas: until the timeout.")
     },
     CommandSpec {
         group: "generic",
-        ..row("waitaof", 4, By::Host, Flags::NOSCRIPT, "7.2.0", "Waits for files of replicas: until the timeout.")
+        ..row("waitaof", 4, By::Host, Flags::BLOCKING, "7.2.0", "Waits for files of replicas: until the timeout.")
     },
 ];

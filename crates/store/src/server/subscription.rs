@@ -12,6 +12,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Session};
+use crate::memory::{Share, heap_bytes};
 use crate::pubsub::{Kind, Outbox, PubSub, Subscriber};
 
 /// What can be listened to.
@@ -38,23 +39,35 @@ impl Topic {
 
 /// What a connection listens to.
 #[derive(Debug, Default)]
-pub(super) struct Subscriptions([BTreeSet<Box<[u8]>>; 3]);
+pub(super) struct Subscriptions {
+    names: [BTreeSet<Box<[u8]>>; 3],
+    /// Bytes that they take here and in the tables of the store, and what the client's account knows of it.
+    bytes: usize,
+    share: Share,
+}
+
+/// What a subscription takes beside twice its name, in bytes: its places in both tables.
+const SUBSCRIPTION_BYTES: usize = 160;
+
+fn bytes_of(name: &[u8]) -> usize {
+    2 * heap_bytes(name.len()) + SUBSCRIPTION_BYTES
+}
 
 impl Subscriptions {
     fn of(&mut self, topic: Topic) -> &mut BTreeSet<Box<[u8]>> {
-        &mut self.0[topic as usize]
+        &mut self.names[topic as usize]
     }
 
     /// The number that a confirmation tells: shard channels are counted apart.
     fn told(&self, topic: Topic) -> usize {
         match topic {
-            Topic::Shard => self.0[2].len(),
-            _ => self.0[0].len() + self.0[1].len(),
+            Topic::Shard => self.names[2].len(),
+            _ => self.names[0].len() + self.names[1].len(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(BTreeSet::is_empty)
+        self.names.iter().all(BTreeSet::is_empty)
     }
 }
 
@@ -72,7 +85,7 @@ impl Listening {
     }
 
     fn set(&self, subscriptions: &Subscriptions) {
-        for (place, names) in self.0.iter().zip(&subscriptions.0) {
+        for (place, names) in self.0.iter().zip(&subscriptions.names) {
             place.store(names.len() as u32, Ordering::Relaxed);
         }
     }
@@ -130,9 +143,11 @@ fn subscribe_to(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
     for name in &args[1..] {
         if subscriptions.of(topic).insert((*name).into()) {
             begin(pubsub, topic, name, &client);
+            subscriptions.bytes += bytes_of(name);
         }
         confirm(topic, true, Some(name), subscriptions.told(topic), out);
     }
+    subscriptions.share.set(&context.client.account, subscriptions.bytes);
     context.client.listening.set(subscriptions);
     Outcome::Done
 }
@@ -148,6 +163,7 @@ fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     for name in &names {
         if subscriptions.of(topic).remove(name) {
             end(pubsub, topic, name, context.client.id);
+            subscriptions.bytes -= bytes_of(name);
         }
         counts.push(subscriptions.told(topic));
     }
@@ -163,6 +179,7 @@ fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     if names.is_empty() {
         confirm(topic, false, None, subscriptions.told(topic), out);
     }
+    subscriptions.share.set_own(subscriptions.bytes);
     context.client.listening.set(subscriptions);
     if subscriptions.is_empty() {
         context.session.rare.subscriptions = None;

@@ -14,7 +14,10 @@
 //! from there on nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
 //! holds go. There is no roll-back, as in Redis: an error is that command's reply.
 //!
-//! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield up to its last
+//! One whose client is killed, or leaves too many replies unread, goes on on another thread if it has written, since half a
+//! transaction must not stay, and ends if it has not.
+//!
+//! Limits: queued commands count for `client-query-buffer-limit` and as memory of their client. One that is alone does not yield up to its last
 //! FLUSHALL, FLUSHDB or SWAPDB, or SORT that leads to other keys before its last KEYS.
 
 mod alone;
@@ -43,6 +46,7 @@ use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::Ticket;
+use crate::memory::Share;
 use crate::park::{Finished, Parked, ReplyForm, Waits, give_way};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take, Took};
@@ -92,15 +96,17 @@ pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
 pub(super) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
-    /// What they take.
+    /// What they take, and what the account of its client knows of that.
     bytes: usize,
+    share: Share,
     next: usize,
     turn: Turn,
     /// It is a section that holds everything.
     wants_everything: bool,
     /// A command asked for the end of the connection.
     pub closes: bool,
-    now_ms: i64,
+    /// When it began, in Unix microseconds.
+    now_us: i64,
     /// Where the reply starts in the output.
     start: Option<usize>,
     /// The database of commands that are finished after their client has gone.
@@ -141,7 +147,7 @@ enum Turn {
 
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let Multi { commands, bytes, is_alone: wants_everything, has_script, is_long, .. } = multi;
+        let Multi { commands, bytes, share, is_alone: wants_everything, has_script, is_long, .. } = multi;
         let (listed, gathered, db) = (VecDeque::new(), None, session.db);
         // With much to do before it changes databases it holds everything instead of standing in the gate.
         let words = || commands[..alone_until(&commands)].iter().map(|queued| queued.words.len());
@@ -155,11 +161,12 @@ impl Exec {
             inner,
             commands,
             bytes,
+            share,
             next: 0,
             turn,
             wants_everything,
             closes: false,
-            now_ms: 0,
+            now_us: 0,
             start: None,
             db,
             listed,
@@ -174,9 +181,13 @@ impl Exec {
         self.nap.is_some() || matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
-    /// Whether its client may be let go of now: it has not begun, or others are at work on it, who finish it.
-    pub fn may_be_left(&self) -> bool {
-        !matches!(self.turn, Turn::Held(_))
+    /// Whether it has run a command that writes.
+    fn has_written(&self) -> bool {
+        let writes = |queued: &Queued| {
+            let spec = queued.spec();
+            spec.counts_as_write() || spec.may_write() || matches!(spec.handler, Handler::Script(_))
+        };
+        self.commands[..self.next].iter().any(writes)
     }
 
     /// Where its reply starts in the output, once it has begun.
@@ -325,7 +336,7 @@ impl Exec {
     /// Begins to reply, with everything that it needs held; false if it is over, because a watched key was touched.
     fn begin_held(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
         if let Turn::Held(section) = &self.turn {
-            self.now_ms = section.now_ms();
+            self.now_us = section.now_us();
         }
         let is_dirty = self.ends_watch_dirty(context.session, None);
         let begins = self.begin(is_dirty, context, output);
@@ -438,7 +449,7 @@ impl Exec {
     /// Ends the watch; whether a watched key was touched.
     fn ends_watch_dirty(&self, session: &mut Session, closed: Option<&Closed<'_>>) -> bool {
         let Some(watching) = session.rare.watching.take() else { return false };
-        let mut now = Now::frozen(&self.inner.clock, self.now_ms);
+        let mut now = Now::frozen(&self.inner.clock, self.now_us / 1000);
         let pass = match closed {
             Some(closed) => closed.pass(),
             None => self.inner.gate.enter(),
@@ -487,6 +498,9 @@ impl Exec {
         let timed = self.is_timed(at, context).then(Instant::now);
         let mut slept = None;
         context.session.in_exec = true;
+        if command.changes_listening() {
+            self.emit_early(alone.map(|(_, collected)| collected));
+        }
         // A fault ends its command; the others are run all the same.
         let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
             Some(local) => {
@@ -539,6 +553,15 @@ impl Exec {
         true
     }
 
+    /// Publishes what the commands so far have published.
+    fn emit_early(&mut self, collected: Option<&Collected>) {
+        match (collected, &mut self.turn) {
+            (Some(collected), _) => self.inner.emit(collected.take()),
+            (None, Turn::Held(section)) => section.emit_early(),
+            (None, _) => {}
+        }
+    }
+
     /// Whether a command's own time may be wanted.
     fn is_timed(&self, at: usize, context: &Context<'_>) -> bool {
         let queued = &self.commands[at];
@@ -553,7 +576,7 @@ impl Exec {
         }
         context.show(&INDEX.rows()[usize::from(row)], Moment::After, || self.commands[at].words.to_vec());
         context.session.count_inner(context.worker, row, &output[before..]);
-        if context.session.is_mute() {
+        if context.session.is_mute() && !INDEX.rows()[usize::from(row)].pushes() {
             output.truncate(before);
         }
     }
@@ -576,7 +599,7 @@ impl Exec {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(_) => {
-                    let time = Frozen::at(self.now_ms);
+                    let time = Frozen::at(self.now_us);
                     Alone { inner, closed, time, collected }.execute(spec, db, &words, out);
                 }
                 // With a script, it would be a section.
@@ -613,10 +636,12 @@ impl Drop for Exec {
             return;
         }
         // Its client has gone in the middle; half a transaction must not stay.
-        let inner = self.inner.clone();
-        let rest = Rest { inner, commands: std::mem::take(&mut self.commands), next: self.next, db: self.db };
+        let (inner, has_written) = (self.inner.clone(), self.has_written());
+        let (commands, share) = (std::mem::take(&mut self.commands), std::mem::take(&mut self.share));
+        let rest = Rest { inner, commands, next: self.next, db: self.db, _share: share };
         match std::mem::replace(&mut self.turn, Turn::Over) {
-            Turn::Held(section) => rest.finish_somewhere(section),
+            Turn::Held(section) if has_written => rest.finish_somewhere(section),
+            Turn::Held(section) => rest.give_up(section),
             Turn::Aside(away) => away.leave(rest),
             Turn::Script(script) => script.leave(move |ended| {
                 if let Some(section) = ended.section {

@@ -23,7 +23,7 @@ impl Stripe {
         let before = entry.outside_bytes();
         let result = Edited { entry, before, outside_bytes, changed }.entry.edit_object(change);
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
-            self.expires_at(slot, at_ms);
+            self.elements_expire_at(slot, at_ms);
         }
         result
     }
@@ -42,7 +42,7 @@ impl Stripe {
         let due = edited.value.earliest_ms();
         drop(edited);
         if let Some(at_ms) = due {
-            self.expires_at(slot, at_ms);
+            self.elements_expire_at(slot, at_ms);
         }
         Some(result)
     }
@@ -76,7 +76,7 @@ impl Stripe {
         self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
         self.changed = true;
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
-            self.expires_at(slot, at_ms);
+            self.elements_expire_at(slot, at_ms);
         }
         stand_in
     }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sluicegate_store::{Caller, Mode, Parked, Store, StoreOptions};
+use sluicegate_store::{Caller, Clock, ManualClock, Mode, Parked, Store, StoreOptions};
 use sluicegate_testkit::{Client, wait_for};
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::ReplyWriter;
 
 use crate::support::Running;
-use crate::{Random, ask, block_on, start};
+use crate::{Random, ask, block_on, run, start};
 
 /// Starts a blocking command given as text, which finds nothing.
 #[track_caller]
@@ -179,10 +180,10 @@ fn a_sections_pushes_serve_at_its_end_and_before_parked_commands() {
     let parked = block(&store, "LPOP a");
     assert!(is_waiting(&mut waiting));
     drop(section);
-    // The key that was pushed to first serves, as Redis's documentation says of transactions.
-    assert_eq!(reply_of(waiting), "*2\r\n$1\r\na\r\n$1\r\n2\r\n");
-    assert_eq!(reply_of(parked), "$-1\r\n");
-    assert_eq!(ask(&store, "LRANGE b 0 -1"), "*1\r\n$1\r\n3\r\n");
+    // The first key that the client names serves it, though another was pushed to before (Redis 7.2).
+    assert_eq!(reply_of(waiting), "*2\r\n$1\r\nb\r\n$1\r\n3\r\n");
+    assert_eq!(reply_of(parked), "$1\r\n2\r\n");
+    assert_eq!(ask(&store, "LRANGE b 0 -1"), "*0\r\n");
 }
 
 #[test]
@@ -498,8 +499,8 @@ fn transactions_serve_at_their_end() {
             assert_eq!(admin.ask(&line.split(' ').collect::<Vec<_>>()), "+QUEUED\r\n");
         }
         assert_eq!(admin.ask(&["EXEC"]), expected);
-        assert_eq!(client.read_reply(), b"*2\r\n$1\r\nb\r\n$1\r\n3\r\n");
-        assert_eq!(admin.ask(&["RPOP", "a"]), "$1\r\n2\r\n");
+        assert_eq!(client.read_reply(), b"*2\r\n$1\r\na\r\n$1\r\n2\r\n");
+        assert_eq!(admin.ask(&["RPOP", "b"]), "$1\r\n3\r\n");
         assert_eq!(admin.ask(&["EXISTS", "a", "b"]), ":0\r\n");
     }
 }
@@ -512,4 +513,32 @@ fn a_server_that_stops_does_not_wait_for_elements() {
     blocked(&server, 1);
     server.server.stop();
     assert_eq!(client.read_to_end(), b"");
+}
+
+/// Found outside: an element of a key that had expired while the script ran was handed to a client.
+#[test]
+fn what_expired_during_a_section_is_handed_to_nobody() {
+    let hand = ManualClock::new(1_000_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    type Words<'w> = &'w [&'w [u8]];
+    let waits: &[(Words<'_>, Words<'_>)] = &[
+        (&[b"BZPOPMIN", b"k", b"0"], &[b"ZADD", b"k", b"1", b"a"]),
+        (&[b"BLPOP", b"k", b"0"], &[b"RPUSH", b"k", b"a"]),
+        (&[b"BLMOVE", b"k", b"to", b"LEFT", b"LEFT", b"0"], &[b"RPUSH", b"k", b"a"]),
+    ];
+    for (waits, brings) in waits {
+        let Err(mut waiting) = start(&store, &mut Caller::default(), waits) else { panic!("nothing is there") };
+        let mut section = block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("the key is free");
+        for words in [brings, &[&b"PEXPIRE"[..], b"k", b"20"][..]] {
+            let mut reply = Vec::new();
+            section.execute(0, words, &mut ReplyWriter::new(&mut reply, Default::default())).expect("its own key");
+            assert_eq!(reply, b":1\r\n");
+        }
+        hand.advance(30);
+        drop(section);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut waiting).poll(&mut context).is_pending(), "{waits:?}");
+        assert_eq!(run(&store, &mut Caller::default(), brings), b":1\r\n");
+        assert!(Pin::new(&mut waiting).poll(&mut context).is_ready(), "{waits:?}: what comes later is");
+    }
 }

@@ -2,10 +2,11 @@
 //!
 //! The decoder keeps no data: it says which ranges of the bytes it is shown are body. Chunk extensions are skipped,
 //! trailers are collected. It is strict where leniency would let two readers of the same bytes disagree: a size is
-//! hexadecimal digits only, a size line and a chunk's data end in CRLF and not in a bare LF, as in HAProxy since 2.9, and
-//! no trailer is a Transfer-Encoding.
+//! hexadecimal digits only, an extension has no control characters and its quotes are closed, a size line and a chunk's
+//! data end in CRLF and not in a bare LF, as in HAProxy since 2.9, and no trailer is a Transfer-Encoding.
 //!
-//! Limits: sizes below 2^52 (as HAProxy), [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of trailers.
+//! Limits: sizes below 2^52 (as HAProxy), [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of
+//! trailers, and as many of them as a head may have fields.
 
 use std::ops::Range;
 
@@ -14,8 +15,8 @@ use super::Framing;
 /// A chunk's largest size: what every reader can represent, those included whose numbers are floating-point.
 const MAX_SIZE: u64 = (1 << 52) - 1;
 
-/// Bytes of a chunk's size line, extensions included. Whoever sends more has no honest reason to.
-const MAX_LINE: u32 = 8 * 1024;
+/// Bytes of a chunk's size line, extensions included. No honest sender needs more.
+const MAX_LINE: u32 = 64 * 1024;
 
 /// Bytes of all trailer lines.
 const MAX_TRAILERS: usize = 15 * 1024;
@@ -31,7 +32,7 @@ pub enum ChunkError {
     DataEnd,
     /// A trailer that is not a field.
     Trailer,
-    /// A line or the trailers are longer than the limits.
+    /// A line or the trailers are longer than the limits, or there are too many of these.
     TooLarge,
 }
 
@@ -84,6 +85,11 @@ pub struct ChunkedDecoder {
     line: u32,
     /// Of the current chunk: while its size is read, the size so far; then the bytes still to come.
     remaining: u64,
+    /// Within an extension: in a quoted string, behind a backslash in one.
+    quoted: bool,
+    escaped: bool,
+    /// Trailers that may still come.
+    fields_left: u32,
     /// Complete trailer lines, each as `name: value\n`; most bodies never allocate it.
     trailers: Vec<u8>,
 }
@@ -97,7 +103,15 @@ impl Default for ChunkedDecoder {
 impl ChunkedDecoder {
     /// At the start of a body.
     pub fn new() -> ChunkedDecoder {
-        ChunkedDecoder { state: State::SizeStart, line: 0, remaining: 0, trailers: Vec::new() }
+        ChunkedDecoder {
+            state: State::SizeStart,
+            line: 0,
+            remaining: 0,
+            quoted: false,
+            escaped: false,
+            fields_left: super::Limits::default().max_fields as u32 - 1,
+            trailers: Vec::new(),
+        }
     }
 
     /// Takes bytes from the start of `buf`: how many, and what they were. To be called again with the rest until it
@@ -124,20 +138,11 @@ impl ChunkedDecoder {
                     None => self.after_size(byte)?,
                 },
                 State::SizeBlank => self.after_size(byte)?,
-                State::Extension => {
-                    let rest = &buf[at..];
-                    let len = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
-                    self.line = self.line.saturating_add(len as u32);
-                    if self.line > MAX_LINE {
-                        return Err(ChunkError::TooLarge);
-                    }
-                    at += len;
-                    match buf.get(at) {
-                        Some(b'\r') => self.state = State::SizeLf,
-                        Some(_) => return Err(ChunkError::Line),
-                        None => break,
-                    }
-                }
+                State::Extension => match byte {
+                    b'\r' if !self.quoted => self.state = State::SizeLf,
+                    b'\t' | b' '..=b'~' | 0x80.. => self.extension(byte)?,
+                    _ => return Err(ChunkError::Line),
+                },
                 State::SizeLf => {
                     if byte != b'\n' {
                         return Err(ChunkError::Line);
@@ -240,6 +245,23 @@ impl ChunkedDecoder {
         Ok(())
     }
 
+    /// One byte of an extension. Quotes and backslashes are followed because a reader that honours them would not take
+    /// a line end between quotes for the line's (HAProxy 3.5).
+    fn extension(&mut self, byte: u8) -> Result<(), ChunkError> {
+        self.line += 1;
+        if self.line > MAX_LINE {
+            return Err(ChunkError::TooLarge);
+        }
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' if self.quoted => self.escaped = true,
+            b'\\' => return Err(ChunkError::Line),
+            b'"' => self.quoted = !self.quoted,
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn start_size(&mut self) {
         self.state = State::SizeStart;
         self.line = 0;
@@ -273,9 +295,10 @@ impl ChunkedDecoder {
             let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
             let line = before[start..].strip_suffix(b"\r").unwrap_or(&before[start..]);
             let colon = memchr::memchr(b':', line).ok_or(ChunkError::Trailer)?;
-            if colon == 0 || !super::head::is_token(&line[..colon]) {
+            if colon == 0 || colon > super::head::NAME_MAX || !super::head::is_token(&line[..colon]) {
                 return Err(ChunkError::Trailer);
             }
+            self.fields_left = self.fields_left.checked_sub(1).ok_or(ChunkError::TooLarge)?;
             // What would have framed the message comes too late to be honest.
             if line[..colon].eq_ignore_ascii_case(b"transfer-encoding") {
                 return Err(ChunkError::Trailer);
@@ -283,6 +306,7 @@ impl ChunkedDecoder {
             if memchr::memchr2(b'\r', 0, line).is_some() {
                 return Err(ChunkError::Trailer);
             }
+            super::message::lower(&mut self.trailers[start..start + colon]);
         }
         Ok(taken)
     }
@@ -314,6 +338,13 @@ impl BodyDecoder {
             Framing::Length(length) => BodyDecoder::Length(length),
             Framing::Chunked => BodyDecoder::Chunked(ChunkedDecoder::new()),
             Framing::UntilClose => BodyDecoder::UntilClose,
+        }
+    }
+
+    /// Limits the trailers as the fields of a head are limited (`tune.http.maxhdr`).
+    pub fn limit_trailers(&mut self, max_fields: usize) {
+        if let BodyDecoder::Chunked(decoder) = self {
+            decoder.fields_left = u32::try_from(max_fields.saturating_sub(1)).unwrap_or(u32::MAX);
         }
     }
 
@@ -460,12 +491,16 @@ mod tests {
         check("00000000000000000005\r\nhello\r\n0\r\n\r\n", Ok(("hello", "", "")));
         check(
             "5 ; a=b\r\nhello\r\nA\r\n0123456789\r\n0;x\r\nT: u \r\nV:w\r\n\r\nGET",
-            Ok(("hello0123456789", "T=u,V=w", "GET")),
+            Ok(("hello0123456789", "t=u,v=w", "GET")),
         );
+        check("5;a=\"b\\\"c\" ;\td\r\nhello\r\n0\r\n\r\n", Ok(("hello", "", "")));
+        for bad in ["\0", "\x7f", "\x1b", "\"", "a\\b", "\"\\\"", "\"a\r\n\""] {
+            check(&format!("5;{bad}\r\nhello\r\n0\r\n\r\n"), Err(ChunkError::Line));
+        }
         check("5\nhello\r\n0\r\n\r\n", Err(ChunkError::Line));
         check("5;a\nhello\r\n0\r\n\r\n", Err(ChunkError::Line));
         check("5\r\nhello\n0\r\n\r\n", Err(ChunkError::DataEnd));
-        check("0\r\nT: u\n\n", Ok(("", "T=u", "")));
+        check("0\r\nT: u\n\n", Ok(("", "t=u", "")));
         check("5\r\nhel", Ok(("hel", "more", "")));
         check("", Ok(("", "more", "")));
         check("\r\n", Err(ChunkError::Size));
@@ -482,7 +517,7 @@ mod tests {
         check("0\r\nT\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\nT : u\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\n T: u\r\n\r\n", Err(ChunkError::Trailer));
-        check("0\r\nT: u\r\n v\n\tw\r\nX: y\r\n\r\n", Ok(("", "T=u   v \tw,X=y", "")));
+        check("0\r\nT: u\r\n v\n\tw\r\nX: y\r\n\r\n", Ok(("", "t=u   v \tw,x=y", "")));
         check("0\r\nT: u\rv\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\n\rX", Err(ChunkError::Trailer));
         check("0\r\nTransfer-encoding: chunked\r\n\r\n", Err(ChunkError::Trailer));
@@ -496,6 +531,12 @@ mod tests {
         assert_eq!(decode(zeros.as_bytes()), Err(ChunkError::TooLarge));
         let trailers = format!("0\r\nT: {}", "x".repeat(MAX_TRAILERS));
         assert_eq!(decode(trailers.as_bytes()), Err(ChunkError::TooLarge));
+        let trailers = |count| format!("0\r\n{}\r\n", "T: u\r\n".repeat(count));
+        assert!(decode(trailers(100).as_bytes()).is_ok());
+        assert_eq!(decode(trailers(101).as_bytes()), Err(ChunkError::TooLarge));
+        let name = |len| format!("0\r\n{}: u\r\n\r\n", "T".repeat(len));
+        assert!(decode(name(255).as_bytes()).is_ok());
+        assert_eq!(decode(name(256).as_bytes()), Err(ChunkError::Trailer));
     }
 
     #[test]

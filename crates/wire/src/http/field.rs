@@ -182,19 +182,37 @@ pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
     kept
 }
 
+/// Whether a Host value may be an authority: printable ASCII without the delimiters that end or split one, and brackets
+/// only around an IP literal (HAProxy 3.2's check). A folded value fails by its line end.
+pub(super) fn is_authority(value: &[u8]) -> bool {
+    let mut open = false;
+    for (at, byte) in value.iter().enumerate() {
+        match byte {
+            b'[' if at == 0 => open = true,
+            b']' if open && matches!(value.get(at + 1), None | Some(b':')) => open = false,
+            b'#' | b'/' | b'?' | b'@' | b'[' | b'\\' | b']' | ..=b' ' | 0x7f.. => return false,
+            _ => {}
+        }
+    }
+    !open
+}
+
 /// How a request's target and its Host field fit together (RFC 9112 3.2, HAProxy 3.2's reading).
 ///
-/// `host` is the Host field's value where there is one. `false`: refuse.
-pub(super) fn target_fits_host(method: super::Method, target: &[u8], host: Option<&[u8]>) -> bool {
+/// `host` is the Host field's value where there is one; with `lenient` it may name another authority than an absolute
+/// target does. `false`: refuse.
+pub(super) fn target_fits_host(method: super::Method, target: &[u8], host: Option<&[u8]>, lenient: bool) -> bool {
     use super::Method;
     match target.first() {
         None => false,
         Some(b'*') => target.len() == 1 && matches!(method, Method::Options | Method::Other),
         Some(b'/') => method != Method::Connect,
         Some(_) => match (split_scheme(target), method) {
-            (None, Method::Connect) => connect_fits_host(authority(target), host),
+            (None, Method::Connect) => connect_fits_host(authority(target), host.filter(|_| !lenient)),
             (None, _) | (Some(_), Method::Connect) => false,
-            (Some((scheme, rest)), _) => host.is_none_or(|host| authority_fits_host(scheme, authority(rest), host)),
+            (Some((scheme, rest)), _) => {
+                lenient || host.is_none_or(|host| authority_fits_host(scheme, authority(rest), host))
+            }
         },
     }
 }
@@ -209,11 +227,15 @@ fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-/// Host and port, without user information, up to the path. A query without a path is taken for part of the host, as
-/// HAProxy does; no Host field agrees with that.
+/// Where the authority ends: at the path, the query or the fragment.
+fn authority_end(rest: &[u8]) -> usize {
+    memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len())
+}
+
+/// Host and port, without user information, up to the path, the query or the fragment (HAProxy takes a query without a
+/// path for a part of the host before 3.5).
 fn authority(rest: &[u8]) -> &[u8] {
-    let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
-    let all = &rest[..end];
+    let all = &rest[..authority_end(rest)];
     memchr::memrchr(b'@', all).map_or(all, |at| &all[at + 1..])
 }
 
@@ -233,24 +255,31 @@ fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
     port.is_empty() || (port == b"80" && is(b"http")) || (port == b"443" && is(b"https"))
 }
 
-/// Scheme-based normalisation (RFC 3986 6.2.3): where a target names its authority, the target and the Host field that
-/// are passed on do not name the default port. `None`: as received.
-pub(super) fn without_default_port(target: &[u8], host: Option<&[u8]>) -> (Option<Vec<u8>>, Option<usize>) {
-    let scheme = split_scheme(target);
-    let new_target = scheme.and_then(|(scheme, rest)| {
-        let start = target.len() - rest.len();
-        let end = start + memchr::memchr(b'/', rest).unwrap_or(rest.len());
-        let port = split_port(&target[start..end]).1.filter(|port| is_default_port(Some(scheme), port))?;
-        Some([&target[..end - port.len() - 1], &target[end..]].concat())
-    });
-    if scheme.is_some() && new_target.is_none() {
+/// Scheme-based normalisation (RFC 3986 6.2.3): an absolute target does not name its scheme's default port and does not
+/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed on is the target's
+/// authority; a CONNECT's loses a default port. `None`: as received.
+pub(super) fn normalized(
+    method: super::Method,
+    target: &[u8],
+    host: Option<&[u8]>,
+) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let Some((scheme, rest)) = split_scheme(target) else {
+        let host = host.and_then(|host| {
+            let (name, port) = split_port(host);
+            port.filter(|port| !port.is_empty() && is_default_port(None, port)).map(|_| name.to_vec())
+        });
+        return (None, host);
+    };
+    let start = target.len() - rest.len();
+    let end = start + authority_end(rest);
+    let port = split_port(&target[start..end]).1.filter(|port| is_default_port(Some(scheme), port));
+    let path: &[u8] = if end < target.len() || method == super::Method::Options { b"" } else { b"/" };
+    if port.is_none() && path.is_empty() {
         return (None, None);
     }
-    let host_len = host.and_then(|host| {
-        let (name, port) = split_port(host);
-        port.filter(|port| is_default_port(scheme.map(|(scheme, _)| scheme), port)).map(|_| name.len())
-    });
-    (new_target, host_len)
+    let named = end - port.map_or(0, |port| port.len() + 1);
+    let new_target = [&target[..named], path, &target[end..]].concat();
+    (Some(new_target), host.map(|_| authority(&target[start..named]).to_vec()))
 }
 
 fn connect_fits_host(authority: &[u8], host: Option<&[u8]>) -> bool {
@@ -343,27 +372,35 @@ mod tests {
     }
 
     #[test]
-    fn default_ports() {
-        let check = |target: &str, host: Option<&str>, expected: (Option<&str>, Option<usize>)| {
-            let (got, host_len) = without_default_port(target.as_bytes(), host.map(str::as_bytes));
-            let got = got.map(|target| String::from_utf8(target).unwrap());
-            assert_eq!((got.as_deref(), host_len), expected, "{target} {host:?}");
+    fn targets_are_normalized() {
+        use super::super::Method::{Connect, Get, Options};
+        let check = |method, target: &str, host: Option<&str>, expected: (Option<&str>, Option<&str>)| {
+            let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8(bytes).unwrap());
+            let (got, new_host) = normalized(method, target.as_bytes(), host.map(str::as_bytes));
+            let (got, new_host) = (text(got), text(new_host));
+            assert_eq!((got.as_deref(), new_host.as_deref()), expected, "{target} {host:?}");
         };
-        check("http://a:80/x", Some("a:80"), (Some("http://a/x"), Some(1)));
-        check("http://a:/x", Some("a"), (Some("http://a/x"), None));
-        check("http://a:80", None, (Some("http://a"), None));
-        check("http://a:443/", Some("a:443"), (None, None));
-        check("https://u@a:443/?x:443", Some("a"), (Some("https://u@a/?x:443"), None));
-        check("http://a/", Some("a:80"), (None, None));
-        check("a:443", Some("a:443"), (None, Some(1)));
-        check("a:8443", Some("a:8443"), (None, None));
+        check(Get, "http://a:80/x", Some("a:80"), (Some("http://a/x"), Some("a")));
+        check(Get, "http://a:/x", Some("a"), (Some("http://a/x"), Some("a")));
+        check(Get, "http://a:80", None, (Some("http://a/"), None));
+        check(Get, "http://a", Some("a"), (Some("http://a/"), Some("a")));
+        check(Get, "http://a?x/y", Some("a"), (None, None));
+        check(Get, "http://a:80?x/y", Some("a:80"), (Some("http://a?x/y"), Some("a")));
+        check(Options, "http://a", Some("a"), (None, None));
+        check(Options, "http://a:80", Some("a"), (Some("http://a"), Some("a")));
+        check(Get, "http://a:443/", Some("a:443"), (None, None));
+        check(Get, "https://u@a:443/?x:443", Some("a"), (Some("https://u@a/?x:443"), Some("a")));
+        check(Get, "http://a/", Some("a:80"), (None, None));
+        check(Connect, "a:443", Some("a:443"), (None, Some("a")));
+        check(Connect, "a:443", Some("a:"), (None, None));
+        check(Connect, "a:8443", Some("a:8443"), (None, None));
     }
 
     #[test]
     fn targets_and_hosts() {
         use super::super::Method::{Connect, Get, Options, Other};
         let check = |method, target: &str, host: Option<&str>, expected: bool| {
-            let got = target_fits_host(method, target.as_bytes(), host.map(str::as_bytes));
+            let got = target_fits_host(method, target.as_bytes(), host.map(str::as_bytes), false);
             assert_eq!(got, expected, "{target} {host:?}");
         };
         check(Get, "/", None, true);
@@ -380,6 +417,8 @@ mod tests {
         check(Get, "http://a:81/x", Some("a"), false);
         check(Get, "https://a:443", Some("a"), true);
         check(Get, "http://user@a/", Some("a"), true);
+        check(Get, "http://a?x", Some("a"), true);
+        check(Get, "http://a?x", Some("a?x"), false);
         check(Get, "a:80", Some("a:80"), false);
         check(Get, "foo", Some("a"), false);
         check(Connect, "a:443", Some("a"), true);
@@ -388,5 +427,6 @@ mod tests {
         check(Connect, "a", Some("a"), false);
         check(Connect, "/", Some("a"), false);
         check(Connect, "http://a:80/", Some("a"), false);
+        assert!(target_fits_host(Get, b"http://a/", Some(b"b"), true) && !target_fits_host(Get, b"*", None, true));
     }
 }

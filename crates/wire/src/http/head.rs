@@ -20,6 +20,7 @@ mod line;
 use super::field;
 use super::{Message, StartLine, Version};
 use fields::Fields;
+pub(super) use fields::NAME_MAX;
 pub(super) use line::is_token;
 use line::{request_line, skip_empty_lines, status_line};
 
@@ -146,14 +147,18 @@ pub enum HeadError {
     TransferEncoding,
     /// A transfer coding other than `chunked`.
     UnknownTransferCoding,
-    /// The target, or two Host fields, or target and Host do not fit together.
+    /// The target, or target and Host do not fit together.
     Host,
+    /// A Host that can't be an authority, or two that differ.
+    HostValue,
     /// HTTP/1.0 GET, HEAD or DELETE with a body.
     BodyNotAllowed,
     /// A WebSocket handshake without its key.
     WebSocketKey,
     /// Larger than [`Limits::max_head`].
     TooLarge,
+    /// A request line that is larger than that by itself.
+    TargetTooLong,
     /// More fields than [`Limits::max_fields`].
     TooManyFields,
 }
@@ -163,7 +168,9 @@ impl HeadError {
     pub fn request_status(self) -> u16 {
         match self {
             HeadError::BodyNotAllowed => 413,
+            HeadError::TargetTooLong => 414,
             HeadError::UnknownTransferCoding => 422,
+            HeadError::TooLarge => 431,
             _ => 400,
         }
     }
@@ -180,9 +187,11 @@ impl std::fmt::Display for HeadError {
             HeadError::TransferEncoding => "invalid Transfer-Encoding",
             HeadError::UnknownTransferCoding => "unknown transfer coding",
             HeadError::Host => "Host does not match",
+            HeadError::HostValue => "invalid Host",
             HeadError::BodyNotAllowed => "body not allowed with this method in HTTP/1.0",
             HeadError::WebSocketKey => "WebSocket handshake without key",
             HeadError::TooLarge => "head too large",
+            HeadError::TargetTooLong => "request line too long",
             HeadError::TooManyFields => "too many header fields",
         })
     }
@@ -192,14 +201,14 @@ impl std::error::Error for HeadError {}
 
 /// Reads a request head from the start of `buf` into `out`. `None`: more bytes are needed (`out` is then undefined).
 ///
-/// Empty lines before the request line are skipped. In `out`, Content-Length is merged to one plain number, repeated
-/// equal Host fields are one, `close` and `keep-alive` are gone from Connection, folds are spaces, and where the target
-/// names an authority the default port is gone from it and from Host; all other fields are as received.
+/// Empty lines before the request line are skipped. In `out`, names of fields are in lower case, Content-Length is merged
+/// to one plain number, repeated equal Host fields are one, `close` and `keep-alive` are gone from Connection, folds are
+/// spaces, and a target that names an authority is normalized and so is Host; all other values are as received.
 pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<Option<RequestHead>, HeadError> {
     out.clear();
-    let Some(skipped) = skip_empty_lines(buf)? else { return too_large_or(None, buf, limits) };
+    let Some(skipped) = skip_empty_lines(buf)? else { return line_too_long_or(None, buf, limits) };
     let input = &buf[skipped..];
-    let Some(line) = request_line(input, limits.lenient, out)? else { return too_large_or(None, buf, limits) };
+    let Some(line) = request_line(input, limits.lenient, out)? else { return line_too_long_or(None, buf, limits) };
     let version = line.version;
     let mut fields = Fields::new(true);
     let end = if line.bare { Some(line.end) } else { fields.parse(input, line.end, limits, out)? };
@@ -215,16 +224,19 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
     let plain_target = input[line.target.start] == b'/' && method != Method::Connect;
     if !plain_target {
         let target = &input[line.target];
-        if !limits.lenient && !field::target_fits_host(method, target, host) {
+        if !field::target_fits_host(method, target, host, limits.lenient) {
             return Err(HeadError::Host);
         }
-        let (target, host_len) = field::without_default_port(target, host);
+        let (target, host) = field::normalized(method, target, host);
         if let Some(target) = target {
             out.set_target(&target);
         }
         let host_field = out.fields_named(b"host").next().map(|(id, _)| id);
-        if let (Some(id), Some(host), Some(len)) = (host_field, host, host_len) {
-            out.set_value(id, &host[..len]);
+        if let (Some(id), Some(host)) = (host_field, host) {
+            if !field::is_authority(&host) {
+                return Err(HeadError::HostValue);
+            }
+            out.set_value(id, &host);
         }
     }
     if fields.encoding.present && !fields.encoding.chunked {
@@ -288,6 +300,13 @@ pub fn parse_response(
     if fields.encoding.other {
         return Err(HeadError::UnknownTransferCoding);
     }
+    // RFC 9112 6.1: an interim response has no body, so a reader that finds one in it reads the next response wrongly.
+    if fields.encoding.present && (100..200).contains(&status) {
+        return Err(HeadError::TransferEncoding);
+    }
+    if line.no_reason {
+        out.set_status(status, super::status::reason(status).as_bytes());
+    }
     if status == 101 && fields.connection.upgrade && fields.upgrade_websocket && !fields.websocket_key {
         return Err(HeadError::WebSocketKey);
     }
@@ -312,6 +331,11 @@ pub fn parse_response(
 /// An incomplete head that already fills its room will never be complete.
 fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TooLarge) } else { Ok(incomplete) }
+}
+
+/// The same where not even the request line is complete.
+fn line_too_long_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
+    if buf.len() >= limits.max_head { Err(HeadError::TargetTooLong) } else { Ok(incomplete) }
 }
 
 /// Fuzz target: any bytes as a request. Panics where an invariant breaks.
@@ -410,7 +434,7 @@ mod tests {
 
     #[test]
     fn requests_that_are_accepted() {
-        check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("None keep-alive|Host: a"));
+        check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("None keep-alive|host: a"));
         check("GET / HTTP/1.1\r\n\r\n", Ok("None keep-alive"));
         check("GET / HTTP/1.1\n\n", Ok("None keep-alive"));
         check("\r\n\n\r\nGET / HTTP/1.1\r\n\r\nmore", Ok("None keep-alive rest"));
@@ -418,37 +442,37 @@ mod tests {
         check("get /~%zz?a=[]|{}\"<>\\^` HTTP/1.9\r\n\r\n", Ok("None keep-alive"));
         check("GET / HTTP/1.0\r\n\r\n", Ok("None"));
         check("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", Ok("None keep-alive"));
-        check("GET / HTTP/1.1\r\nConnection: close\r\nA:\r\n\r\n", Ok("None|A: "));
-        check("GET / HTTP/1.1\r\nA: b \t\r\nB:\tc\x01\r\n\r\n", Ok("None keep-alive|A: b|B: c\x01"));
-        check("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", Ok("Length(5) keep-alive rest|Content-Length: 5"));
+        check("GET / HTTP/1.1\r\nConnection: close\r\nA:\r\n\r\n", Ok("None|a: "));
+        check("GET / HTTP/1.1\r\nA: b \t\r\nB:\tc\x01\r\n\r\n", Ok("None keep-alive|a: b|b: c\x01"));
+        check("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", Ok("Length(5) keep-alive rest|content-length: 5"));
         check(
             "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 0\r\n\r\n",
-            Ok("Length(0) keep-alive expect|Expect: 100-Continue|Content-Length: 0"),
+            Ok("Length(0) keep-alive expect|expect: 100-Continue|content-length: 0"),
         );
         check(
             "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n",
-            Ok("Chunked keep-alive|Transfer-Encoding: Chunked"),
+            Ok("Chunked keep-alive|transfer-encoding: Chunked"),
         );
         check(
             "GET /chat HTTP/1.1\r\nUpgrade: x\r\nConnection: keep-alive, Upgrade\r\n\r\n",
-            Ok("None keep-alive upgrade|Upgrade: x|Connection: Upgrade"),
+            Ok("None keep-alive upgrade|upgrade: x|connection: Upgrade"),
         );
         check(
             "GET / HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
-            Ok("None keep-alive|Connection: Upgrade"),
+            Ok("None keep-alive|connection: Upgrade"),
         );
         check(
             "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 3\r\n\r\n",
-            Ok("None keep-alive|Host: a|Content-Length: 3"),
+            Ok("None keep-alive|host: a|content-length: 3"),
         );
     }
 
     #[test]
     fn folds_become_spaces() {
-        check("GET / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\n\r\n", Ok("None keep-alive|A: b   c  \td"));
-        check("GET / HTTP/1.1\r\nA:\r\n b\r\nC: d\r\n\r\n", Ok("None keep-alive|A: b|C: d"));
-        check("GET / HTTP/1.1\r\nA: b\n \n\r\n", Ok("None keep-alive|A: b"));
-        check("GET / HTTP/1.1\r\nContent-Length: 5,\r\n 5\r\n\r\n", Ok("Length(5) keep-alive|Content-Length: 5"));
+        check("GET / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\n\r\n", Ok("None keep-alive|a: b   c  \td"));
+        check("GET / HTTP/1.1\r\nA:\r\n b\r\nC: d\r\n\r\n", Ok("None keep-alive|a: b|c: d"));
+        check("GET / HTTP/1.1\r\nA: b\n \n\r\n", Ok("None keep-alive|a: b"));
+        check("GET / HTTP/1.1\r\nContent-Length: 5,\r\n 5\r\n\r\n", Ok("Length(5) keep-alive|content-length: 5"));
         check("GET / HTTP/1.1\r\n A: b\r\n\r\n", Err(HeadError::FieldName));
     }
 
@@ -456,19 +480,19 @@ mod tests {
     fn one_message_has_one_framing() {
         check(
             "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
-            Ok("Length(5) keep-alive|Content-Length: 5"),
+            Ok("Length(5) keep-alive|content-length: 5"),
         );
-        check("POST / HTTP/1.1\r\nContent-Length: 05, 5\r\n\r\n", Ok("Length(5) keep-alive|Content-Length: 5"));
+        check("POST / HTTP/1.1\r\nContent-Length: 05, 5\r\n\r\n", Ok("Length(5) keep-alive|content-length: 5"));
         check("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", Err(HeadError::ContentLength));
         check("POST / HTTP/1.1\r\nContent-Length: 5, 6\r\n\r\n", Err(HeadError::ContentLength));
         check("POST / HTTP/1.1\r\nContent-Length: \r\n\r\n", Err(HeadError::ContentLength));
         check(
             "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-            Ok("Chunked|Transfer-Encoding: chunked"),
+            Ok("Chunked|transfer-encoding: chunked"),
         );
         check(
             "POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
-            Ok("Chunked|Transfer-Encoding: chunked"),
+            Ok("Chunked|transfer-encoding: chunked"),
         );
         check("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", Err(HeadError::TransferEncoding));
         check("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Err(HeadError::UnknownTransferCoding));
@@ -482,7 +506,7 @@ mod tests {
 
     #[test]
     fn requests_that_are_refused() {
-        use HeadError::{FieldName, FieldValue, Host, StartLine, Version, WebSocketKey};
+        use HeadError::{FieldName, FieldValue, Host, HostValue, StartLine, Version, WebSocketKey};
         check("GET /\r\n\r\n", Err(StartLine));
         check("GET\r\n\r\n", Err(StartLine));
         check("GET / HTTP/1\r\n\r\n", Err(Version));
@@ -504,9 +528,20 @@ mod tests {
         check("GET / HTTP/1.1\r\nA: b\0c\r\n\r\n", Err(FieldValue));
         check("GET / HTTP/1.1\r\nA: b\0", Err(FieldValue));
         check("GET / HTTP/1.1\r\n\rX", Err(FieldName));
-        check("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Err(Host));
-        check("GET / HTTP/1.1\r\nHost: a\r\nhost: A\r\n\r\n", Ok("None keep-alive|Host: a"));
+        check("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Err(HostValue));
+        check("GET / HTTP/1.1\r\nHost: a\r\nhost: A\r\n\r\n", Ok("None keep-alive|host: a"));
         check("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", Err(Host));
+        for host in
+            ["a b", "a@b", "a/b", "a, b", "a?b", "a#b", "a\\b", "[::1", "[::1]x", "a[b]", "]", "\u{e9}", "a\x7f"]
+        {
+            check(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), Err(HostValue));
+        }
+        check("POST / HTTP/1.1\r\nHost: a\r\n Transfer-Encoding: chunked\r\n\r\n", Err(HostValue));
+        check("GET / HTTP/1.1\r\nHost:\r\n [::1]:80\r\n\r\n", Ok("None keep-alive|host: [::1]:80"));
+        check("GET / HTTP/1.1\r\nHost: a,b\r\n\r\n", Ok("None keep-alive|host: a,b"));
+        let name = |len: usize| format!("GET / HTTP/1.1\r\n{}: b\r\n\r\n", "a".repeat(len));
+        check(&name(255), Ok(&format!("None keep-alive|{}: b", "a".repeat(255))));
+        check(&name(256), Err(FieldName));
         check("GET a HTTP/1.1\r\n\r\n", Err(Host));
         check("GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", Err(WebSocketKey));
     }
@@ -529,11 +564,15 @@ mod tests {
             assert!(matches!(parse(largest), Ok(Some(_))), "{largest} with {fields}");
             assert_eq!(parse(largest + 1), Err(HeadError::TooLarge), "{largest} with {fields}");
         }
+        assert_eq!(HeadError::TooLarge.request_status(), 431);
+        assert_eq!(HeadError::TargetTooLong.request_status(), 414);
         let long = head(200, 0);
-        assert_eq!(parse_request(&long.as_bytes()[..128], &limits, &mut message), Err(HeadError::TooLarge));
+        assert_eq!(parse_request(&long.as_bytes()[..128], &limits, &mut message), Err(HeadError::TargetTooLong));
         assert_eq!(parse_request(&long.as_bytes()[..127], &limits, &mut message), Ok(None));
+        let field = format!("GET / HTTP/1.1\r\nA: {}", "b".repeat(128));
+        assert_eq!(parse_request(field.as_bytes(), &limits, &mut message), Err(HeadError::TooLarge));
         let empty_lines = "\r\n".repeat(64);
-        assert_eq!(parse_request(empty_lines.as_bytes(), &limits, &mut message), Err(HeadError::TooLarge));
+        assert_eq!(parse_request(empty_lines.as_bytes(), &limits, &mut message), Err(HeadError::TargetTooLong));
     }
 
     #[test]
@@ -574,6 +613,7 @@ mod tests {
         let twice = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n";
         check(Get, twice, Err(HeadError::ContentLength));
         check(Get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", Err(HeadError::UnknownTransferCoding));
+        check(Get, "HTTP/1.1 103 E\r\nTransfer-Encoding: chunked\r\n\r\n", Err(HeadError::TransferEncoding));
         check(Get, "HTTP/1.1 20 OK\r\n\r\n", Err(HeadError::StartLine));
         check(Get, "HTTP/1.1 2000 OK\r\n\r\n", Err(HeadError::StartLine));
         check(Get, "HTTP/1.1 099 OK\r\n\r\n", Err(HeadError::StartLine));
@@ -598,32 +638,32 @@ mod tests {
             assert_eq!(String::from_utf8(wire).unwrap(), expected);
         };
         use ConnectionField::{Close, KeepAlive, None};
-        check("GET / HTTP/1.1\r\nA: b\r\n\r\n", Framing::None, None, "GET / HTTP/1.1\r\nA: b\r\n\r\n");
+        check("GET / HTTP/1.1\r\nA: b\r\n\r\n", Framing::None, None, "GET / HTTP/1.1\r\na: b\r\n\r\n");
         check("GET / HTTP/1.0\r\n\r\n", Framing::None, KeepAlive, "GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n");
         check(
             "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
             Framing::Length(3),
             None,
-            "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 3\r\nb: c\r\n\r\n",
         );
         check(
             "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
             Framing::Chunked,
             Close,
-            "POST / HTTP/1.1\r\nB: c\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+            "POST / HTTP/1.1\r\nb: c\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
         );
         check(
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
             Framing::None,
             None,
-            "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+            "HTTP/1.1 304 Not Modified\r\ncontent-length: 3\r\n\r\n",
         );
         check("HTTP/1.1 204 No\r\nContent-Length: 3\r\n\r\n", Framing::None, None, "HTTP/1.1 204 No\r\n\r\n");
         check(
             "GET / HTTP/1.1\r\nTE: gzip, trailers\r\n\r\n",
             Framing::None,
             None,
-            "GET / HTTP/1.1\r\nTE: trailers\r\n\r\n",
+            "GET / HTTP/1.1\r\nte: trailers\r\n\r\n",
         );
     }
 

@@ -1,8 +1,10 @@
 //! One message: start line, header fields in order, and the arena that holds their bytes.
 //!
 //! The head is copied once from the socket's buffer into the arena; entries are spans into it. An edit appends to the
-//! arena and re-points a span, a deletion sets a flag, so header order and case reach the peer as they came. Rules,
-//! Lua and logs see only this form; framing (Content-Length, Transfer-Encoding, Connection) belongs to the writer.
+//! arena and re-points a span, a deletion sets a flag, so header order reaches the peer as it came. Rules, Lua and logs
+//! see only this form; framing (Content-Length, Transfer-Encoding, Connection) belongs to the writer.
+//!
+//! **Invariant:** names of fields are in lower case, wherever they come from, as in HAProxy's own form of a message.
 //!
 //! Cost: one memcpy of the head and 20 bytes an entry; a message is reused for the next request of its worker.
 
@@ -110,6 +112,14 @@ impl Message {
     /// Adds a field by offsets into the head that [`Message::load`] brings.
     pub(super) fn push_field(&mut self, name: Range<usize>, value: Range<usize>) {
         self.entries.push(Entry { name: Span::of(name), value: Span::of(value), deleted: false });
+    }
+
+    /// Puts the names that [`Message::load`] brought in lower case.
+    pub(super) fn lower_names(&mut self) {
+        for entry in &self.entries {
+            let name = entry.name;
+            lower(&mut self.arena[name.start as usize..(name.start + name.len) as usize]);
+        }
     }
 
     /// Fields pushed or added so far, deleted ones included.
@@ -256,6 +266,7 @@ impl Message {
     /// Adds a field at the end.
     pub fn add(&mut self, name: &[u8], value: &[u8]) -> EntryId {
         let name = self.store(name);
+        lower(&mut self.arena[name.start as usize..]);
         let value = self.store(value);
         self.entries.push(Entry { name, value, deleted: false });
         EntryId(self.entries.len() as u32 - 1)
@@ -296,7 +307,7 @@ impl Message {
         self.add(name, value);
     }
 
-    /// All fields in order: place, name as received, value.
+    /// All fields in order: place, name in lower case, value.
     pub fn fields(&self) -> impl DoubleEndedIterator<Item = (EntryId, &[u8], &[u8])> {
         self.entries
             .iter()
@@ -332,6 +343,37 @@ impl Message {
         let start = self.first.len as usize + self.second.len as usize + 16;
         start + self.fields().map(|(_, name, value)| name.len() + value.len() + 4).sum::<usize>()
     }
+}
+
+/// Puts ASCII letters in lower case, eight at a time. Doing it twice changes nothing, so the last word may overlap the one
+/// before.
+pub(super) fn lower(name: &mut [u8]) {
+    if let Some(first) = name.first_chunk_mut::<8>() {
+        *first = lower_eight(u64::from_le_bytes(*first)).to_le_bytes();
+        for eight in name[8..].as_chunks_mut::<8>().0 {
+            *eight = lower_eight(u64::from_le_bytes(*eight)).to_le_bytes();
+        }
+        if let Some(last) = name.last_chunk_mut::<8>() {
+            *last = lower_eight(u64::from_le_bytes(*last)).to_le_bytes();
+        }
+    } else if let Some(first) = name.first_chunk_mut::<4>() {
+        *first = (lower_eight(u32::from_le_bytes(*first).into()) as u32).to_le_bytes();
+        if let Some(last) = name.last_chunk_mut::<4>() {
+            *last = (lower_eight(u32::from_le_bytes(*last).into()) as u32).to_le_bytes();
+        }
+    } else {
+        name.make_ascii_lowercase();
+    }
+}
+
+/// Eight bytes in lower case, without a branch: the high bit of each byte says whether it is a capital letter.
+fn lower_eight(bytes: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let low = bytes & (ONES * 0x7f);
+    let from_a = low + ONES * (0x80 - b'A' as u64);
+    let beyond_z = low + ONES * (0x7f - b'Z' as u64);
+    let capital = !bytes & (from_a ^ beyond_z) & (ONES * 0x80);
+    bytes | capital >> 2
 }
 
 /// Where host and port stand in a target.
@@ -371,6 +413,23 @@ mod tests {
             message.set_authority(b"a b");
             assert_eq!(message.target(), expected.as_bytes(), "a request line can't be split");
         }
+    }
+
+    #[test]
+    fn names_are_in_lower_case() {
+        let all: Vec<u8> = (0..=255).collect();
+        for len in 0..40 {
+            for start in 0..=all.len() - len {
+                let mut name = all[start..start + len].to_vec();
+                lower(&mut name);
+                assert_eq!(name, all[start..start + len].to_ascii_lowercase());
+            }
+        }
+        let mut message = Message::new();
+        message.add(b"X-Forwarded-For", b"A");
+        message.set(b"ETag", b"B");
+        let fields: Vec<_> = message.fields().map(|(_, name, value)| (name, value)).collect();
+        assert_eq!(fields, [(&b"x-forwarded-for"[..], &b"A"[..]), (b"etag", b"B")]);
     }
 
     #[test]

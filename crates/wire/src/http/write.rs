@@ -92,7 +92,7 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
     let mut chunked_said = false;
     for (_, name, value) in message.fields() {
         match name.len() {
-            14 if name.eq_ignore_ascii_case(b"content-length") => match framing {
+            14 if name == b"content-length" => match framing {
                 Some(Framing::Length(length)) if !length_said => {
                     length_said = true;
                     write_field(name, itoa::Buffer::new().format(length).as_bytes(), out);
@@ -101,7 +101,7 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
                 Some(_) => continue,
                 None => {}
             },
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => match framing {
+            17 if name == b"transfer-encoding" => match framing {
                 Some(Framing::Chunked) if !chunked_said => {
                     chunked_said = true;
                     write_field(name, b"chunked", out);
@@ -110,7 +110,7 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
                 Some(_) => continue,
                 None => {}
             },
-            2 if name.eq_ignore_ascii_case(b"te") => {
+            2 if name == b"te" => {
                 // Of the codings that a peer takes, only trailers can be passed on by who relays.
                 if accepts_trailers(value) {
                     write_field(name, b"trailers", out);

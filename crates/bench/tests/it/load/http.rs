@@ -183,3 +183,35 @@ fn urls_come_from_a_file() {
         told.try_iter().map(|(_, head)| head.split(' ').nth(1).unwrap_or_default().to_owned()).collect();
     assert_eq!(targets, ["/1", "/2", "/3", "/1"]);
 }
+
+/// A line for each interval of the test and none beyond it, whatever comes late.
+#[test]
+fn live_lines_are_those_of_the_test() {
+    let base = demo();
+    for (words, path, expected) in [
+        ("-d 600ms -i 200ms -c 2", "/delay/90", vec!["0.2 s", "0.4 s", "0.6 s"]),
+        ("-d 500ms -i 200ms -c 2 -t 2", "/delay/70", vec!["0.2 s", "0.4 s", "0.5 s"]),
+        ("-d 600ms -i 200ms -c 1", "/delay/500", vec!["0.2 s", "0.4 s", "0.6 s"]),
+    ] {
+        let ran = run(&format!("http {words} {base}{path}"));
+        let lines: Vec<&str> = ran.err.lines().filter(|line| line.contains("answered/s")).collect();
+        let times: Vec<String> = lines
+            .iter()
+            .map(|line| line.split("  ").find(|part| !part.is_empty()).unwrap_or_default().trim().to_owned())
+            .collect();
+        assert_eq!(times, expected, "{words}: {}", ran.err);
+    }
+}
+
+/// Each URL walks sequential keys by itself.
+#[test]
+fn each_url_has_a_sequence_of_its_own() {
+    let (address, told) = telling_tcp("127.0.0.1:0");
+    let url = format!("http://{address}");
+    let words =
+        format!("http -c 1 -n 6 --key-min 1 --key-max 9 --key-pattern sequential {url}/a/__key__ {url}/b/__key__");
+    assert_eq!(run(&words).code, 0);
+    let targets: Vec<String> =
+        told.try_iter().filter_map(|(_, head)| head.split(' ').nth(1).map(str::to_owned)).collect();
+    assert_eq!(targets, ["/a/1", "/b/1", "/a/2", "/b/2", "/a/3", "/b/3"]);
+}

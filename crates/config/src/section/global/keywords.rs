@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
-use crate::model::{LogHost, LuaLoad, LuaLogStderr, LuaPath};
+use crate::model::{LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, StatusClasses, StatusCodes};
 use crate::section::log;
-use crate::section::table::{MANY, Table};
+use crate::section::table::{self, MANY, Table};
+use crate::suggest;
 use crate::word::Line;
 
 /// The workers that HAProxy's baseline allows: 16 groups of 64 threads.
@@ -54,6 +55,22 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         name_case::file,
     ),
     one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
+    line(
+        "http-err-codes",
+        1,
+        MANY,
+        "[+-]RANGE…",
+        "Status codes that count as errors of clients ('http_err_cnt'), 400-499: ranges between commas that replace, extend ('+') or reduce ('-') the set.",
+        |r, line| status_codes(r, line, |classes| &mut classes.errors),
+    ),
+    line(
+        "http-fail-codes",
+        1,
+        MANY,
+        "[+-]RANGE…",
+        "Status codes that count as failures of servers ('http_fail_cnt'), 500-599 but 501 and 505, in the same way.",
+        |r, line| status_codes(r, line, |classes| &mut classes.failures),
+    ),
     one(
         "hard-stop-after",
         "TIME",
@@ -99,6 +116,17 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
                 name => LogHost::Named(name.into()),
             };
         },
+    ),
+    flag(
+        "insecure-fork-wanted",
+        "Scripts may start programs while the process serves ('os.execute', 'io.popen'); without it they can do so only \
+         while they are loaded.",
+        |g| &mut g.insecure_fork,
+    ),
+    flag(
+        "insecure-setuid-wanted",
+        "Programs that scripts start may gain privileges (set-user-ID files); without it they never do.",
+        |g| &mut g.insecure_setuid,
     ),
     line("log-tag", 1, 1, "TAG", "The tag in headers of log lines; the program's name by default.", |r, line| {
         r.reader.global.log_tag = Some(line.text(1).into());
@@ -290,7 +318,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
          listeners' gives the listening sockets to the process that takes this one's place ('-x'); 'name', 'id', 'nice', \
          'process', 'shards' and 'thread' change nothing.",
         |r, line| {
-            if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
+            if let Some(socket) = stats_socket::stats_socket(line, r.files, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
                 r.reader.global.stats_sockets.push(socket);
             }
@@ -394,6 +422,15 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Memory of all Lua states together; 0: unlimited.",
         Parser::Integer(0, 1 << 20, |g, n| g.tune.lua_maxmem = (n as usize) << 20),
     ),
+    line(
+        "tune.lua.openlibs",
+        1,
+        1,
+        "all|none|LIBRARY[,LIBRARY]…",
+        "Lua's libraries that scripts find, beside the basic functions and coroutines: table, io, os, string, math, utf8, \
+         package, debug; all. Before any script is named.",
+        openlibs,
+    ),
     one(
         "tune.lua.service-timeout",
         "TIME",
@@ -411,6 +448,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "TIME",
         "Run time of a Lua task; unlimited by default and with 0.",
         Parser::Time(|g| &mut g.tune.lua_task_timeout),
+    ),
+    one(
+        "tune.lua.watchdog-abort",
+        "on|off",
+        "Whether the process aborts (SIGABRT), as HAProxy does, when a script keeps a worker in a function of C for more than \
+         a second; off: it is logged, and the worker accepts nothing until it goes on.",
+        Parser::OneOf(&["on", "off"], |g, index| g.tune.lua_watchdog_abort = index == 0),
     ),
     one(
         "tune.maxrewrite",
@@ -452,4 +496,49 @@ fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {
         per_thread,
         at: line.at(1),
     });
+}
+
+/// `tune.lua.openlibs`.
+fn openlibs(r: &mut Reading<'_>, line: &Line) {
+    if !r.reader.global.lua_loads.is_empty() || !r.reader.global.lua_prepend_paths.is_empty() {
+        let message =
+            format!("'{}' must be set before any 'lua-load', 'lua-load-per-thread' or 'lua-prepend-path'", r.name);
+        r.diagnostics.error(line.at(0), message);
+        return;
+    }
+    let names: Vec<&str> = line.text(1).split(',').filter(|name| !name.is_empty()).collect();
+    let mut open = 0;
+    for name in &names {
+        match LUA_LIBRARIES.iter().position(|known| known == name) {
+            Some(at) => open |= 1 << at,
+            None if *name == "all" => open = u8::MAX,
+            None if *name == "none" => {}
+            None => {
+                let known: Vec<&str> = ["all", "none"].into_iter().chain(LUA_LIBRARIES).collect();
+                let message =
+                    format!("'{}': unknown library '{name}', expected one of {}", r.name, table::list(&known));
+                r.diagnostics.error(line.at(1), message).did_you_mean(suggest::nearest(name, known.iter().copied()));
+                return;
+            }
+        }
+    }
+    if names.is_empty() || (open != 0 && names.contains(&"none")) {
+        let message = match names.is_empty() {
+            true => format!("'{}' expects 'all', 'none' or libraries, separated by commas", r.name),
+            false => format!("'{}': 'none' cannot be combined with other libraries", r.name),
+        };
+        r.diagnostics.error(line.at(1), message);
+        return;
+    }
+    r.reader.global.tune.lua_libraries = open;
+}
+
+/// Applies each word of a line to a set of status codes.
+fn status_codes(reading: &mut Reading<'_>, line: &Line, of: fn(&mut StatusClasses) -> &mut StatusCodes) {
+    for index in 1..line.len() {
+        let codes = of(&mut reading.reader.global.status_classes);
+        if let Err(message) = codes.apply(line.text(index)) {
+            reading.diagnostics.error(line.at(index), message);
+        }
+    }
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::Files;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
@@ -40,6 +41,7 @@ struct Reading<'a> {
     first: usize,
     reader: &'a mut GlobalReader,
     env: &'a mut Environment,
+    files: &'a dyn Files,
     diagnostics: &'a mut Diagnostics,
 }
 
@@ -73,6 +75,24 @@ pub(crate) struct GlobalRow(Parser);
 const NEGATABLE: &[&str] =
     &["busy-polling", "insecure-fork-wanted", "numa-cpu-mapping", "set-dumpable", "strict-limits"];
 
+/// Numbers with nothing behind them.
+const WHOLE: &[&str] = &[
+    "fd-hard-limit",
+    "gid",
+    "maxconn",
+    "nbthread",
+    "thread-groups",
+    "thread-hard-limit",
+    "tune.idletimer",
+    "tune.lua.forced-yield",
+    "tune.lua.maxmem",
+    "tune.recv_enough",
+    "tune.stick-counters",
+    "tune.zlib.memlevel",
+    "tune.zlib.windowsize",
+    "uid",
+];
+
 /// What HAProxy keeps in an `int`.
 const INT: i64 = i32::MAX as i64;
 
@@ -84,7 +104,13 @@ static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 
 impl GlobalReader {
     /// Reads one line.
-    pub(crate) fn line(&mut self, line: &Line, env: &mut Environment, diagnostics: &mut Diagnostics) {
+    pub(crate) fn line(
+        &mut self,
+        line: &Line,
+        env: &mut Environment,
+        files: &dyn Files,
+        diagnostics: &mut Diagnostics,
+    ) {
         let negated;
         let line = if line.text(0) == "no" && NEGATABLE.contains(&line.text(1)) {
             negated = line.without_no();
@@ -97,7 +123,7 @@ impl GlobalReader {
             Some((row, first)) => {
                 if table::arity(row, first, line, diagnostics) {
                     let errors = diagnostics.errors();
-                    let mut reading = Reading { name: row.name, first, reader: self, env, diagnostics };
+                    let mut reading = Reading { name: row.name, first, reader: self, env, files, diagnostics };
                     reading.parse(&row.parser.0, line);
                     if diagnostics.errors() == errors {
                         self.global.places.insert(row.name, line.at(0));
@@ -130,11 +156,13 @@ impl Reading<'_> {
         let given = line.text(self.first);
         match parser {
             Parser::Flag(field) => *field(&mut self.reader.global) = !line.negated,
-            Parser::Time(field) => match unit::time(given, TimeUnit::Milliseconds) {
-                Ok(time) => *field(&mut self.reader.global) = (!time.is_zero()).then_some(time),
-                Err(message) => self.wrong(line, message, Some(TIME_HINT)),
-            },
-            Parser::Integer(min, max, set) => match unit::integer(given, *min, *max) {
+            Parser::Time(field) => {
+                match self.diagnostics.duration(line.at(self.first), given, TimeUnit::Milliseconds) {
+                    Ok(time) => *field(&mut self.reader.global) = (!time.is_zero()).then_some(time),
+                    Err(message) => self.wrong(line, message, Some(TIME_HINT)),
+                }
+            }
+            Parser::Integer(min, max, set) => match self.number(given, *min, *max) {
                 Ok(value) => set(&mut self.reader.global, value),
                 Err(message) => self.wrong(line, message, None),
             },
@@ -150,12 +178,18 @@ impl Reading<'_> {
                 None => self.one_of(line, self.first, names),
             },
             Parser::Seconds => {
-                if let Err(message) = unit::time(given, TimeUnit::Seconds) {
+                if let Err(message) = self.diagnostics.duration(line.at(self.first), given, TimeUnit::Seconds) {
                     self.wrong(line, message, Some(TIME_HINT));
                 }
             }
             Parser::Line(read) => read(self, line),
         }
+    }
+
+    /// A number by HAProxy's rules for the keyword: most end at the first character that is no digit.
+    fn number(&self, given: &str, min: i64, max: i64) -> Result<i64, String> {
+        let read = if WHOLE.contains(&self.name) { unit::integer } else { unit::leading_integer };
+        read(given, min, max)
     }
 
     /// Says what is wrong with the first argument.

@@ -2,36 +2,35 @@
 
 use std::sync::Arc;
 
-use crate::address;
 use crate::catalogue::known;
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
 use crate::model::{StatsLevel, StatsSocket};
 use crate::section::{bind, table};
-use crate::suggest;
 use crate::word::{self, Line, Scope};
+use crate::{Files, suggest};
 
 const OPTIONS: &[&str] =
     &["expose-fd", "gid", "group", "id", "level", "mode", "name", "nice", "process", "shards", "thread", "uid", "user"];
 
 /// Reads `stats socket ADDRESS [OPTION]…`.
-pub(super) fn stats_socket(line: &Line, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
-    socket(line, 2, "stats socket", StatsLevel::default(), diagnostics)
+pub(super) fn stats_socket(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
+    socket(line, 2, "stats socket", StatsLevel::default(), files, diagnostics)
 }
 
 /// Reads the argument of `-S`: an address and options of `bind`, with commas between them. Whoever reaches the socket
 /// may do everything unless `level` says otherwise, as in HAProxy.
-pub fn master_socket(argument: &str) -> Result<StatsSocket, String> {
+pub fn master_socket(argument: &str, files: &dyn Files, environment: &Environment) -> Result<StatsSocket, String> {
     let file: Arc<str> = "-S".into();
-    let environment = Environment::new();
-    let scope = Scope { env: &environment, file: &file, line: 1, section: "" };
+    let scope = Scope { env: environment, file: &file, line: 1, section: "" };
     let text = argument.replace(',', " ");
     let words = word::split(text.as_bytes(), &scope).map_err(|problem| problem.message)?;
     if words.is_empty() {
         return Err("an address was expected".to_owned());
     }
     let mut diagnostics = Diagnostics::new();
-    let socket = socket(&Line::new(file, 1, words), 0, "the master's socket", StatsLevel::Admin, &mut diagnostics);
+    let socket =
+        socket(&Line::new(file, 1, words), 0, "the master's socket", StatsLevel::Admin, files, &mut diagnostics);
     match (socket, diagnostics.iter().next()) {
         (Some(socket), None) => Ok(socket),
         (_, Some(found)) => Err(match &found.hint {
@@ -48,13 +47,14 @@ fn socket(
     first: usize,
     what: &str,
     level: StatsLevel,
+    files: &dyn Files,
     diagnostics: &mut Diagnostics,
 ) -> Option<StatsSocket> {
-    let mut addresses = match address::bind(line.text(first)) {
+    let mut addresses = match bind::addresses(line, first, files) {
         Ok(addresses) => addresses,
         Err(problem) => {
             let message = format!("'{what}': {}", problem.message);
-            let error = diagnostics.error(line.within(first, problem.offset), message);
+            let error = diagnostics.error(line.within_address(first, problem.offset), message);
             if let Some(hint) = problem.hint {
                 error.hint(hint);
             }

@@ -83,8 +83,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("h2-workaround-bogus-websocket-clients", HTTP2),
     word("httpclient.ssl.ca-file", "FILE", TLS),
     one("httpclient.ssl.verify", "none|required", TLS, Parser::OneOf(&["none", "required"], |_, _| ())),
-    alone("insecure-fork-wanted", "Changes nothing: scripts may start programs."),
-    alone("insecure-setuid-wanted", "Changes nothing: programs that scripts start keep their rights."),
     word("issuers-chain-path", "DIRECTORY", TLS),
     word("key-base", "DIRECTORY", TLS),
     alone("limited-quic", QUIC),

@@ -49,14 +49,14 @@ impl ProxyReader<'_> {
             None => (word, None),
         };
         let read = match (name, argument) {
-            ("roundrobin", None) => self.alone(line, Balance::RoundRobin),
-            ("static-rr", None) => self.alone(line, Balance::StaticRoundRobin),
-            ("leastconn", None) => self.alone(line, Balance::LeastConn),
-            ("first", None) => self.alone(line, Balance::First),
-            ("source", None) => self.alone(line, Balance::Hash(Arc::new(HashKey::Source))),
-            ("random", None) => self.alone(line, Balance::Random(2)),
+            ("roundrobin" | "", None) => self.alone(Balance::RoundRobin),
+            ("static-rr", None) => self.alone(Balance::StaticRoundRobin),
+            ("leastconn", None) => self.alone(Balance::LeastConn),
+            ("first", None) => self.alone(Balance::First),
+            ("source", None) => self.alone(Balance::Hash(Arc::new(HashKey::Source))),
+            ("random", None) => self.alone(Balance::Random(2)),
             ("random", Some(draws)) => match crate::unit::integer(draws, 1, DRAWS_MAX) {
-                Ok(draws) => self.alone(line, Balance::Random(draws as u32)),
+                Ok(draws) => self.alone(Balance::Random(draws as u32)),
                 Err(message) => {
                     let message = format!("'balance random': {message}");
                     self.diagnostics.error(line.at(1), message).hint("how many servers are drawn: 'random(2)'");
@@ -74,7 +74,7 @@ impl ProxyReader<'_> {
             ("hash", None) => self.balance_hash(line),
             ("rdp-cookie", name) => {
                 let expr = self.rdp_cookie(line, name.unwrap_or("mstshash"));
-                expr.and_then(|expr| self.alone(line, Balance::Hash(Arc::new(HashKey::RdpCookie(expr)))))
+                expr.and_then(|expr| self.alone(Balance::Hash(Arc::new(HashKey::RdpCookie(expr)))))
             }
             (name, _) if known::BALANCE.contains(&name) => {
                 self.diagnostics.error(line.at(1), format!("'balance {word}' is not supported yet"));
@@ -127,8 +127,9 @@ impl ProxyReader<'_> {
     }
 
     /// An algorithm behind which nothing may stand.
-    fn alone(&mut self, line: &Line, balance: Balance) -> Option<Balance> {
-        self.ends(line, 2).then_some(balance)
+    /// An algorithm without arguments; HAProxy passes over whatever follows.
+    fn alone(&mut self, balance: Balance) -> Option<Balance> {
+        Some(balance)
     }
 
     /// Nothing stands from this word on.
@@ -151,7 +152,7 @@ impl ProxyReader<'_> {
                         self.diagnostics.error(line.at(next + 1), message);
                         return None;
                     }
-                    let number = self.integer(line, next + 1, 1, i64::from(i32::MAX))? as u32;
+                    let number = self.leading_integer(line, next + 1, 1, i64::from(i32::MAX))? as u32;
                     *(if word == "len" { &mut len } else { &mut depth }) = number;
                     next += 2;
                 }
@@ -191,7 +192,7 @@ impl ProxyReader<'_> {
         }
         // HAProxy once waited for so many bytes; it waits for the body now, and so the number changes nothing.
         if line.len() > 4 {
-            self.integer(line, 4, 1, i64::from(i32::MAX))?;
+            self.leading_integer(line, 4, 1, i64::from(i32::MAX))?;
         }
         if !self.ends(line, 5) {
             return None;
@@ -300,7 +301,7 @@ impl ProxyReader<'_> {
     }
 
     pub(super) fn hash_balance_factor(&mut self, line: &Line) {
-        let Some(factor) = self.integer(line, 1, 0, i64::from(i32::MAX)) else { return };
+        let Some(factor) = self.leading_integer(line, 1, 0, i64::from(i32::MAX)) else { return };
         if factor != 0 && factor <= 100 {
             self.diagnostics.error(line.at(1), "'hash-balance-factor' must be 0 or greater than 100");
             return;

@@ -139,7 +139,7 @@ pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
     "How many idle connections to servers a client's connection has of its own under 'http-reuse never'; beyond, they are \
      closed. 5.",
     |r, line| {
-        if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+        if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
             r.settings.proxy.max_session_srv_conns = n as u32;
         }
     },

@@ -143,7 +143,7 @@ impl ProxyReader<'_> {
 
     /// A duration of whole seconds, as the kernel's probes know them; without a unit the number is seconds.
     pub(super) fn seconds(&mut self, line: &Line) -> Option<std::time::Duration> {
-        match crate::unit::time(line.text(1), crate::unit::TimeUnit::Seconds) {
+        match self.diagnostics.duration(line.at(1), line.text(1), crate::unit::TimeUnit::Seconds) {
             Ok(time) => Some(time),
             Err(message) => {
                 self.diagnostics.error(line.at(1), format!("'{}': {message}", line.text(0)));

@@ -1,8 +1,7 @@
 //! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
 
-use super::{ProxyParser, ProxyReader, check, compression, connection, on, servers, stats, wire};
+use super::{ProxyParser, ProxyReader, check, compression, connection, logging, on, servers, stats, wire};
 use crate::catalogue::{Contexts, Place};
-use crate::format::{HTTP_CLF_LOG, HTTP_LOG, HTTPS_LOG, TCP_CLF_LOG, TCP_LOG};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::{bind, rule};
@@ -63,7 +62,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "N",
         "Length of the kernel's queues of connections that wait to be accepted; the frontend's maxconn by default.",
         |r, line| {
-            if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+            if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
                 r.settings.proxy.backlog = (n > 0).then_some(n as u32);
             }
         },
@@ -71,7 +70,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row(
         "balance",
         BACK,
-        1,
+        0,
         MANY,
         "roundrobin | static-rr | leastconn | first | random[(N)] | source | uri [len N] [depth N] [whole] [path-only] | \
          url_param NAME [check_post] | hdr(NAME) [use_domain_only] | hash EXPRESSION | rdp-cookie[(NAME)]",
@@ -87,7 +86,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "ADDRESS[,ADDRESS]… [OPTION]…",
         "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME or fd@N.",
         |r, line| {
-            if let Some(bind) = bind::bind(line, r.diagnostics) {
+            if let Some(bind) = bind::bind(line, r.loaded.files, r.diagnostics) {
                 r.settings.proxy.binds.push(bind);
             }
         },
@@ -216,7 +215,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Streams in the backend at which servers with a 'minconn' reach their 'maxconn'; a tenth of the maxconn of the \
          frontends that name the backend.",
         |r, line| {
-            if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+            if let Some(n) = r.leading_integer(line, 1, 1, i64::from(i32::MAX)) {
                 r.settings.proxy.fullconn = Some(n as u32);
             }
         },
@@ -294,17 +293,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.rule(line, 1, Place::HttpResponse);
         },
     ),
-    row(
-        "http-send-name-header",
-        BACK,
-        0,
-        1,
-        "[NAME]",
-        "Tells a server its name in this field; without one the option is off.",
-        |r, line| {
-            r.settings.proxy.send_name_header = if line.len() > 1 { rule::header_name(r, line, 1) } else { None };
-        },
-    ),
+    row("http-send-name-header", BACK, 1, 1, "NAME", "Tells a server its name in this field.", |r, line| {
+        r.settings.proxy.send_name_header = rule::header_name(r, line, 1)
+    }),
     row(
         "http-reuse",
         BACK,
@@ -325,7 +316,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         },
     ),
     row("id", NO_DEFAULTS, 1, 1, "N", "The proxy's number in statistics.", |r, line| {
-        if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+        if let Some(n) = r.leading_integer(line, 1, 1, i64::from(i32::MAX)) {
             r.settings.explicit_uid = Some(n as u32);
         }
     }),
@@ -367,7 +358,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "N",
         "Connections that the frontend serves at a time; more wait in the kernel.",
         |r, line| {
-            if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+            if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
                 r.settings.proxy.maxconn = (n > 0).then_some(n as u32);
             }
         },
@@ -478,13 +469,13 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         "[clf]",
         "Logs one line per request with timers, status and ending; clf: in the common log format.",
-        |r, line| r.log_option(line, "option httplog", HTTP_LOG, Some(HTTP_CLF_LOG)),
+        |r, line| r.log_option(line, logging::HTTP, Some(logging::HTTP_CLF)),
     ),
     option(
         "option httpslog",
         PROXY,
         "As httplog, with what HAProxy adds about TLS; every connection is a plain one so far.",
-        |r, line| r.log_option(line, "option httpslog", HTTPS_LOG, None),
+        |r, line| r.log_option(line, logging::HTTPS, None),
     ),
     option(
         "option log-separate-errors",
@@ -560,7 +551,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         "[clf]",
         "Logs one line per connection with timers and ending; clf: in the common log format.",
-        |r, line| r.log_option(line, "option tcplog", TCP_LOG, Some(TCP_CLF_LOG)),
+        |r, line| r.log_option(line, logging::TCP, Some(logging::TCP_CLF)),
     ),
     row(
         "rate-limit sessions",
@@ -590,8 +581,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         },
     ),
     row("retries", BACK, 1, 1, "N", "How often a failed connection is tried again; 3.", |r, line| {
-        if let Some(n) = r.integer(line, 1, 0, 1000) {
-            r.settings.proxy.retries = n as u32;
+        if let Some(n) = r.leading_integer(line, 1, -1, 1000) {
+            r.settings.proxy.retries = n.max(0) as u32;
         }
     }),
     row(
@@ -680,6 +671,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.inspect_delay = time;
+                r.again(line, "tcp-request inspect-delay");
             }
         },
     ),
@@ -715,6 +707,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.response_inspect_delay = time;
+                r.again(line, "tcp-response inspect-delay");
             }
         },
     ),
@@ -758,14 +751,14 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     }),
     row(
         "unique-id-format",
-        FRONT,
+        PROXY,
         1,
         1,
         "FORMAT",
         "What makes a request's unique id: '%ID', 'unique-id' and the header of unique-id-header.",
         |r, line| r.settings.proxy.logging.unique_id = r.log_format(line, Place::UniqueId),
     ),
-    row("unique-id-header", FRONT, 1, 1, "NAME", "The header field that tells a server the unique id.", |r, line| {
+    row("unique-id-header", PROXY, 1, 1, "NAME", "The header field that tells a server the unique id.", |r, line| {
         r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
     }),
     row(

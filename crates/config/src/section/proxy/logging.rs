@@ -3,13 +3,33 @@
 use std::sync::Arc;
 
 use super::{ProxyReader, on};
-use crate::catalogue::Place;
+use crate::catalogue::{Contexts, Place};
 use crate::expression::ExpressionReader;
 use crate::format;
 use crate::limits;
 use crate::model::{Capture, LogFormat, LogLine};
 use crate::section::{log, rule};
 use crate::word::Line;
+
+/// A line that an option asks for.
+#[derive(Clone, Copy)]
+pub(super) struct LogForm {
+    /// What asks for it.
+    pub(super) keyword: &'static str,
+    /// The line's format.
+    pub(super) text: &'static str,
+}
+
+/// `option httplog`.
+pub(super) const HTTP: LogForm = LogForm { keyword: "option httplog", text: format::HTTP_LOG };
+/// `option httplog clf`.
+pub(super) const HTTP_CLF: LogForm = LogForm { keyword: "option httplog clf", text: format::HTTP_CLF_LOG };
+/// `option httpslog`.
+pub(super) const HTTPS: LogForm = LogForm { keyword: "option httpslog", text: format::HTTPS_LOG };
+/// `option tcplog`.
+pub(super) const TCP: LogForm = LogForm { keyword: "option tcplog", text: format::TCP_LOG };
+/// `option tcplog clf`.
+pub(super) const TCP_CLF: LogForm = LogForm { keyword: "option tcplog clf", text: format::TCP_CLF_LOG };
 
 impl ProxyReader<'_> {
     pub(super) fn log(&mut self, line: &Line) {
@@ -44,24 +64,48 @@ impl ProxyReader<'_> {
 
     pub(super) fn log_line(&mut self, line: &Line) {
         if let Some(format) = self.log_format(line, Place::Log) {
-            self.settings.proxy.logging.line = Some(LogLine { keyword: "log-format", format });
+            self.overrides(line, "log-format");
+            self.settings.proxy.logging.line = Some(LogLine { keyword: "log-format", at: line.at(0), format });
         }
     }
 
     /// `option httplog`, `tcplog` and `httpslog`, with `clf` behind those that have such a form.
-    pub(super) fn log_option(&mut self, line: &Line, keyword: &'static str, text: &str, clf: Option<&str>) {
-        let text = match (line.text(2), clf) {
+    pub(super) fn log_option(&mut self, line: &Line, form: LogForm, clf: Option<LogForm>) {
+        let form = match (line.text(2), clf) {
             ("clf", Some(clf)) => {
                 self.option_arity(line, 1);
                 clf
             }
             _ => {
                 self.option_arity(line, 0);
-                text
+                form
             }
         };
-        let line = on(line).then(|| LogLine { keyword, format: Arc::new(format::builtin(text)) });
-        self.settings.proxy.logging.line = line;
+        if self.context == Contexts::BACKEND {
+            let option = format!("option {}", line.text(1));
+            self.ignored_in_backend(line, &option);
+        }
+        self.overrides(line, form.keyword);
+        let format = || Arc::new(format::builtin(form.text));
+        self.settings.proxy.logging.line =
+            on(line).then(|| LogLine { keyword: form.keyword, at: line.at(0), format: format() });
+    }
+
+    /// HAProxy's warning about a log format of a backend, which has no lines of its own.
+    pub(super) fn ignored_in_backend(&mut self, line: &Line, keyword: &str) {
+        let name = &self.settings.proxy.name;
+        let message = format!("backend '{name}' : '{keyword}' directive is ignored in backends");
+        self.diagnostics.warning(line.at(0), message);
+    }
+
+    /// HAProxy's warning about a second format in a `defaults`.
+    fn overrides(&mut self, line: &Line, keyword: &str) {
+        if self.context == Contexts::DEFAULTS
+            && let Some(earlier) = &self.settings.proxy.logging.line
+        {
+            let message = format!("'{keyword}' overrides previous '{}' in 'defaults' section", earlier.keyword);
+            self.diagnostics.warning(line.at(0), message);
+        }
     }
 
     /// `capture request|response header NAME len N` and `capture cookie NAME len N`.
@@ -91,7 +135,9 @@ impl ProxyReader<'_> {
         if cookie {
             let most = self.stores.cookie;
             if len > most {
-                let message = format!("'capture cookie' keeps at most {most} bytes, not {len}");
+                let kind = if self.section == "listen" { "proxy" } else { self.section };
+                let message =
+                    format!("truncating capture length to {most} bytes for {kind} '{}'", self.settings.proxy.name);
                 self.diagnostics.warning(line.at(name_at + 2), message).hint("'tune.http.cookielen' says how many");
             }
             let capture = Capture { len: len.min(most), ..capture };
@@ -124,7 +170,10 @@ impl ProxyReader<'_> {
             error.hint("how many bytes are kept of the value");
             return None;
         }
-        let len = self.integer(line, at + 1, 1, limits::CAPTURE_BYTES)?;
+        let len = match line.text(0) {
+            "declare" => self.integer(line, at + 1, 1, limits::CAPTURE_BYTES)?,
+            _ => self.leading_integer(line, at + 1, 0, limits::CAPTURE_BYTES)?,
+        };
         if line.len() > at + 2 {
             let message = format!("'{}' cannot handle unexpected argument '{}'", line.text(0), line.text(at + 2));
             self.diagnostics.error(line.at(at + 2), message);

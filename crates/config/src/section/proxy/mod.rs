@@ -4,6 +4,7 @@ mod balance;
 mod check;
 mod compression;
 mod connection;
+mod defaults;
 mod forward;
 mod keywords;
 mod logging;
@@ -13,7 +14,6 @@ mod stats;
 mod wire;
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,14 +30,16 @@ use crate::model::{
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, error, preset, server, stick, store};
+use crate::section::{Section, SectionKind, error, preset, removed, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
-use crate::{Files, LuaNames};
+use crate::{CommandCheck, Files, LuaNames};
 
 pub(crate) use check::KEYWORDS as CHECK_KEYWORDS;
 pub(crate) use keywords::KEYWORDS;
+
+use self::defaults::Defaults;
 
 /// The names that proxies refer to, known before any of them is typed.
 #[derive(Default)]
@@ -58,13 +60,19 @@ pub(crate) struct Settings {
     pub(crate) acls: Acls,
     pub(crate) default_server: ServerSettings,
     checks: check::CheckSettings,
-    servers: HashMap<Arc<str>, Position>,
+    servers: HashMap<Arc<str>, (Position, bool)>,
     redirects: Vec<Rule>,
     /// The section has a `stats` line itself.
     own_stats: bool,
+    /// The timeouts of the section's defaults.
+    inherited: Timeouts,
     log_global: bool,
     /// Which of [`STEPS`] were seen in this section.
     seen: [bool; STEPS.len()],
+    /// Rule sets whose last rule in this section is final and has no condition.
+    closed: Vec<Place>,
+    /// Keywords that the section has given and whose second line HAProxy warns about.
+    given: Vec<&'static str>,
     /// Where a rule of a named `defaults` stands; the section's users must then be of one kind.
     has_rules: bool,
     explicit_uid: Option<u32>,
@@ -85,6 +93,8 @@ pub(crate) struct Loaded<'a> {
     pub(crate) lua: &'a dyn LuaNames,
     /// A script failed to load, so a name that it may have registered is not an error.
     pub(crate) lua_failed: bool,
+    /// Knows the commands of stores.
+    pub(crate) commands: Option<CommandCheck>,
     /// As the file left it.
     pub(crate) environment: &'a crate::Environment,
 }
@@ -124,10 +134,11 @@ pub(crate) fn all(
     diagnostics: &mut Diagnostics,
 ) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>, Vec<Preset>) {
     let names = proxy_names(sections, diagnostics);
-    let stores = store::stores(sections, diagnostics);
+    let stores = store::stores(sections, loaded.files, diagnostics);
     let mut store_names = StoreNames {
         patterns: patterns.clone(),
         files: Some(loaded.files),
+        commands: loaded.commands,
         counters: global.tune.stick_counters,
         cookie: global.tune.http_cookielen,
         ..StoreNames::default()
@@ -160,8 +171,7 @@ pub(crate) fn all(
     }
 
     let presets = preset::all(sections, &store_names, diagnostics);
-    let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
-    let mut last = Rc::new(Settings::new());
+    let mut defaults = Defaults::default();
     let mut proxies = Vec::new();
     for section in sections {
         let (context, keyword, kind) = match section.kind {
@@ -171,12 +181,7 @@ pub(crate) fn all(
             SectionKind::Listen => (Contexts::LISTEN, "listen", Some(ProxyKind::Listen)),
             _ => continue,
         };
-        let base = match &section.from {
-            Some((name, at)) => find_defaults(&mut named, name, at, kind, diagnostics).unwrap_or_else(|| last.clone()),
-            // A `defaults` starts afresh, a proxy takes the nearest one above it.
-            None if kind.is_none() => Rc::new(Settings::new()),
-            None => last.clone(),
-        };
+        let base = defaults.base(section, kind, diagnostics);
         let mut settings = Settings::clone(&base);
         settings.start(section, kind);
         let mut reader = ProxyReader {
@@ -190,6 +195,7 @@ pub(crate) fn all(
             loaded,
             diagnostics,
         };
+        store_names.acls.borrow_mut().clear();
         *store_names.section.borrow_mut() = kind.map(|_| section.name.clone());
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         for line in &section.lines {
@@ -199,89 +205,37 @@ pub(crate) fn all(
             reader.finish_checks();
         }
         match kind {
-            None => {
-                last = Rc::new(settings);
-                if !section.name.is_empty() {
-                    let earlier = named.insert(
-                        section.name.clone(),
-                        DefaultsSection { settings: last.clone(), at: section.at.clone(), earlier: None, users: None },
-                    );
-                    if let (Some(earlier), Some(entry)) = (earlier, named.get_mut(&section.name)) {
-                        entry.earlier = Some(earlier.at);
-                    }
-                }
-            }
+            None => defaults.add(section, settings),
             Some(_) => proxies.push(settings.finish(global)),
         }
     }
     number(&mut proxies, global, diagnostics);
-    let defaults = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
+    let default_backends = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
     for (at, message) in store_names.notices.take() {
         diagnostics.add(Severity::Notice, Some(at), message);
     }
-    (proxies.into_iter().map(|finished| finished.proxy).collect(), defaults, stores, presets)
-}
-
-struct DefaultsSection {
-    settings: Rc<Settings>,
-    at: Position,
-    /// Where one of the same name stands: referring to it is then ambiguous.
-    earlier: Option<Position>,
-    /// The kind of those who use its rules.
-    users: Option<ProxyKind>,
-}
-
-fn find_defaults(
-    named: &mut HashMap<Arc<str>, DefaultsSection>,
-    name: &Arc<str>,
-    at: &Position,
-    kind: Option<ProxyKind>,
-    diagnostics: &mut Diagnostics,
-) -> Option<Rc<Settings>> {
-    let Some(found) = named.get_mut(name) else {
-        let near = suggest::nearest(name, named.keys().map(|k| &**k)).map(str::to_owned);
-        let error = diagnostics.error(at.clone(), format!("defaults section '{name}' not found"));
-        error.did_you_mean(near.as_deref());
-        return None;
-    };
-    if let Some(earlier) = &found.earlier {
-        let message = format!("ambiguous defaults section name '{name}'");
-        let (file, first, second) = (&earlier.file, earlier.line, found.at.line);
-        diagnostics
-            .error(at.clone(), message)
-            .hint(format!("it is declared at {file}:{first} and at {}:{second}", found.at.file));
-    }
-    if found.settings.has_rules
-        && let Some(kind) = kind
-    {
-        let message = match (kind, found.users) {
-            (ProxyKind::Listen, _) => {
-                Some(format!("a 'listen' cannot use defaults section '{name}', which defines rules"))
-            }
-            (kind, Some(users)) if kind != users => {
-                Some(format!("defaults section '{name}' defines rules, so frontends and backends cannot both use it"))
-            }
-            _ => None,
-        };
-        if let Some(message) = message {
-            diagnostics.error(at.clone(), message);
-        }
-        found.users.get_or_insert(kind);
-    }
-    Some(found.settings.clone())
+    (proxies.into_iter().map(|finished| finished.proxy).collect(), default_backends, stores, presets)
 }
 
 /// Collects proxies' names; two of one name may not both have a frontend side, or a backend side.
 fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyNames {
     let mut names = ProxyNames::default();
     let mut places: Vec<(&'static str, Position)> = Vec::new();
+    let mut seen: HashMap<&str, (&'static str, &Position)> = HashMap::new();
     for section in sections {
         let (keyword, front, back) = match section.kind {
+            SectionKind::Defaults => ("defaults", false, false),
             SectionKind::Frontend => ("frontend", true, false),
             SectionKind::Backend => ("backend", false, true),
             SectionKind::Listen => ("listen", true, true),
             _ => continue,
         };
+        if !section.name.is_empty() {
+            similar_names(section, keyword, &mut seen, diagnostics);
+        }
+        if keyword == "defaults" {
+            continue;
+        }
         let id = ProxyId(places.len() as u32);
         let mut earlier = None;
         for (wanted, map) in [(front, &mut names.frontends), (back, &mut names.backends)] {
@@ -302,6 +256,31 @@ fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyName
         places.push((keyword, section.at.clone()));
     }
     names
+}
+
+/// HAProxy's warning about proxies and `defaults` of one name that can be told apart by what they are.
+fn similar_names<'a>(
+    section: &'a Section,
+    keyword: &'static str,
+    seen: &mut HashMap<&'a str, (&'static str, &'a Position)>,
+    diagnostics: &mut Diagnostics,
+) {
+    let Some((other, at)) = seen.insert(&section.name, (keyword, &section.at)) else { return };
+    let apart = match (keyword, other) {
+        ("defaults", "defaults") => false,
+        ("frontend", "backend") | ("backend", "frontend") => true,
+        (one, other) => one == "defaults" || other == "defaults",
+    };
+    if apart {
+        let name = &section.name;
+        let other = if other == "listen" { "proxy" } else { other };
+        let message = format!(
+            "{keyword} '{name}' has the same name as {other} '{name}' declared at {}:{}. This is dangerous and will not \
+             be supported anymore in version 3.3",
+            at.file, at.line
+        );
+        diagnostics.warning(section.at.clone(), message);
+    }
 }
 
 /// Gives every proxy without an `id` the number of its place in the file, or the next one that is free.
@@ -342,8 +321,11 @@ impl Settings {
             servers: HashMap::new(),
             redirects: Vec::new(),
             own_stats: false,
+            inherited: Timeouts::default(),
             log_global: false,
             seen: [false; STEPS.len()],
+            closed: Vec::new(),
+            given: Vec::new(),
             has_rules: false,
             explicit_uid: None,
             default_backend_at: None,
@@ -360,7 +342,10 @@ impl Settings {
         self.has_rules = kind.is_none() && self.has_rules;
         self.checks.inherit();
         self.seen = [false; STEPS.len()];
+        self.closed.clear();
+        self.given.clear();
         self.own_stats = false;
+        self.inherited = self.proxy.timeouts.clone();
         if let Some(kind) = kind {
             self.proxy.kind = kind;
             if kind == ProxyKind::Backend {
@@ -416,12 +401,10 @@ impl ProxyReader<'_> {
         if matches!(line.text(0), "http-check" | "tcp-check") {
             return self.check_line(line);
         }
+        if removed::report(line, self.diagnostics) {
+            return;
+        }
         let Some((row, name_words)) = KEYWORDS.find(line.text(0), line.text(1)) else {
-            if line.text(0) == "appsession" {
-                let error = self.diagnostics.error(line.at(0), "'appsession' is not supported since HAProxy 1.6");
-                error.hint("'stick store-response res.cook(NAME)' and 'stick match req.cook(NAME)' do the same");
-                return;
-            }
             table::unknown(&KEYWORDS, known::PROXY, self.context, self.section, line, self.diagnostics);
             return;
         };
@@ -438,7 +421,7 @@ impl ProxyReader<'_> {
     /// A keyword of the other side is a warning in HAProxy, and has no effect; in `defaults` it is an error.
     fn misplaced(&mut self, row: &Row<ProxyParser>, line: &Line) {
         let name = row.name;
-        let missing = if self.context == Contexts::DEFAULTS || name == "server" {
+        let missing = if self.context == Contexts::DEFAULTS || name == "server" || name == "default-server" {
             None
         } else if self.context == Contexts::BACKEND {
             Some("frontend")
@@ -450,6 +433,9 @@ impl ProxyReader<'_> {
                 let message = format!("'{name}' not allowed in '{}' section", self.section);
                 let places = row.contexts.section_names().join("', '");
                 self.diagnostics.error(line.at(0), message).hint(format!("it belongs in: '{places}'"));
+            }
+            Some("frontend") if matches!(name, "log-format" | "log-format-sd" | "error-log-format") => {
+                self.ignored_in_backend(line, name);
             }
             Some(side) => {
                 let section = self.section;
@@ -472,9 +458,20 @@ impl ProxyReader<'_> {
         }
     }
 
+    /// A number that ends at the first character that is no digit.
+    pub(crate) fn leading_integer(&mut self, line: &Line, index: usize, min: i64, max: i64) -> Option<i64> {
+        match unit::leading_integer(line.text(index), min, max) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.diagnostics.error(line.at(index), format!("'{}': {message}", line.text(0)));
+                None
+            }
+        }
+    }
+
     /// A duration; 0 is none, which the result's inner `None` says.
     fn time(&mut self, line: &Line, index: usize) -> Option<Option<Duration>> {
-        match unit::time(line.text(index), TimeUnit::Milliseconds) {
+        match self.diagnostics.duration(line.at(index), line.text(index), TimeUnit::Milliseconds) {
             Ok(time) => Some((!time.is_zero()).then_some(time)),
             Err(message) => {
                 let message = format!("'{} {}': {message}", line.text(0), line.text(1));
@@ -485,9 +482,36 @@ impl ProxyReader<'_> {
     }
 
     fn timeout(&mut self, line: &Line, field: fn(&mut Timeouts) -> &mut Option<Duration>) {
-        if let Some(time) = self.time(line, 2) {
-            *field(&mut self.settings.proxy.timeouts) = time;
+        let text = line.text(2);
+        let Some(time) = self.time(line, 2) else { return };
+        let (section, proxy) = (self.section, &mut self.settings.proxy);
+        if unit::is_suspicious(text) {
+            let message = format!(
+                "'timeout {} {text}' in {section} '{}' is suspiciously small for a value in milliseconds. Please use an \
+                 explicit unit ('{text}ms') if that was the intent",
+                line.text(1),
+                proxy.name
+            );
+            self.diagnostics.warning(line.at(2), message);
         }
+        let inherited = *field(&mut self.settings.inherited);
+        let value = field(&mut proxy.timeouts);
+        if self.context != Contexts::DEFAULTS && *value != inherited {
+            let message = format!("overwriting 'timeout {}' which was already specified", line.text(1));
+            self.diagnostics.warning(line.at(0), message);
+        }
+        *value = time;
+    }
+
+    /// HAProxy's warning about a second line of a keyword in one section.
+    fn again(&mut self, line: &Line, keyword: &'static str) {
+        if self.settings.given.contains(&keyword) {
+            let section = if self.section == "listen" { "proxy" } else { self.section };
+            let name = &self.settings.proxy.name;
+            let message = format!("ignoring {keyword} (was already defined) in {section} '{name}'");
+            self.diagnostics.warning(line.at(0), message);
+        }
+        self.settings.given.push(keyword);
     }
 
     fn one_of<T: Copy>(&mut self, line: &Line, index: usize, names: &[(&str, T)]) -> Option<T> {
@@ -550,7 +574,7 @@ impl ProxyReader<'_> {
         if !on(line) {
             self.settings.proxy.redispatch = None;
         } else if line.len() > 2 {
-            if let Some(n) = self.integer(line, 2, -1000, 1000) {
+            if let Some(n) = self.leading_integer(line, 2, -1000, 1000) {
                 self.settings.proxy.redispatch = (n != 0).then_some(n as i32);
             }
         } else {
@@ -603,9 +627,20 @@ impl ProxyReader<'_> {
             self.settings.has_rules = true;
         }
         self.step(line, place.name());
+        let closed = self.settings.closed.iter().position(|set| *set == place);
+        if let Some(closed) = closed {
+            let set = place.name();
+            let message =
+                format!("previous '{set}' action is final and has no condition attached, further entries are NOOP");
+            self.diagnostics.warning(line.at(0), message);
+            self.settings.closed.swap_remove(closed);
+        }
         let Some(rule) = rule::rule(self, line, start, place) else {
             return;
         };
+        if rule.condition.is_none() && rule::is_final(&rule.action, place) {
+            self.settings.closed.push(place);
+        }
         let proxy = &mut self.settings.proxy;
         match place {
             Place::TcpConnection => proxy.tcp_request_connection.push(rule),
@@ -646,14 +681,24 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// Notes a server's name, which no other may have; it comes from this word.
+    /// Notes a server's name, which comes from this word. No other may have it unless one of the two has an `id`.
     pub(crate) fn server_name(&mut self, line: &Line, index: usize, name: Arc<str>) -> Arc<str> {
-        if let Some(earlier) = self.settings.servers.insert(name.clone(), line.at(0)) {
+        let has_id = (index + 2..line.len()).any(|word| line.text(word) == "id");
+        if let Some((earlier, had_id)) = self.settings.servers.insert(name.clone(), (line.at(0), has_id)) {
+            let section = if self.section == "listen" { "proxy" } else { self.section };
             let message = format!(
-                "server '{name}' has the same name as another one declared at {}:{}",
-                earlier.file, earlier.line
+                "{section} '{}', another server named '{name}' was already defined at line {}",
+                self.settings.proxy.name, earlier.line
             );
-            self.diagnostics.error(line.at(index), message);
+            if has_id || had_id {
+                let message = format!(
+                    "{message}. This is dangerous and will not be supported anymore in version 3.3. Please use distinct \
+                     names"
+                );
+                self.diagnostics.warning(line.at(index), message);
+            } else {
+                self.diagnostics.error(line.at(index), format!("{message}, please use distinct names"));
+            }
         }
         name
     }

@@ -6,7 +6,7 @@ use crate::expression::ExpressionReader;
 use crate::model::{CookieMode, PersistRule, PersistenceCookie, ServerChoice, StickRule, UseServer};
 use crate::section::{rule, table};
 use crate::suggest;
-use crate::unit::{self, TimeUnit};
+use crate::unit::TimeUnit;
 use crate::word::Line;
 
 const COOKIE_WORDS: [&str; 14] = [
@@ -69,6 +69,13 @@ impl ProxyReader<'_> {
                             Err(format!("'{value}' is no domain"))
                         }
                         "domain" => {
+                            if !value[1..].contains('.') {
+                                let message = format!(
+                                    "domain '{value}' contains no embedded dot, this configuration may not work \
+                                     properly (see RFC6265#5.2.3)"
+                                );
+                                self.diagnostics.warning(line.at(next - 1), message);
+                            }
                             domains += &format!("; domain={value}");
                             Ok(())
                         }
@@ -79,7 +86,7 @@ impl ProxyReader<'_> {
                             attributes += &format!("; {value}");
                             Ok(())
                         }
-                        _ => unit::time(value, TimeUnit::Seconds).map(|time| {
+                        _ => self.diagnostics.duration(line.at(next - 1), value, TimeUnit::Seconds).map(|time| {
                             let time = Some(time).filter(|time| time.as_secs() > 0);
                             *(if word == "maxidle" { &mut cookie.maxidle } else { &mut cookie.maxlife }) = time;
                         }),

@@ -11,7 +11,7 @@ const BACK: Contexts = Contexts::BACK;
 const DECLARES: Contexts = BACK.without(Contexts::DEFAULTS);
 
 pub(super) const DEFAULTS: Row<ProxyParser> =
-    row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
+    row("default-server", BACK, 0, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
         server::default_server(r, line)
     });
 

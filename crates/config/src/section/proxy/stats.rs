@@ -9,7 +9,7 @@ use crate::catalogue::{Contexts, Place};
 use crate::model::{Condition, StatsAccess, StatsPage, StatsRule};
 use crate::section::table::{self, MANY, Row};
 use crate::suggest;
-use crate::unit::{self, TimeUnit};
+use crate::unit::TimeUnit;
 use crate::word::Line;
 
 const PROXY: Contexts = Contexts::PROXY;
@@ -55,7 +55,7 @@ pub(super) const ENABLE: Row<ProxyParser> = row(
     "stats enable",
     PROXY,
     0,
-    0,
+    MANY,
     "",
     "Has a page of statistics, at '/haproxy?stats'; every other 'stats' line does so, too. A proxy with a line of its \
      own takes none over from its defaults.",
@@ -63,7 +63,7 @@ pub(super) const ENABLE: Row<ProxyParser> = row(
 );
 
 pub(super) const HIDE_VERSION: Row<ProxyParser> =
-    row("stats hide-version", PROXY, 0, 0, "", "The page does not say the program's version.", |r, line| {
+    row("stats hide-version", PROXY, 0, MANY, "", "The page does not say the program's version.", |r, line| {
         r.stats_page(line).hide_version = true
     });
 
@@ -78,7 +78,7 @@ pub(super) const HTTP_REQUEST: Row<ProxyParser> = row(
 );
 
 pub(super) const REALM: Row<ProxyParser> =
-    row("stats realm", PROXY, 1, 1, "TEXT", "What browsers ask a password for; HAProxy Statistics.", |r, line| {
+    row("stats realm", PROXY, 1, MANY, "TEXT", "What browsers ask a password for; HAProxy Statistics.", |r, line| {
         r.stats_page(line).realm = Some(line.text(2).to_owned())
     });
 
@@ -89,7 +89,7 @@ pub(super) const REFRESH: Row<ProxyParser> = row(
     1,
     "TIME",
     "How often browsers load the page again, in whole seconds; ';norefresh' in the address stops it.",
-    |r, line| match unit::time(line.text(2), TimeUnit::Seconds) {
+    |r, line| match r.diagnostics.duration(line.at(2), line.text(2), TimeUnit::Seconds) {
         Ok(time) => r.stats_page(line).refresh = Some(time).filter(|time| time.as_secs() > 0),
         Err(message) => {
             _ = r

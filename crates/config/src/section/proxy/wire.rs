@@ -1,9 +1,10 @@
 //! Options about the form that messages have on the wire.
 
 use super::keywords::option;
-use super::{ProxyParser, on};
+use super::{ProxyParser, ProxyReader, on};
 use crate::catalogue::Contexts;
 use crate::section::table::Row;
+use crate::word::Line;
 
 const FRONT: Contexts = Contexts::FRONT;
 const BACK: Contexts = Contexts::BACK;
@@ -13,7 +14,11 @@ pub(super) const INVALID_REQUEST: Row<ProxyParser> = option(
     "option accept-invalid-http-request",
     FRONT,
     "The former name of 'option accept-unsafe-violations-in-http-request'.",
-    |r, line| r.settings.proxy.options.unsafe_requests = on(line),
+    |r, line| {
+        if r.former_name(line, "accept-unsafe-violations-in-http-request") {
+            r.settings.proxy.options.unsafe_requests = true;
+        }
+    },
 );
 
 /// `option accept-invalid-http-response`.
@@ -21,7 +26,11 @@ pub(super) const INVALID_RESPONSE: Row<ProxyParser> = option(
     "option accept-invalid-http-response",
     BACK,
     "The former name of 'option accept-unsafe-violations-in-http-response'.",
-    |r, line| r.settings.proxy.options.unsafe_responses = on(line),
+    |r, line| {
+        if r.former_name(line, "accept-unsafe-violations-in-http-response") {
+            r.settings.proxy.options.unsafe_responses = true;
+        }
+    },
 );
 
 /// `option accept-unsafe-violations-in-http-request`.
@@ -74,3 +83,18 @@ pub(super) const RESPONSE_TRAILERS: Row<ProxyParser> = option(
     "Fields behind a response's chunks are not passed on.",
     |r, line| r.settings.proxy.options.drop_response_trailers = on(line),
 );
+
+impl ProxyReader<'_> {
+    /// HAProxy's warning about an option's former name, which can't be negated; `false`: it was.
+    fn former_name(&mut self, line: &Line, name: &str) -> bool {
+        let former = line.text(1);
+        if on(line) {
+            let message = format!("option '{former}' is deprecated. please use 'option {name}' if absolutely needed");
+            self.diagnostics.warning(line.at(1), message);
+        } else {
+            let message = format!("negation/default is not supported for option '{former}'");
+            self.diagnostics.error(line.at(1), message).hint(format!("write 'no option {name}'"));
+        }
+        on(line)
+    }
+}

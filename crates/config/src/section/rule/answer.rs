@@ -37,14 +37,16 @@ impl ActionReader<'_, '_> {
                 }
                 "code" => {
                     let index = self.value(word)?;
-                    redirect.code = match self.line.text(index) {
+                    let code = self.line.text(index);
+                    let digits = code.len() - code.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+                    redirect.code = match &code[..digits] {
                         "301" => 301,
                         "302" => 302,
                         "303" => 303,
                         "307" => 307,
                         "308" => 308,
-                        other => {
-                            let message = format!("'code': unsupported HTTP code '{other}'");
+                        _ => {
+                            let message = format!("'code': unsupported HTTP code '{code}'");
                             let error = self.reader.diagnostics.error(self.line.at(index), message);
                             error.hint("a redirection is 301, 302, 303, 307 or 308");
                             return None;
@@ -130,7 +132,7 @@ impl ActionReader<'_, '_> {
             match word {
                 "status" | "deny_status" if deny || word == "status" => {
                     let index = self.value(word)?;
-                    match unit::integer(self.line.text(index), 200, 599) {
+                    match unit::leading_integer(self.line.text(index), 200, 599) {
                         Ok(status) => reply.status = status as u16,
                         Err(message) => {
                             self.reader.diagnostics.error(self.line.at(index), format!("'{word}': {message}"));

@@ -42,13 +42,40 @@ impl ActionReader<'_, '_> {
         Some(Action::Carrier(Carrier::Retries(self.number_or(100)?)))
     }
 
+    /// `http [proto NAME]`.
+    pub(super) fn switch_mode(&mut self) -> Option<Action> {
+        if !self.reader.context.intersects(Contexts::FRONT) {
+            let message = format!(
+                "'tcp-request content switch-mode' not allowed because backend '{}' has no frontend capability",
+                self.reader.settings.proxy.name
+            );
+            self.reader.diagnostics.error(self.line.at(self.name_at), message);
+            return None;
+        }
+        if self.line.text(self.next) != "http" {
+            let message = format!("'switch-mode' expects a valid mode (got '{}')", self.line.text(self.next));
+            self.reader.diagnostics.error(self.line.at(self.next), message).hint("write 'switch-mode http'");
+            return None;
+        }
+        self.next += 1;
+        if self.line.text(self.next) == "proto" {
+            if let Err(message) = crate::section::bind::proto(self.line.text(self.next + 1)) {
+                let message = format!("'proto' of 'switch-mode': {message}");
+                self.reader.diagnostics.error(self.line.at(self.next + 1), message);
+                return None;
+            }
+            self.next += 2;
+        }
+        Some(Action::SwitchMode)
+    }
+
     /// A duration, or an expression that gives milliseconds.
     pub(super) fn time_or(&mut self) -> Option<TimeOr> {
         let text = self.line.text(self.next);
         if !text.starts_with(|c: char| c.is_ascii_digit()) {
             return self.expression().map(TimeOr::Expr);
         }
-        match unit::time(text, TimeUnit::Milliseconds) {
+        match self.reader.diagnostics.duration(self.line.at(self.next), text, TimeUnit::Milliseconds) {
             Ok(time) if !time.is_zero() => {
                 self.next += 1;
                 Some(TimeOr::Time(time))

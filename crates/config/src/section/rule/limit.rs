@@ -169,7 +169,8 @@ impl ActionReader<'_, '_> {
                 };
                 words.algorithm = Some(found);
             }
-            "lease" => match unit::time(value, unit::TimeUnit::Milliseconds) {
+            "lease" => match self.reader.diagnostics.duration(self.line.at(index), value, unit::TimeUnit::Milliseconds)
+            {
                 Ok(time) if LEASE_MS.contains(&time.as_millis()) => words.lease = Some(time),
                 Ok(_) => return self.refuse(index, format!("a lease is 1s to 1d, not '{value}'"), ""),
                 Err(what) => return self.refuse(index, format!("'lease': {what}"), unit::TIME_HINT),

@@ -69,6 +69,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         |a| a.delete_fields(),
     ),
     row(
+        "switch-mode",
+        Contexts::TCP_REQUEST,
+        "http [proto h1]",
+        "A connection of a TCP frontend is served as HTTP from its first byte: its requests meet the rules of HTTP and may \
+         be given backends of HTTP only. Ends the set.",
+        |a| a.switch_mode(),
+    ),
+    row(
         "disable-l7-retry",
         Contexts::HTTP_REQUEST,
         "",

@@ -3,20 +3,41 @@
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, Position, ProxyId};
+use crate::model::{Config, Position, ProxyId, ProxyKind};
 use crate::section::bad_name_byte;
 use crate::section::table::is_known;
 use crate::{suggest, track};
 
 use super::{OPTIONS, ServerSettings, portless, send_proxy};
 
-/// Options that need what only a file has, or what HAProxy refuses.
-const REFUSED: &[&str] =
-    &["cookie", "init-addr", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "source", send_proxy::TLV];
+/// Options that HAProxy refuses, and those that need what only a file has.
+const REFUSED: &[&str] = &[
+    "enabled",
+    "init-addr",
+    "log-bufsize",
+    "log-proto",
+    "max-reuse",
+    "namespace",
+    "no-agent-check",
+    "no-check",
+    "no-check-ssl",
+    "no-ssl",
+    "non-stick",
+    "redir",
+    "resolve-net",
+    "resolve-opts",
+    "resolve-prefer",
+    "resolvers",
+    "socks4",
+    "source",
+    "stick",
+    "tcp-ut",
+    send_proxy::TLV,
+];
 
-/// The configuration with one more server at the end of a backend, and whether the server is in service at once; or
-/// what is wrong, in HAProxy's words where it has them. `words` are the address and options, as on a `server` line.
-pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str]) -> Result<(Config, bool), String> {
+/// Returns the configuration with one more server at the end of a backend, or what is wrong, in HAProxy's words where it
+/// has them. `words` are the address and options, as on a `server` line.
+pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str]) -> Result<Config, String> {
     if let Some(offset) = bad_name_byte(name) {
         let bad = name[offset..].chars().next().unwrap_or('?');
         return Err(format!("character '{bad}' is not permitted in server name '{name}'."));
@@ -30,15 +51,26 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     }
     let address = address::server(place).map_err(|problem| problem.message)?;
     let mut settings = ServerSettings::default();
-    let enabled = read(&mut settings, options)?;
+    read(&mut settings, name, options)?;
     if settings.check && settings.port.is_none() && portless(&address) {
         return Err(format!("server '{name}' has neither service port nor check port"));
     }
     if settings.agent.on && settings.agent.port.is_none() {
-        return Err(format!("server '{name}' does not have agent port"));
+        return Err(format!("server {name} does not have agent port. Agent check has been disabled."));
     }
     if settings.check && settings.track.is_some() {
         return Err(format!("server '{name}' cannot have checks and track another server at the same time"));
+    }
+    if let Some(word) = &settings.track {
+        let (place, target) = match word.rsplit_once('/') {
+            Some((place, target)) => (place, target),
+            None => (&*proxy.name, &**word),
+        };
+        let mut backends = config.proxies.iter().filter(|proxy| proxy.kind != ProxyKind::Frontend);
+        let servers = backends.find(|proxy| &*proxy.name == place).map(|proxy| &proxy.servers);
+        if servers.is_some_and(|servers| servers.iter().any(|server| &*server.name == target && server.dynamic)) {
+            return Err(format!("unable to use {place}/{target} for tracking as it is a dynamic server."));
+        }
     }
     let same = settings.sid.and_then(|id| proxy.servers.iter().find(|server| server.sid == id));
     if let Some(other) = same {
@@ -63,36 +95,34 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
             return Err(format!("{}.", first.split_once("error: ").map_or(first, |(_, message)| message)));
         }
     }
-    Ok((config, enabled))
+    Ok(config)
 }
 
-/// Reads options; gives whether the last of `enabled` and `disabled` is the former.
-fn read(settings: &mut ServerSettings, options: &[&str]) -> Result<bool, String> {
-    let mut enabled = false;
+/// Reads options of the server `name`.
+fn read(settings: &mut ServerSettings, name: &str, options: &[&str]) -> Result<(), String> {
     let mut words = options.iter();
     while let Some(word) = words.next() {
-        let name = word.split('(').next().unwrap_or(word);
-        if REFUSED.contains(&name) {
-            return Err(format!("'{name}' option is not accepted for dynamic server"));
+        let option = word.split('(').next().unwrap_or(word);
+        if REFUSED.contains(&option) {
+            return Err(format!("'{option}' option is not accepted for dynamic server"));
         }
         let Some((row, _)) = OPTIONS.find(word, "") else {
             if is_known(known::SERVER_OPTIONS, word) {
                 return Err(format!("'{word}' is not supported yet"));
             }
             let near = suggest::nearest(word, OPTIONS.names(Contexts::SERVER_OPTION));
-            let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}' maybe ?"));
+            let near = near.map_or_else(|| ".".to_owned(), |near| format!("; did you mean '{near}' maybe ?"));
             return Err(format!("unknown keyword '{word}'{near}"));
         };
         let value = match row.max {
             0 => "",
             _ => words.next().ok_or_else(|| format!("'{word}' expects {}", row.usage))?,
         };
-        (row.parser)(settings, value).map_err(|message| format!("'{word}': {message}"))?;
-        match *word {
-            "enabled" => enabled = true,
-            "disabled" => enabled = false,
-            _ => {}
-        }
+        (row.parser)(settings, value).map_err(|message| match (*word, value.parse::<i64>()) {
+            ("weight", Ok(weight)) => format!("weight of server {name} is not within 0 and 256 ({weight}).."),
+            ("id", _) => "'id' : custom id has to be > 0.".to_owned(),
+            _ => format!("'{word}': {message}"),
+        })?;
     }
-    Ok(enabled)
+    Ok(())
 }

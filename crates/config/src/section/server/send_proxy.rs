@@ -66,7 +66,8 @@ pub(super) fn tlv(reader: &mut ProxyReader<'_>, line: &Line, index: usize, setti
         return;
     };
     if index + 1 >= line.len() {
-        reader.diagnostics.error(line.at(index + 1), format!("'{word}' expects a format"));
+        // A TLV without a value, as in HAProxy.
+        settings.send_proxy.tlvs.push((id, Arc::default()));
         return;
     }
     if let Some(format) = reader.server_format(line, index + 1) {

@@ -1,5 +1,7 @@
 //! Services: scripts that answer, driven by the stream whose bytes they write.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -8,14 +10,14 @@ use crate::lua::Hook;
 use crate::lua::applet::AppletIo;
 use crate::lua::states::BoundService;
 use crate::stream::StreamContext;
-use crate::worker::{Worker, give_way};
+use crate::worker::Worker;
 
 /// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
 /// go on detached, where its applet says that the client has gone.
 pub struct Service {
     pub(super) pending: Pending,
-    /// The last burst ended without anything to wait for.
-    pub(super) yielded: bool,
+    /// The last burst ended without anything to wait for: its turn.
+    pub(super) turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Service {
@@ -26,7 +28,7 @@ impl Service {
         let purpose = if service.http { Purpose::HttpService } else { Purpose::TcpService };
         let hook = if service.http { Hook::HttpReq } else { Hook::TcpReq };
         let stage = Stage::Begin { purpose, code: service.code.clone(), hook, input: None, may_wait: true, cell };
-        Some(Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false })
+        Some(Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, turn: None })
     }
 
     /// Runs one burst; `Some` once the script has ended, and whether without an error.
@@ -59,7 +61,7 @@ impl Service {
             }
             None => Some(Ended::Task),
         };
-        self.yielded = false;
+        self.turn = None;
         let ended = ended?;
         self.pending.stage = None;
         Some(matches!(ended, Ended::Service(true)))
@@ -77,11 +79,12 @@ impl Service {
             (Some(_), _) => return Poll::Pending,
             (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
             // A slice was used up, or the script yielded: others of this worker come first.
-            (None, None) if !std::mem::replace(&mut self.yielded, true) => {
-                give_way(cx.waker());
-                return Poll::Pending;
+            (None, None) => {
+                let inner = script.inner.clone();
+                let turn = self.turn.get_or_insert_with(|| Box::pin(async move { inner.turn().await }));
+                std::task::ready!(turn.as_mut().poll(cx));
+                Outcome::Ready
             }
-            (None, None) => Outcome::Ready,
         };
         script.waiting = None;
         script.applet = None;

@@ -86,7 +86,7 @@ async fn run_command(inner: Rc<Inner>, job: CliJob) {
         may_wait: true,
         cell,
     };
-    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false };
+    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, turn: None };
     loop {
         let ended = service.burst_with(Lent::Applet(&mut io, number)).await.is_some();
         let piece = std::mem::take(&mut io.output);

@@ -3,7 +3,6 @@
 //! CRCs are slicing-by-8 over tables made when the program is built: 8 bytes per step without any feature of the
 //! processor. The four small hashes are HAProxy's own; its balancing by hash uses them too.
 
-use hmac::{Hmac, KeyInit, Mac};
 use sha2::Digest;
 
 use super::super::value::Value;
@@ -27,11 +26,23 @@ pub enum Hash {
 #[allow(missing_docs)]
 pub enum DigestKind {
     Md5,
+    /// Both, one after the other.
+    Md5Sha1,
     Sha1,
     Sha224,
     Sha256,
     Sha384,
     Sha512,
+    Sha512To224,
+    Sha512To256,
+    Sha3To224,
+    Sha3To256,
+    Sha3To384,
+    Sha3To512,
+    Blake2b512,
+    Blake2s256,
+    Ripemd160,
+    Sm3,
 }
 
 impl Hash {
@@ -130,48 +141,87 @@ fn crc(tables: &CrcTables, bytes: &[u8]) -> u32 {
 }
 
 impl DigestKind {
-    /// The digest by its name, in any case.
+    /// The digest by any of OpenSSL's names of it.
     pub fn named(name: &str) -> Option<DigestKind> {
-        Some(match name.to_ascii_lowercase().as_str() {
+        Some(match sluicegate_config::digest_name(name)? {
             "md5" => DigestKind::Md5,
+            "md5-sha1" => DigestKind::Md5Sha1,
             "sha1" => DigestKind::Sha1,
             "sha224" => DigestKind::Sha224,
             "sha256" => DigestKind::Sha256,
             "sha384" => DigestKind::Sha384,
             "sha512" => DigestKind::Sha512,
+            "sha512-224" => DigestKind::Sha512To224,
+            "sha512-256" => DigestKind::Sha512To256,
+            "sha3-224" => DigestKind::Sha3To224,
+            "sha3-256" => DigestKind::Sha3To256,
+            "sha3-384" => DigestKind::Sha3To384,
+            "sha3-512" => DigestKind::Sha3To512,
+            "blake2b512" => DigestKind::Blake2b512,
+            "blake2s256" => DigestKind::Blake2s256,
+            "ripemd160" => DigestKind::Ripemd160,
+            "sm3" => DigestKind::Sm3,
             _ => return None,
         })
     }
 
     /// The digest of bytes.
     pub fn of(self, bytes: &[u8]) -> Value<'static> {
-        let digest = match self {
-            DigestKind::Md5 => md5::Md5::digest(bytes).to_vec(),
-            DigestKind::Sha1 => sha1::Sha1::digest(bytes).to_vec(),
-            DigestKind::Sha224 => sha2::Sha224::digest(bytes).to_vec(),
-            DigestKind::Sha256 => sha2::Sha256::digest(bytes).to_vec(),
-            DigestKind::Sha384 => sha2::Sha384::digest(bytes).to_vec(),
-            DigestKind::Sha512 => sha2::Sha512::digest(bytes).to_vec(),
-        };
-        Value::Bin(digest.into())
+        Value::Bin(self.digest(&[bytes]).into())
     }
 
-    /// The keyed digest of bytes; keys of any length are good.
-    pub fn keyed(self, key: &[u8], bytes: &[u8]) -> Option<Value<'static>> {
-        fn run<M: Mac + KeyInit>(key: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
-            let mut mac = <M as KeyInit>::new_from_slice(key).ok()?;
-            mac.update(bytes);
-            Some(mac.finalize().into_bytes().to_vec())
+    /// The digest of several parts in a row.
+    fn digest(self, parts: &[&[u8]]) -> Vec<u8> {
+        fn run<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
+            let mut digest = D::new();
+            parts.iter().for_each(|part| digest.update(part));
+            digest.finalize().to_vec()
         }
-        let digest = match self {
-            DigestKind::Md5 => run::<Hmac<md5::Md5>>(key, bytes),
-            DigestKind::Sha1 => run::<Hmac<sha1::Sha1>>(key, bytes),
-            DigestKind::Sha224 => run::<Hmac<sha2::Sha224>>(key, bytes),
-            DigestKind::Sha256 => run::<Hmac<sha2::Sha256>>(key, bytes),
-            DigestKind::Sha384 => run::<Hmac<sha2::Sha384>>(key, bytes),
-            DigestKind::Sha512 => run::<Hmac<sha2::Sha512>>(key, bytes),
-        };
-        digest.map(|digest| Value::Bin(digest.into()))
+        match self {
+            DigestKind::Md5 => run::<md5::Md5>(parts),
+            DigestKind::Md5Sha1 => [run::<md5::Md5>(parts), run::<sha1::Sha1>(parts)].concat(),
+            DigestKind::Sha1 => run::<sha1::Sha1>(parts),
+            DigestKind::Sha224 => run::<sha2::Sha224>(parts),
+            DigestKind::Sha256 => run::<sha2::Sha256>(parts),
+            DigestKind::Sha384 => run::<sha2::Sha384>(parts),
+            DigestKind::Sha512 => run::<sha2::Sha512>(parts),
+            DigestKind::Sha512To224 => run::<sha2::Sha512_224>(parts),
+            DigestKind::Sha512To256 => run::<sha2::Sha512_256>(parts),
+            DigestKind::Sha3To224 => run::<sha3::Sha3_224>(parts),
+            DigestKind::Sha3To256 => run::<sha3::Sha3_256>(parts),
+            DigestKind::Sha3To384 => run::<sha3::Sha3_384>(parts),
+            DigestKind::Sha3To512 => run::<sha3::Sha3_512>(parts),
+            DigestKind::Blake2b512 => run::<blake2::Blake2b512>(parts),
+            DigestKind::Blake2s256 => run::<blake2::Blake2s256>(parts),
+            DigestKind::Ripemd160 => run::<ripemd::Ripemd160>(parts),
+            DigestKind::Sm3 => run::<sm3::Sm3>(parts),
+        }
+    }
+
+    /// Bytes of a block.
+    fn block(self) -> usize {
+        match self {
+            DigestKind::Sha384
+            | DigestKind::Sha512
+            | DigestKind::Sha512To224
+            | DigestKind::Sha512To256
+            | DigestKind::Blake2b512 => 128,
+            DigestKind::Sha3To224 => 144,
+            DigestKind::Sha3To256 => 136,
+            DigestKind::Sha3To384 => 104,
+            DigestKind::Sha3To512 => 72,
+            _ => 64,
+        }
+    }
+
+    /// The keyed digest of bytes (HMAC, RFC 2104); keys of any length are good.
+    pub fn keyed(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
+        let size = self.block();
+        let mut block = if key.len() > size { self.digest(&[key]) } else { key.to_vec() };
+        block.resize(size, 0);
+        let pad = |with: u8| block.iter().map(|byte| byte ^ with).collect::<Vec<u8>>();
+        let inner = self.digest(&[&pad(0x36), bytes]);
+        self.digest(&[&pad(0x5c), &inner])
     }
 }
 
@@ -183,6 +233,9 @@ mod tests {
     fn known_values() {
         assert_eq!(Hash::Crc32.of(b"123456789", 0), 0xcbf4_3926);
         assert_eq!(Hash::Crc32c.of(b"123456789", 0), 0xe306_9283);
+        // RFC 4231, test case 2.
+        let digest = DigestKind::Sha256.keyed(b"Jefe", b"what do ya want for nothing?");
+        assert_eq!(digest[..4], [0x5b, 0xdc, 0xc1, 0x46]);
         for length in 0..40 {
             // Whatever the alignment, the eight bytes at a time are the same as one by one.
             let bytes: Vec<u8> = (0..length).collect();

@@ -3,16 +3,26 @@
 //! **Cost.** What cuts, compares or counts borrows; what makes a new text allocates it once. **Limits.** A converted
 //! text or byte string is at most [`VALUE_LIMIT`] bytes; a longer one is no sample.
 
+mod cipher;
 mod encode;
+mod fix;
+mod forwarded;
 mod hash;
 mod json;
+mod jwt;
 mod map;
+mod message;
+mod mqtt;
 mod net;
 mod number;
+mod protobuf;
+mod secret;
+mod state;
 mod table;
 mod text;
 mod time;
 mod variable;
+mod when;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,8 +34,9 @@ use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
+use super::acl::AclCode;
 use super::fetch::FetchScope;
-use super::value::{Value, append_hex};
+use super::value::{Sample, Value, append_hex};
 use super::variables::VarRef;
 use crate::lua::LuaCall;
 use crate::running::Engines;
@@ -35,15 +46,20 @@ use hash::DigestKind;
 pub(crate) use hash::{Hash, avalanche};
 use json::{InputCode, Path};
 use map::MapCode;
+use message::MessageCode;
 use number::{Binary, Operand, Unary};
+use secret::SecretCode;
+use state::StateCode;
 use table::TableCode;
 use text::{Cut, cut_value, map_case};
 use time::{DateFormat, Unit};
 pub use variable::Setting;
 pub(crate) use variable::conditions_hold;
+use when::When;
 
 pub use encode::fuzz_decoders;
 pub(crate) use encode::url_decode;
+pub(crate) use forwarded::{is_host, node_name, node_port};
 pub use json::fuzz_json;
 pub(crate) use time::read_time_zone;
 
@@ -57,6 +73,17 @@ pub const VALUE_LIMIT: usize = 1 << 20;
 pub enum ConverterCode {
     /// `lua.NAME`.
     Lua(Arc<LuaCall>),
+    /// Messages of other protocols.
+    Message(MessageCode),
+    /// What needs keys.
+    Secret(Box<SecretCode>),
+    /// What is not in the sample.
+    State(StateCode),
+    /// `when`, and whether it is negated.
+    When(When, bool),
+    Reverse,
+    ReverseDomain,
+    HttpDateToSeconds,
     Lower,
     Upper,
     Concat {
@@ -72,9 +99,11 @@ pub enum ConverterCode {
     Field(Cut),
     Word(Cut),
     Bytes {
-        offset: i64,
-        length: Option<i64>,
+        offset: Operand,
+        length: Option<Operand>,
     },
+    /// Bit N stands for the byte N, bit 32 for 0x7f.
+    HasControl(u64),
     Length,
     Trim {
         start: bool,
@@ -101,7 +130,6 @@ pub enum ConverterCode {
     Unary(Unary),
     Hash(Hash, i64),
     Digest(DigestKind),
-    Hmac(DigestKind, Key),
     Encode(Base64),
     Decode(Base64),
     Hex,
@@ -111,7 +139,10 @@ pub enum ConverterCode {
         chunks: Chunks,
         little_end: bool,
     },
-    ChunksInHex(Chunks),
+    ChunksInHex {
+        chunks: Chunks,
+        little_end: bool,
+    },
     NetworkOrder,
     UrlDecode {
         form: bool,
@@ -144,32 +175,38 @@ pub enum ConverterCode {
     SetVar(Setting),
     UnsetVar(VarRef),
     /// `store_get(store)`: the value under the sample as key.
-    StoreGet(Arc<dyn Engine>),
+    StoreGet(Source),
     /// `store_incr(store[,by])`: the counter under the sample as key, after adding.
     StoreIncr {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         by: Box<str>,
     },
     /// `store_hget(store,field)`: the field of the hash under the sample as key.
     StoreHget {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         field: Box<[u8]>,
     },
     /// `store_call(store,command[,argument…])`: the reply to a command of which the sample is the first argument.
     StoreCall {
-        engine: Arc<dyn Engine>,
+        engine: Source,
         command: Box<[u8]>,
         rest: Box<[Box<[u8]>]>,
     },
 }
 
-/// The key of a keyed digest.
-#[derive(Clone)]
-pub enum Key {
-    /// Decoded when the rule was compiled.
-    Constant(Box<[u8]>),
-    /// Base64 in a variable, decoded each time.
-    Variable(VarRef),
+/// What a converter changes besides its sample.
+pub enum Effect {
+    /// A variable gets a value, or is unset.
+    Set(VarRef, Option<Sample>),
+    /// A capture slot gets a text.
+    Capture {
+        /// Of the response, or of the request.
+        response: bool,
+        /// Which one; it exists.
+        slot: usize,
+        /// The text, cut to its length.
+        text: Box<[u8]>,
+    },
 }
 
 /// What a converter made of its sample.
@@ -180,6 +217,8 @@ pub enum Converted<'a> {
     Nothing,
     /// The variable gets the sample, or with `false` is unset; the sample is passed on as it is.
     Assign(VarRef, bool, Value<'a>),
+    /// Something else changes; the sample is passed on.
+    Effect(Box<Effect>, Value<'a>),
     /// The store could not answer; the expression gives nothing and `txn.store_err` says this.
     Failed(String),
     /// The store answers later; pass its reply to [`ConverterCode::finish`].
@@ -224,8 +263,38 @@ impl ConverterCode {
             let size = usize::try_from(int(args, 1)?.unwrap_or(0)).map_err(|_| "the size is negative")?;
             Ok::<_, String>(Chunks { separator: text(args, 0)?, size, truncate: int(args, 2)?.unwrap_or(0) != 0 })
         };
+        if let Some(code) = MessageCode::compile(converter, args)? {
+            return Ok(ConverterCode::Message(code));
+        }
+        if let Some(code) = SecretCode::compile(converter, args)? {
+            return Ok(ConverterCode::Secret(Box::new(code)));
+        }
+        if let Some(code) = StateCode::compile(converter, args, scope)? {
+            return Ok(ConverterCode::State(code));
+        }
         Ok(match converter {
             Converter::Lua => ConverterCode::Lua(Arc::new(LuaCall::converter(args)?)),
+            Converter::Reverse => ConverterCode::Reverse,
+            Converter::ReverseDom => ConverterCode::ReverseDomain,
+            Converter::HttpToDate => ConverterCode::HttpDateToSeconds,
+            Converter::When => {
+                let word = text(args, 0)?;
+                let bare = word.strip_prefix(b"!").unwrap_or(&word);
+                let negated = bare.len() < word.len();
+                let (when, inverted) = match bare {
+                    b"stopping" => (When::Stopping, false),
+                    b"error" => (When::Error, false),
+                    b"normal" => (When::Error, true),
+                    b"forwarded" => (When::Forwarded, false),
+                    b"toapplet" => (When::ToApplet, false),
+                    b"processed" => (When::Processed, false),
+                    _ => match args.get(1) {
+                        Some(Arg::Acl(terms)) => (When::Acl(AclCode::compile(terms, scope)?), false),
+                        _ => return Err("an ACL is needed".to_owned()),
+                    },
+                };
+                ConverterCode::When(when, negated != inverted)
+            }
             Converter::Lower => ConverterCode::Lower,
             Converter::Upper => ConverterCode::Upper,
             Converter::Concat => {
@@ -237,8 +306,10 @@ impl ConverterCode {
             Converter::Field => ConverterCode::Field(cut(args)?),
             Converter::Word => ConverterCode::Word(cut(args)?),
             Converter::Bytes => {
-                ConverterCode::Bytes { offset: int(args, 0)?.ok_or("an offset is needed")?, length: int(args, 1)? }
+                let offset = operand(args, 0)?.ok_or("an offset is needed")?;
+                ConverterCode::Bytes { offset, length: operand(args, 1)? }
             }
+            Converter::HasCtl => ConverterCode::HasControl(int(args, 0)?.unwrap_or(0) as u64),
             Converter::Length => ConverterCode::Length,
             Converter::Ltrim => trim(true)?,
             Converter::Rtrim => trim(false)?,
@@ -290,16 +361,6 @@ impl ConverterCode {
                 other => return Err(format!("'{other}' is none of 224, 256, 384 and 512")),
             }),
             Converter::Digest => ConverterCode::Digest(digest(args)?),
-            Converter::Hmac => {
-                let key = match args.get(1) {
-                    Some(Arg::Str(key)) => {
-                        let key = Base64::Standard.decode(key.as_bytes()).ok_or("the key is not base64")?;
-                        Key::Constant(key.into())
-                    }
-                    _ => Key::Variable(variable(args, 1)?.ok_or("a key is needed")?),
-                };
-                ConverterCode::Hmac(digest(args)?, key)
-            }
             Converter::Base64 => ConverterCode::Encode(Base64::Standard),
             Converter::B64dec => ConverterCode::Decode(Base64::Standard),
             Converter::Ub64enc => ConverterCode::Encode(Base64::Url),
@@ -309,7 +370,8 @@ impl ConverterCode {
             Converter::Base2 => ConverterCode::BinaryDigits,
             Converter::Be2dec => ConverterCode::ChunksInDecimal { chunks: chunks()?, little_end: false },
             Converter::Le2dec => ConverterCode::ChunksInDecimal { chunks: chunks()?, little_end: true },
-            Converter::Be2hex => ConverterCode::ChunksInHex(chunks()?),
+            Converter::Be2hex => ConverterCode::ChunksInHex { chunks: chunks()?, little_end: false },
+            Converter::Le2hex => ConverterCode::ChunksInHex { chunks: chunks()?, little_end: true },
             Converter::Htonl => ConverterCode::NetworkOrder,
             Converter::UrlDec => ConverterCode::UrlDecode { form: int(args, 0)?.unwrap_or(0) != 0 },
             Converter::UrlEnc => ConverterCode::UrlEncode,
@@ -326,7 +388,8 @@ impl ConverterCode {
             Converter::JwtPayloadQuery => jwt(1)?,
             Converter::Map(..) => {
                 let Some(Arg::Map(uses)) = args.first() else { return Err("a map file is needed".to_owned()) };
-                let default = matches!(args.get(1), Some(Arg::Str(_) | Arg::Int(_))).then(|| text(args, 1));
+                let default =
+                    matches!(args.get(1), Some(Arg::Str(_) | Arg::Bytes(_) | Arg::Int(_))).then(|| text(args, 1));
                 ConverterCode::Map(MapCode::new(uses, default.transpose()?.as_deref())?)
             }
             Converter::Ipmask => {
@@ -392,6 +455,7 @@ impl ConverterCode {
                 command: Some(text(args, 1)?).filter(|command| !command.is_empty()).ok_or("a command is needed")?,
                 rest: (2..args.len()).map(|index| text(args, index)).collect::<Result<_, _>>()?,
             },
+            other => return Err(format!("the converter {other:?} belongs to no module")),
         })
     }
 
@@ -411,6 +475,17 @@ impl ConverterCode {
         }
     }
 
+    /// Whom a converter asks that asks a store or an engine.
+    pub fn source(&mut self) -> Option<&mut Source> {
+        match self {
+            ConverterCode::StoreGet(engine)
+            | ConverterCode::StoreIncr { engine, .. }
+            | ConverterCode::StoreHget { engine, .. }
+            | ConverterCode::StoreCall { engine, .. } => Some(engine),
+            _ => None,
+        }
+    }
+
     /// Converts; no sample gives none.
     pub fn convert<'a>(&'a self, value: Value<'a>, cx: &'a StreamContext) -> Converted<'a> {
         match self.apply(value, cx) {
@@ -423,6 +498,23 @@ impl ConverterCode {
         match self {
             ConverterCode::Lua(call) => match call.now(Some(value.into_sample()), cx) {
                 Some(sample) => Converted::Value(Value::from_sample(sample)),
+                None => Converted::Nothing,
+            },
+            ConverterCode::Message(code) => code.convert(value, cx),
+            ConverterCode::Secret(code) => code.convert(value, cx),
+            ConverterCode::State(code) => code.convert(value, cx),
+            ConverterCode::When(when, negated) => match when.holds(cx) != *negated {
+                true => Converted::Value(value),
+                false => Converted::Nothing,
+            },
+            ConverterCode::Reverse => {
+                let mut text = value.into_text().into_owned();
+                text.reverse();
+                Converted::text(text)
+            }
+            ConverterCode::ReverseDomain => Converted::text_or_nothing(value.with_text(text::reverse_domain)),
+            ConverterCode::HttpDateToSeconds => match value.with_text(time::parse_http_date) {
+                Some(date) => Converted::Value(Value::Int(date)),
                 None => Converted::Nothing,
             },
             ConverterCode::Lower => Converted::Value(map_case(value, u8::is_ascii_uppercase, u8::to_ascii_lowercase)),
@@ -451,10 +543,21 @@ impl ConverterCode {
             ConverterCode::Field(cut) => cut_value(value, |text| cut.field(text)),
             ConverterCode::Word(cut) => cut_value(value, |text| cut.word(text)),
             ConverterCode::Bytes { offset, length } => {
-                match text::part(value.into_bytes(), |bytes| text::bytes(bytes, *offset, *length)) {
+                let Some(offset) = offset.value(cx) else { return Converted::Nothing };
+                let length = match length.as_ref().map(|length| length.value(cx)) {
+                    Some(None) => return Converted::Nothing,
+                    length => length.flatten(),
+                };
+                let more = cx.inspection.is_open();
+                match text::part(value.into_bytes(), |bytes| text::bytes(bytes, offset, length, more)) {
                     Some(bytes) => Converted::Value(Value::Bin(bytes)),
                     None => Converted::Nothing,
                 }
+            }
+            ConverterCode::HasControl(mask) => {
+                let bit = |byte: u8| if byte == 0x7f { 32 } else { u32::from(byte) };
+                let is_one = |byte: &u8| (*byte < 0x20 || *byte == 0x7f) && mask & (1 << bit(*byte)) != 0;
+                Converted::Value(Value::Bool(value.into_bytes().iter().any(is_one)))
             }
             ConverterCode::Length => Converted::Value(Value::Int(value.with_text(|text| text.len() as i64))),
             ConverterCode::Trim { start, characters } => cut_value(value, |text| {
@@ -505,17 +608,6 @@ impl ConverterCode {
                 Converted::Value(Value::Int(hash.of(&value.into_bytes(), *argument)))
             }
             ConverterCode::Digest(kind) => Converted::Value(kind.of(&value.into_bytes())),
-            ConverterCode::Hmac(kind, key) => {
-                let bytes = value.into_bytes();
-                let digest = match key {
-                    Key::Constant(key) => kind.keyed(key, &bytes),
-                    Key::Variable(variable) => {
-                        let key = variable_value(variable, cx, |key| key.with_text(|key| Base64::Standard.decode(key)));
-                        key.flatten().and_then(|key| kind.keyed(&key, &bytes))
-                    }
-                };
-                digest.map_or(Converted::Nothing, Converted::Value)
-            }
             ConverterCode::Encode(base) => Converted::text(base.encode(&value.into_bytes())),
             ConverterCode::Decode(base) => match value.with_text(|text| base.decode(text)) {
                 Some(bytes) => Converted::Value(Value::Bin(bytes.into())),
@@ -537,9 +629,12 @@ impl ConverterCode {
                     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
                 }))
             }
-            ConverterCode::ChunksInHex(chunks) => Converted::text(chunks.render(&value.into_bytes(), |out, chunk| {
-                chunk.iter().for_each(|byte| append_hex(out, *byte));
-            })),
+            ConverterCode::ChunksInHex { chunks, little_end } => {
+                Converted::text(chunks.render(&value.into_bytes(), |out, chunk| match little_end {
+                    true => chunk.iter().rev().for_each(|byte| append_hex(out, *byte)),
+                    false => chunk.iter().for_each(|byte| append_hex(out, *byte)),
+                }))
+            }
             ConverterCode::NetworkOrder => match value.to_int() {
                 Some(number) => Converted::Value(Value::Bin((number as u32).to_be_bytes().to_vec().into())),
                 None => Converted::Nothing,
@@ -588,17 +683,17 @@ impl ConverterCode {
                 false => Converted::Nothing,
             },
             ConverterCode::UnsetVar(variable) => Converted::Assign(variable.clone(), false, value),
-            ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(0, &[b"GET", key]))),
+            ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(&[b"GET", key]))),
             ConverterCode::StoreIncr { engine, by } => {
-                answered(value.with_text(|key| engine.start(0, &[b"INCRBY", key, by.as_bytes()])))
+                answered(value.with_text(|key| engine.start(&[b"INCRBY", key, by.as_bytes()])))
             }
             ConverterCode::StoreHget { engine, field } => {
-                answered(value.with_text(|key| engine.start(0, &[b"HGET", key, field])))
+                answered(value.with_text(|key| engine.start(&[b"HGET", key, field])))
             }
             ConverterCode::StoreCall { engine, command, rest } => answered(value.with_text(|key| {
                 let mut args: SmallVec<[&[u8]; 8]> = SmallVec::from_slice(&[command, key]);
                 args.extend(rest.iter().map(|arg| &**arg));
-                engine.start(0, &args)
+                engine.start(&args)
             })),
         }
     }
@@ -654,6 +749,7 @@ pub fn reply_value(reply: Reply) -> Option<Value<'static>> {
 fn text(args: &[Arg], index: usize) -> Result<Box<[u8]>, String> {
     match args.get(index) {
         Some(Arg::Str(text)) => Ok(text.as_bytes().into()),
+        Some(Arg::Bytes(bytes)) => Ok((&**bytes).into()),
         Some(Arg::Int(number)) => Ok(number.to_string().into_bytes().into()),
         None | Some(Arg::Absent) => Ok(Box::default()),
         Some(other) => Err(format!("argument {} of a converter must be text, found {other:?}", index + 1)),
@@ -669,10 +765,36 @@ fn int(args: &[Arg], index: usize) -> Result<Option<i64>, String> {
     }
 }
 
-fn engine(args: &[Arg], engines: &Engines) -> Result<Arc<dyn Engine>, String> {
+/// An integer, or a variable that holds one.
+fn operand(args: &[Arg], index: usize) -> Result<Option<Operand>, String> {
+    Ok(match args.get(index) {
+        Some(Arg::Var(_)) => variable(args, index)?.map(Operand::Variable),
+        _ => match int(args, index) {
+            Ok(number) => number.map(Operand::Constant),
+            Err(_) => variable(args, index)?.map(Operand::Variable),
+        },
+    })
+}
+
+/// A store or an engine as a converter asks it.
+#[derive(Clone)]
+pub struct Source {
+    engine: Arc<dyn Engine>,
+    /// The rule as the store shows it: `rule:FILE:LINE`; `lua` of a converter that a script calls.
+    pub(crate) origin: Box<str>,
+}
+
+impl Source {
+    fn start(&self, args: &[&[u8]]) -> Started {
+        self.engine.start_from(&|| self.origin.to_string(), 0, args)
+    }
+}
+
+fn engine(args: &[Arg], engines: &Engines) -> Result<Source, String> {
     match args.first() {
         Some(Arg::Store(name) | Arg::Str(name)) => {
-            engines.get(name).cloned().ok_or_else(|| format!("no store is named '{name}'"))
+            let engine = engines.get(name).cloned().ok_or_else(|| format!("no store is named '{name}'"))?;
+            Ok(Source { engine, origin: "lua".into() })
         }
         other => Err(format!("a store's name is needed, found {other:?}")),
     }

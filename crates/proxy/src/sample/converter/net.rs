@@ -5,12 +5,16 @@ use std::ops::Range;
 
 use super::super::value::Value;
 
-/// The address of a sample; a text that maps an IPv4 address into IPv6 is that IPv4 address.
+/// The address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC 4291), 6to4
+/// (RFC 3056).
 pub(super) fn address(value: &Value<'_>) -> Option<IpAddr> {
-    match (value.to_ip()?, value) {
-        (IpAddr::V6(ip), Value::Str(_)) => Some(ip.to_canonical()),
-        (ip, _) => Some(ip),
-    }
+    let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
+    Some(match ip.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x2002, high, low, ..] => {
+            IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+        }
+        _ => IpAddr::V6(ip),
+    })
 }
 
 /// Masks for both families; without one for IPv6 those addresses have no network.

@@ -14,6 +14,16 @@ pub enum Operand {
     Variable(VarRef),
 }
 
+impl Operand {
+    /// Its value; none without an integer in the variable.
+    pub(super) fn value(&self, cx: &StreamContext) -> Option<i64> {
+        match self {
+            Operand::Constant(number) => Some(*number),
+            Operand::Variable(variable) => variable_value(variable, cx, |value| value.to_int()).flatten(),
+        }
+    }
+}
+
 /// With two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each is named as its converter
@@ -63,11 +73,7 @@ pub(super) fn binary(
     value: &Value<'_>,
     cx: &StreamContext,
 ) -> Converted<'static> {
-    let operand = match operand {
-        Operand::Constant(number) => Some(*number),
-        Operand::Variable(variable) => variable_value(variable, cx, |value| value.to_int()).flatten(),
-    };
-    match (value.to_int(), operand) {
+    match (value.to_int(), operand.value(cx)) {
         (Some(a), Some(b)) => Converted::Value(Value::Int(operation.apply(a, b))),
         _ => Converted::Nothing,
     }

@@ -49,6 +49,16 @@ pub(super) fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<
     })
 }
 
+/// The labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
+pub(super) fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    let labels: SmallVec<[&[u8]; 8]> = name.rsplit(|byte| *byte == b'.').collect();
+    if labels.iter().any(|label| label.is_empty()) {
+        return None;
+    }
+    Some(labels.join(&b'.'))
+}
+
 impl Cut {
     fn separates(&self, byte: u8) -> bool {
         self.delimiters.contains(&byte)
@@ -106,17 +116,18 @@ impl Cut {
     }
 }
 
-/// The bytes from an offset on, at most as many as given.
-pub(super) fn bytes(text: &[u8], offset: i64, length: Option<i64>) -> Option<Range<usize>> {
+/// The bytes from an offset on, at most as many as given; `None` for figures below 0, and for what is not there if more
+/// may come.
+pub(super) fn bytes(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     if start >= text.len() {
-        return None;
+        return (!more).then_some(text.len()..text.len());
     }
     let end = match length {
-        Some(length) => start.saturating_add(usize::try_from(length).ok()?).min(text.len()),
+        Some(length) => start.saturating_add(usize::try_from(length).ok()?),
         None => text.len(),
     };
-    Some(start..end)
+    if end > text.len() && more { None } else { Some(start..end.min(text.len())) }
 }
 
 /// Below, at or above 0: the first bytes that differ, or the lengths.

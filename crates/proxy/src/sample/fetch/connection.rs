@@ -63,6 +63,8 @@ pub enum Connection {
     Error(Side),
     /// The same in words.
     ErrorText(Side),
+    /// `fc_err_name`, `bc_err_name`.
+    ErrorName(Side),
 }
 
 impl Connection {
@@ -103,6 +105,8 @@ impl Connection {
             Fetch::FcRcvdProxy => Connection::ReceivedProxy,
             Fetch::FcErr => Connection::Error(Side::Client),
             Fetch::FcErrStr => Connection::ErrorText(Side::Client),
+            Fetch::FcErrName => Connection::ErrorName(Side::Client),
+            Fetch::BcErrName => Connection::ErrorName(Side::Server),
             Fetch::BcErr => Connection::Error(Side::Server),
             Fetch::BcErrStr => Connection::ErrorText(Side::Server),
             Fetch::FcRtt => return timed(Side::Client, TcpFigure::Rtt),
@@ -158,6 +162,11 @@ impl Connection {
             Connection::Error(side) => {
                 cx.sockets.is_there(*side).then_some(())?;
                 Value::Int(0)
+            }
+            Connection::ErrorName(Side::Client) if let Some(error) = cx.refused => Value::text(error.name().as_bytes()),
+            Connection::ErrorName(side) => {
+                cx.sockets.is_there(*side).then_some(())?;
+                Value::text(b"")
             }
             Connection::ErrorText(Side::Client) if let Some(error) = cx.refused => {
                 Value::Str(error.to_string().into_bytes().into())

@@ -8,7 +8,7 @@ use super::Args;
 use super::tls::{self, Look};
 use crate::counters::head_size;
 use crate::sample::value::Value;
-use crate::stream::{Content as Received, StreamContext};
+use crate::stream::{Content as Received, ContentForm, StreamContext};
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +222,12 @@ impl Content {
 }
 
 fn is_http(cx: &StreamContext) -> bool {
-    cx.frontend.config.mode == sluicegate_config::model::Mode::Http
+    match cx.response_content.form {
+        // A connection of TCP may have been switched to HTTP.
+        ContentForm::ByMode => cx.request_number > 0 || cx.frontend.config.mode == sluicegate_config::model::Mode::Http,
+        ContentForm::Bytes => false,
+        ContentForm::Http => true,
+    }
 }
 
 /// Bodies belong to messages.

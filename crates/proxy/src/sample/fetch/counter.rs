@@ -18,6 +18,8 @@ use crate::stream::StreamContext;
 pub enum Counter {
     /// `table_cnt`.
     Entries(Arc<Table>),
+    /// `sc_key`, `sc0_key`…: the key of a tracked counter.
+    Key(usize),
     /// `table_avail`.
     Room(Arc<Table>),
     /// `sc_…`: of a tracked counter; with a table, of the same key's entry there.
@@ -33,6 +35,8 @@ impl Counter {
         Ok(Some(match fetch {
             Fetch::TableCnt => Counter::Entries(table(0)?),
             Fetch::TableAvail => Counter::Room(table(0)?),
+            Fetch::TrackedKey(Some(slot)) => Counter::Key(usize::from(slot)),
+            Fetch::TrackedKey(None) => Counter::Key(number(0)? as usize),
             Fetch::Counter(of, figure) => {
                 let (element, mut next) = match figure.has_element() {
                     true => (number(0)?, 1),
@@ -56,6 +60,10 @@ impl Counter {
     pub(super) fn fetch(&self, cx: &StreamContext) -> Option<Value<'static>> {
         Some(match self {
             Counter::Entries(table) => Value::Int(table.len() as i64),
+            Counter::Key(slot) => {
+                let held = cx.tracked.get(*slot).or_else(|| cx.session_tracked.get(*slot))?;
+                Value::from_sample(held.key_sample())
+            }
             Counter::Room(table) => Value::Int(i64::from(table.size()) - table.len() as i64),
             Counter::Source(table, figure, element) => {
                 let key = Key::new(table.key, &Value::Ip(cx.source?.ip()))?;

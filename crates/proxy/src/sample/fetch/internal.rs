@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sluicegate_config::catalogue::Fetch;
+use sluicegate_config::model::Mode;
 
 use super::Args;
 use crate::log::line::Timers;
@@ -99,6 +100,20 @@ pub enum Internal {
     UniqueId,
     /// `txn.status`.
     Status,
+    /// `last_rule_file`.
+    LastRuleFile,
+    /// `last_rule_line`.
+    LastRuleLine,
+    /// `last_entity`.
+    LastRule,
+    /// `internal.strm.is_htx`.
+    IsHttp,
+    /// `fs.aborted`.
+    ClientLeft,
+    /// `bs.aborted`.
+    ServerLeft,
+    /// `uptime`.
+    Uptime,
     /// `bytes_in`.
     BytesIn,
     /// `bytes_out`.
@@ -138,6 +153,13 @@ impl Internal {
             Fetch::PrioOffset => Internal::PriorityOffset,
             Fetch::UniqueId => Internal::UniqueId,
             Fetch::TxnStatus => Internal::Status,
+            Fetch::LastRuleFile => Internal::LastRuleFile,
+            Fetch::LastRuleLine => Internal::LastRuleLine,
+            Fetch::LastEntity => Internal::LastRule,
+            Fetch::StrmIsHtx => Internal::IsHttp,
+            Fetch::FsAborted => Internal::ClientLeft,
+            Fetch::BsAborted => Internal::ServerLeft,
+            Fetch::Uptime => Internal::Uptime,
             Fetch::ResComp => Internal::Compressed,
             Fetch::ResCompAlgo => Internal::Algorithm,
             Fetch::BytesIn => Internal::BytesIn,
@@ -187,6 +209,16 @@ impl Internal {
                 ..=0 => return None,
                 status => Value::Int(i64::from(status)),
             },
+            Internal::LastRuleFile => Value::owned_text(cx.log.last_rule?.file().as_bytes().to_vec()),
+            Internal::LastRuleLine => Value::Int(cx.log.last_rule?.line().into()),
+            Internal::LastRule => {
+                let place = cx.log.last_rule?;
+                Value::owned_text(format!("{}:{}", place.file(), place.line()).into_bytes())
+            }
+            Internal::ServerLeft => Value::Bool(cx.log.ending.who == b'S'),
+            Internal::Uptime => Value::Int(process.started.elapsed().as_secs() as i64),
+            Internal::ClientLeft => Value::Bool(cx.log.ending.who == b'C'),
+            Internal::IsHttp => Value::Bool(cx.frontend.config.mode == Mode::Http),
             Internal::BytesIn => Value::Int(cx.log.bytes_uploaded as i64),
             Internal::BytesOut => Value::Int(cx.log.bytes_read as i64),
             Internal::Timer(timer) => Value::Int(time(&cx.log, *timer, cx.log.ended.unwrap_or_else(Instant::now))),

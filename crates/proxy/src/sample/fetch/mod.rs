@@ -27,6 +27,7 @@ use std::sync::Arc;
 use sluicegate_config::catalogue::Fetch;
 use sluicegate_config::model::Arg;
 
+use super::acl::AclCode;
 use super::value::{Sample, Value};
 use super::variables::VarRef;
 use crate::lua::LuaCall;
@@ -48,6 +49,7 @@ use http::Http;
 use internal::Internal;
 pub(crate) use internal::random;
 use state::State;
+pub(super) use state::{queue_of, usable_servers_of};
 
 /// A fetch with its arguments.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub enum FetchCode {
     Content(Content),
     /// HTTP messages.
     Http(Http),
+    /// ACLs of the section.
+    Acl(AclCode),
     /// Who a request is by a user list.
     Auth(AuthFetch),
 }
@@ -105,6 +109,9 @@ pub(super) struct Args<'a>(&'a [Arg]);
 
 impl Args<'_> {
     fn text(&self, index: usize) -> Result<Box<[u8]>, String> {
+        if let Some(Arg::Bytes(bytes)) = self.0.get(index) {
+            return Ok((&**bytes).into());
+        }
         Ok(self.str(index)?.unwrap_or_default().as_bytes().into())
     }
 
@@ -170,6 +177,12 @@ impl FetchCode {
         if let Fetch::HttpAuth | Fetch::HttpAuthGroup = fetch {
             return AuthFetch::compile(fetch, args.str(0)?.unwrap_or_default(), scope).map(FetchCode::Auth);
         }
+        if fetch == Fetch::Acl {
+            return match args.0.first() {
+                Some(Arg::Acl(terms)) => AclCode::compile(terms, scope).map(FetchCode::Acl),
+                _ => Err("ACLs belong to a section, which a script is not in".to_owned()),
+            };
+        }
         if let Some(code) = FetchCode::plain(fetch, &args)? {
             return Ok(code);
         }
@@ -202,6 +215,12 @@ impl FetchCode {
             Fetch::AlwaysFalse => Sample::Bool(false),
             Fetch::SslFc | Fetch::SslBc | Fetch::SslFcIsResumed | Fetch::SslBcIsResumed | Fetch::SslFcHasSni => {
                 Sample::Bool(false)
+            }
+            Fetch::FcNbStreams | Fetch::FcStreamsLimit | Fetch::BcNbStreams | Fetch::BcStreamsLimit => Sample::Int(1),
+            Fetch::Pid => Sample::Int(std::process::id().into()),
+            Fetch::FsId | Fetch::BsId => Sample::Int(0),
+            Fetch::FcGlitches | Fetch::BcGlitches | Fetch::FsRstCode | Fetch::BsRstCode | Fetch::QuicEnabled => {
+                return Ok(Some(FetchCode::Absent));
             }
             Fetch::Bool => Sample::Bool(match args.0.first() {
                 Some(Arg::Str(text)) if matches!(&**text, "true" | "1") => true,
@@ -244,6 +263,9 @@ impl FetchCode {
 
     /// What it looks at besides heads.
     pub fn looks(&self) -> Looks {
+        if let FetchCode::Acl(acl) = self {
+            return acl.looks();
+        }
         use content::Direction::{Request, Response};
         let direction = match self {
             FetchCode::Content(code) => Some(code.direction()),
@@ -272,6 +294,7 @@ impl FetchCode {
         match self {
             FetchCode::Http(code) => code.fetch(cx),
             FetchCode::Auth(code) => code.fetch(cx),
+            FetchCode::Acl(acl) => Some(Value::Bool(acl.matches(cx))),
             FetchCode::Constant(sample) => Some(sample.as_value()),
             FetchCode::Absent => None,
             FetchCode::Variable(VarRef::Process(variable), default) => {

@@ -259,6 +259,16 @@ fn frontend(sides: &Sides, figure: FrontendFigure) -> Value<'static> {
 }
 
 /// Servers that take requests: the active ones, or of the backups the first; what `nbsrv` counts.
+/// Returns the number of usable servers; backups in use count as one.
+pub(in crate::sample) fn usable_servers_of(sides: &Sides) -> i64 {
+    usable(sides)
+}
+
+/// Returns the number of requests that wait for a server.
+pub(in crate::sample) fn queue_of(server: &ServerRun) -> i64 {
+    i64::from(server.shared.queued.load(Ordering::Relaxed))
+}
+
 fn usable(sides: &Sides) -> i64 {
     match sides.backend.usable_servers() {
         (0, 0) => 0,

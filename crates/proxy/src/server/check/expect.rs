@@ -91,12 +91,15 @@ impl Probe<'_> {
     pub(super) fn judge_bytes(&mut self, step: &StepCode, expect: &ExpectCode, seen: Seen) -> Verdict {
         let status = expect.error_status.unwrap_or(CheckStatus::L7Rsp);
         let length = self.received().len();
-        if let Some(ends) = self.empty(step, expect, seen) {
-            return ends;
-        }
         match &expect.what {
+            ExpectedCode::MysqlPacket | ExpectedCode::LdapBind if length == 0 && seen.ended && !self.is_greeted() => {
+                return self.ends(step, expect, status, None, false);
+            }
             ExpectedCode::MysqlPacket => {
                 let judged = answer::mysql(self.received(), seen.ended);
+                if let Some(Ok(())) = judged {
+                    self.greet();
+                }
                 return self.judge_packet(step, expect, judged);
             }
             ExpectedCode::LdapBind => {
@@ -136,18 +139,6 @@ impl Probe<'_> {
         self.ends(step, expect, status, None, matched)
     }
 
-    /// The end of an answer of which nothing came.
-    fn empty(&self, step: &StepCode, expect: &ExpectCode, seen: Seen) -> Option<Verdict> {
-        if !seen.ended || !self.received().is_empty() {
-            return None;
-        }
-        let mut info = format!("TCPCHK got an empty response at step {}", step.number);
-        if let Some(comment) = &step.comment {
-            info.push_str(&format!(" comment: '{comment}'"));
-        }
-        Some(Verdict::Ends(Outcome::new(expect.error_status.unwrap_or(CheckStatus::L7Rsp), info)))
-    }
-
     fn judge_packet(&mut self, step: &StepCode, expect: &ExpectCode, judged: Option<answer::Judgement>) -> Verdict {
         match judged {
             None => Verdict::Wait,
@@ -165,8 +156,8 @@ impl Probe<'_> {
     }
 
     pub(super) fn judge_agent(&mut self, step: &StepCode, expect: &ExpectCode, seen: Seen) -> Verdict {
-        if let Some(ends) = self.empty(step, expect, seen) {
-            return ends;
+        if seen.ended && self.received().is_empty() {
+            return self.ends(step, expect, expect.error_status.unwrap_or(CheckStatus::L7Rsp), None, false);
         }
         match answer::agent(self.received(), seen.ended) {
             None => Verdict::Wait,
@@ -280,6 +271,11 @@ impl Probe<'_> {
         match (said, &expect.on_error) {
             (Some(text), _) => info = text,
             (None, Some(format)) => self.with_context(|cx| format.render(&View::running(cx), &mut info)),
+            (None, None)
+                if self.received().is_empty() && self.protocol() != CheckProtocol::Http && !self.is_greeted() =>
+            {
+                info.extend_from_slice(format!("TCPCHK got an empty response at step {}", step.number).as_bytes());
+            }
             (None, None) if self.protocol() == CheckProtocol::Tcp => {
                 let what = if matched { "TCPCHK matched unwanted content" } else { "TCPCHK did not match content" };
                 info.extend_from_slice(what.as_bytes());

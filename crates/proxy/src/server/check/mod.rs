@@ -190,7 +190,9 @@ async fn check_once(
 /// Checks begin with a header of the PROXY protocol where traffic's connections do and checks go to the same place, or
 /// if the server says so.
 fn sends_proxy(server: &ServerRun, check: &Check) -> bool {
-    check.send_proxy || server.config.send_proxy.is_some() && check.port.is_none() && check.addr.is_none()
+    // A server that was added at run time has to say so itself, as in HAProxy.
+    let implied = !server.config.dynamic && check.port.is_none() && check.addr.is_none();
+    check.send_proxy || server.config.send_proxy.is_some() && implied
 }
 
 fn mark(server: &ServerRun, opinion: Opinion, under_way: bool) {

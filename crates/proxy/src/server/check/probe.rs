@@ -24,7 +24,7 @@ use crate::sample::{Sample, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::shared::{Operation, ServerRun};
 use crate::server::source;
-use crate::stream::{LogRecord, Socket, StreamContext};
+use crate::stream::{ContentForm, LogRecord, Socket, StreamContext};
 
 /// Bytes of an answer that are kept, which is all that is looked at.
 pub(super) const ANSWER_MAX: usize = 16_384;
@@ -82,6 +82,8 @@ pub(crate) struct Probe<'a> {
     variables: Variables,
     message: Message,
     pub(super) code: u32,
+    /// The version in a MySQL server's first packet.
+    greeting: Option<Vec<u8>>,
 }
 
 impl Drop for Probe<'_> {
@@ -102,6 +104,7 @@ impl<'a> Probe<'a> {
             variables: Variables::of_check(),
             message: Message::new(),
             code: 0,
+            greeting: None,
         }
     }
 
@@ -201,7 +204,11 @@ impl<'a> Probe<'a> {
                 match &expect.on_success {
                     Some(format) => self.with_context(|cx| format.render(&View::running(cx), &mut info)),
                     None if plain => info.extend_from_slice(b"(tcp-check)"),
-                    None => {}
+                    None => match (&expect.what, &self.greeting) {
+                        (ExpectedCode::LdapBind, _) => info.extend_from_slice(b"Success"),
+                        (ExpectedCode::MysqlPacket, Some(version)) => info.extend_from_slice(version),
+                        _ => {}
+                    },
                 }
                 self.set_code(expect.status_code.as_ref());
                 let status = expect.ok_status.unwrap_or(CheckStatus::L7Ok);
@@ -254,6 +261,17 @@ impl<'a> Probe<'a> {
         self.received.drain(..count);
     }
 
+    /// Whether a MySQL server has sent its first packet.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.greeting.is_some()
+    }
+
+    /// Keeps the version of the first packet, which stands behind its header and the protocol's number.
+    pub(super) fn greet(&mut self) {
+        let version = || self.received.get(5..).unwrap_or_default().iter().copied();
+        self.greeting.get_or_insert_with(|| version().take_while(|byte| *byte != 0).take(INFO_MAX).collect());
+    }
+
     pub(super) fn protocol(&self) -> CheckProtocol {
         self.aim.code.protocol
     }
@@ -272,6 +290,10 @@ impl<'a> Probe<'a> {
         cx.variables = std::mem::take(&mut self.variables);
         cx.response = std::mem::take(&mut self.message);
         cx.response_content.data = std::mem::take(&mut self.received);
+        cx.response_content.form = match self.aim.code.protocol {
+            CheckProtocol::Http => ContentForm::Http,
+            _ => ContentForm::Bytes,
+        };
         let result = f(&cx);
         self.variables = std::mem::take(&mut cx.variables);
         self.message = std::mem::take(&mut cx.response);
@@ -310,7 +332,9 @@ impl<'a> Probe<'a> {
             self.deadline = self.deadline.min(now + limit);
         }
         let local = source::local_of_check(&self.aim.proxy.config, &self.aim.server.config);
-        let connected = match (self.address(connect), &self.aim.server.config.address) {
+        let address = self.address(connect);
+        let phase = Phase::Connecting { unix: address.is_none(), bound: local.is_some() };
+        let connected = match (address, &self.aim.server.config.address) {
             (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, local, None)).await {
                 Ok(result) => result,
                 Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
@@ -318,7 +342,8 @@ impl<'a> Probe<'a> {
             (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_))) => connect_unix(unix),
             (None, _) => Err(io::Error::other("no address to check")),
         };
-        let socket = connected.map_err(|error| self.trouble(failure_status(&error), Some(&error), step))?;
+        let socket =
+            connected.map_err(|error| self.trouble(phase.status(&error), Some(describe(&error, phase)), step))?;
         if let Some(limit) = check_limit {
             self.deadline = Deadline::now() + limit;
         }
@@ -387,7 +412,10 @@ impl<'a> Probe<'a> {
             let write = std::future::poll_fn(|cx| socket.poll_write(cx, bytes));
             match timeout_at(self.deadline, write).await {
                 Ok(Ok(count)) => bytes = &bytes[count..],
-                Ok(Err(error)) => return Err(self.trouble(CheckStatus::SockErr, Some(&error), step)),
+                Ok(Err(error)) => {
+                    let said = describe(&error, Phase::Established);
+                    return Err(self.trouble(CheckStatus::SockErr, Some(said), step));
+                }
                 Err(_) => return Err(self.trouble(CheckStatus::L7Tout, None, step)),
             }
         }
@@ -427,7 +455,9 @@ impl<'a> Probe<'a> {
 
     fn silent(&mut self, silence: Silence, step: &StepCode) -> Outcome {
         match silence {
-            Silence::Broken(error) => self.trouble(CheckStatus::SockErr, Some(&error), step),
+            Silence::Broken(error) => {
+                self.trouble(CheckStatus::SockErr, Some(describe(&error, Phase::Established)), step)
+            }
             Silence::TimedOut => {
                 let own = match &step.kind {
                     KindCode::Expect(expect) => expect.timeout_status,
@@ -440,8 +470,8 @@ impl<'a> Probe<'a> {
     }
 
     /// The connection failed at a step; a sequence of `tcp-check` says at which.
-    fn trouble(&self, status: CheckStatus, error: Option<&io::Error>, step: &StepCode) -> Outcome {
-        let mut info = error.map(describe).unwrap_or_default().into_bytes();
+    fn trouble(&self, status: CheckStatus, error: Option<String>, step: &StepCode) -> Outcome {
+        let mut info = error.unwrap_or_default().into_bytes();
         if self.aim.code.protocol == CheckProtocol::Tcp {
             if step.number == 0 {
                 info.extend_from_slice(b" at initial connection step of tcp-check");
@@ -562,22 +592,59 @@ fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
     line
 }
 
-pub(super) fn failure_status(error: &io::Error) -> CheckStatus {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL) | None => {
-            CheckStatus::SockErr
+/// Where a socket error occurred.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// While the connection was made: to a unix socket, from an address of `source`.
+    Connecting { unix: bool, bound: bool },
+    /// On a connection that had been made.
+    Established,
+}
+
+impl Phase {
+    /// The result of a check whose connection was not made. The system answers for a unix socket at once, which to
+    /// HAProxy is no problem of the network.
+    fn status(self, error: &io::Error) -> CheckStatus {
+        match self {
+            Phase::Connecting { unix: false, .. } if error.raw_os_error().is_some() => CheckStatus::L4Con,
+            _ => CheckStatus::SockErr,
         }
-        Some(_) => CheckStatus::L4Con,
     }
 }
 
-/// The system's words without Rust's `(os error N)`.
-pub(super) fn describe(error: &io::Error) -> String {
+/// HAProxy's words for a socket error, with the system's.
+fn describe(error: &io::Error, phase: Phase) -> String {
     let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
+    // Rust appends the number to the system's words.
+    let system = &text[..text.find(" (os error").unwrap_or(text.len())];
+    let Some(number) = error.raw_os_error() else { return system.to_owned() };
+    let words = match (phase, number) {
+        (Phase::Connecting { bound: true, .. }, libc::EADDRNOTAVAIL | libc::EADDRINUSE | libc::EACCES) => {
+            "Can't bind to source address"
+        }
+        (Phase::Connecting { .. }, libc::EADDRNOTAVAIL | libc::EAGAIN) => "Out of local source ports on the system",
+        (Phase::Connecting { .. }, libc::EADDRINUSE) => "Local source address already in use",
+        (Phase::Connecting { .. }, libc::EMFILE) => "Too many sockets on the process",
+        (Phase::Connecting { .. }, libc::ENFILE) => "Too many sockets on the system",
+        (Phase::Connecting { .. }, libc::ENOMEM | libc::ENOBUFS) => "Out of system buffers",
+        (Phase::Connecting { .. }, libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
+            "Protocol or address family not supported"
+        }
+        // What the system reports at once has no name of its own.
+        (Phase::Connecting { unix: true, .. }, _) | (Phase::Connecting { .. }, libc::ENETUNREACH | libc::EINVAL) => {
+            "General socket error"
+        }
+        (_, libc::ECONNREFUSED) => "ECONNREFUSED returned by OS",
+        (_, libc::ECONNRESET) => "ECONNRESET returned by OS",
+        (_, libc::EHOSTUNREACH | libc::ENETUNREACH) => "ENETUNREACH returned by OS",
+        (_, libc::EPIPE) => "EPIPE returned by OS",
+        (_, libc::ENOTCONN) => "ENOTCONN returned by OS",
+        (_, libc::ENOBUFS) => "ENOBUFS returned by OS",
+        (_, libc::ENOMEM) => "ENOMEM returned by OS",
+        (_, libc::EINVAL) => "EINVAL returned by OS",
+        _ => "General socket error",
+    };
+    format!("{words} ({system})")
 }
 
 #[cfg(test)]
@@ -585,10 +652,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_in_the_systems_words() {
-        let error = io::Error::from_raw_os_error(libc::ECONNREFUSED);
-        assert_eq!(describe(&error), "Connection refused");
-        assert_eq!(failure_status(&error), CheckStatus::L4Con);
-        assert_eq!(failure_status(&io::Error::from_raw_os_error(libc::EMFILE)), CheckStatus::SockErr);
+    fn errors_are_named_as_in_haproxy() {
+        let tcp = Phase::Connecting { unix: false, bound: false };
+        let unix = Phase::Connecting { unix: true, bound: false };
+        let bound = Phase::Connecting { unix: false, bound: true };
+        for (number, phase, status, words) in [
+            (libc::ECONNREFUSED, tcp, CheckStatus::L4Con, "ECONNREFUSED returned by OS (Connection refused)"),
+            (libc::ENETUNREACH, tcp, CheckStatus::L4Con, "General socket error (Network is unreachable)"),
+            (libc::EHOSTUNREACH, tcp, CheckStatus::L4Con, "ENETUNREACH returned by OS (No route to host)"),
+            (libc::EMFILE, tcp, CheckStatus::L4Con, "Too many sockets on the process (Too many open files)"),
+            (
+                libc::EADDRNOTAVAIL,
+                bound,
+                CheckStatus::L4Con,
+                "Can't bind to source address (Cannot assign requested address)",
+            ),
+            (libc::ENOENT, unix, CheckStatus::SockErr, "General socket error (No such file or directory)"),
+            (libc::ECONNREFUSED, unix, CheckStatus::SockErr, "General socket error (Connection refused)"),
+            (
+                libc::ECONNRESET,
+                Phase::Established,
+                CheckStatus::SockErr,
+                "ECONNRESET returned by OS (Connection reset by peer)",
+            ),
+        ] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!((phase.status(&error), &*describe(&error, phase)), (status, words));
+        }
     }
 }

@@ -146,7 +146,7 @@ impl Document for Report {
             match cursor.next(running, wanted, filter) {
                 Some((object, _)) => {
                     match asked.form {
-                        Form::Lines(format) => format.object(running, object, *count == 0, None, *now, out),
+                        Form::Lines(format) => format.object(running, (object, *count == 0), filter, None, *now, out),
                         _ => html.object(&view, object, out),
                     }
                     *count += 1;
@@ -178,16 +178,17 @@ impl Format {
     pub fn object(
         self,
         running: &Running,
-        object: Object<'_>,
-        first: bool,
+        (object, first): (Object<'_>, bool),
+        filter: &Filter,
         describe: Option<typed::Describe>,
         now: Instant,
         out: &mut Vec<u8>,
     ) {
+        let counts = filter.up || filter.no_maint;
         if self == Format::Plain {
-            return columns::line(running, object, now, out);
+            return columns::line(running, object, now, counts, out);
         }
-        let fields = columns::fields(running, object, now);
+        let fields = columns::fields(running, object, now, counts);
         let mut text = String::new();
         match self {
             Format::Typed => typed::lines(Some(object.owner()), &fields, describe, &mut text),

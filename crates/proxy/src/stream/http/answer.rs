@@ -56,8 +56,8 @@ impl Exchange<'_> {
         };
         self.stream.end(who, phase);
         let broken = matches!(reply.source, ReplySource::Internal | ReplySource::Rewrite | ReplySource::Invalid);
-        if broken && !hook.is_response() {
-            // To HAProxy such a request never was complete.
+        if broken && !hook.is_response() && !self.stream.cx.frontend.config.options.buffer_request {
+            // To HAProxy such a request never was complete, unless its body was waited for.
             self.stream.cx.log.request_done = None;
         }
         if reply.source == ReplySource::Tarpit {
@@ -169,7 +169,9 @@ impl Exchange<'_> {
                     response.add(name, value);
                 }
                 let (length, said) = (message.has_length, message.close);
-                self.answer(&message.body, Ending { length, close: said || !length, said }).await
+                // A status without a body ends with its head.
+                let ends = length || matches!(message.status, 100..=199 | 204 | 304);
+                self.answer(&message.body, Ending { length, close: said || !ends, said }).await
             }
         };
         self.stream.cx.log.status = i32::from(code);

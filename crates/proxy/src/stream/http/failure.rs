@@ -31,6 +31,10 @@ impl Exchange<'_> {
             _ => false,
         };
         if retryable && self.may_retry(backend) {
+            // As in HAProxy, an answer that failed counts even if another one covers for it; one that is late does not.
+            if !dead && !matches!(event, Event::ServerTimeout) {
+                self.count_broken_response(connection);
+            }
             return Ok(Outcome::Retry);
         }
         match event {
@@ -71,23 +75,25 @@ impl Exchange<'_> {
                     false => Err(self.refuse(400, b'P', b'H').await),
                 }
             }
-            // In the middle of its request the client ended a transfer; behind it, a wait.
-            Event::ClientGone if !self.up.is_done() => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'D');
-                Err(After::Close)
-            }
-            // Who breaks the connection gets no status; who ends its side could still read one.
-            Event::ClientGone if !self.session.ended => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'D');
-                Err(After::Close)
-            }
+            // In the middle of its request nobody reads an answer, nor on a broken connection. A client that ended its
+            // side could still read one.
+            Event::ClientGone if !self.up.is_done() => Err(self.lost_client(b'H')),
+            Event::ClientGone if !self.session.ended => Err(self.lost_client(b'D')),
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
                 Err(self.page(400, b'C', b'H').await)
             }
         }
+    }
+
+    /// The client left before it had anything of a response: as in HAProxy since 2.8, a 400 that nobody gets is logged
+    /// and counted.
+    pub(super) fn lost_client(&mut self, phase: u8) -> After {
+        self.count_client_abort();
+        self.stream.cx.log.status = 400;
+        self.stream.count(0, status::error_page(400).raw.len() - 1);
+        self.stream.end(b'C', phase);
+        After::Close
     }
 
     /// Ends the client's connection without an answer: the client repeats the request, and that is the one which is logged

@@ -52,7 +52,6 @@ impl Exchange<'_> {
             return Poll::Ready(Event::Killed(killer));
         }
         let mut up = Moved::default();
-        let mut read = 0;
         let waiting = match self.poll_up(cx, connection, &mut up) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Event::BadBody),
@@ -71,7 +70,7 @@ impl Exchange<'_> {
                         return Poll::Ready(Event::Invalid(Fault::Unexpected));
                     }
                     Ok(Some(head)) => {
-                        self.note(&up, read > 0, false);
+                        self.note(&up, true, false);
                         return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
                     }
                     Ok(None) => {}
@@ -85,7 +84,6 @@ impl Exchange<'_> {
             match connection.socket.poll_read(cx, input.spare()) {
                 Poll::Ready(Ok(count)) if count > 0 => {
                     input.filled(count);
-                    read += count;
                     fresh = true;
                 }
                 Poll::Ready(_) => return Poll::Ready(Event::ServerGone),
@@ -93,7 +91,7 @@ impl Exchange<'_> {
             }
         }
         worker.buffers.retire(input);
-        self.note(&up, read > 0, false);
+        self.note(&up, false, false);
         if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
             return Poll::Ready(Event::ClientGone);
         }
@@ -135,7 +133,7 @@ impl Exchange<'_> {
         if waiting == Wait::Done && self.up_failed {
             return Poll::Ready(Finish::Complete);
         }
-        self.note(&up_moved, moved.read > 0, moved.written > 0);
+        self.note(&up_moved, moved.body > 0, moved.written > 0);
         let client = up == Wait::Source || waiting == Wait::Sink;
         let server = up == Wait::Sink || (waiting == Wait::Source && up != Wait::Source);
         let side = ready!(self.poll_timeouts(cx, client, server));
@@ -165,10 +163,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notes who was active.
+    /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity: a peer that
+    /// sends those a byte at a time would otherwise never time out.
     pub(super) fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
         // What the server took came from the client; with equal timeouts it is then the server's that passes first.
-        let client = up.read > 0 || up.written > 0 || client_took;
+        let client = up.body > 0 || up.written > 0 || client_took;
         let server = server_sent || (up.written > 0 && (self.answered || !self.independent));
         if client || server {
             let now = Instant::now();

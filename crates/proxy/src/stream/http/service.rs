@@ -266,11 +266,14 @@ impl Exchange<'_> {
                 Err(_) => return Poll::Ready(Err(After::Close)),
             }
             self.stream.count(moved.body, 0);
+            if moved.body > 0 {
+                self.client_active = Instant::now();
+            }
             if !self.session.input.is_empty() || self.applet().input_ended() {
                 continue;
             }
             match self.session.poll_fill(cx) {
-                Poll::Ready(Ok(count)) if count > 0 => self.client_active = Instant::now(),
+                Poll::Ready(Ok(count)) if count > 0 => {}
                 // The client ended in the middle of its body, or broke the connection.
                 Poll::Ready(_) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
@@ -301,13 +304,16 @@ impl Exchange<'_> {
             let mut moved = Moved::default();
             let complete = self.up.discard(&mut self.session.input, &mut moved);
             self.stream.count(moved.body, 0);
+            if moved.body > 0 {
+                self.client_active = Instant::now();
+            }
             match complete {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) => {}
                 Err(_) => return Poll::Ready(Err(After::Close)),
             }
             match self.session.poll_fill(cx) {
-                Poll::Ready(Ok(count)) if count > 0 => self.client_active = Instant::now(),
+                Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
                     self.session.timer.set(self.client_timeout.map(|timeout| self.client_active + timeout));

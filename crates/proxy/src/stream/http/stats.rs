@@ -16,6 +16,9 @@ use crate::stream::{Killer, Which};
 /// What browsers ask a password for where the file does not say.
 const REALM: &str = "HAProxy Statistics";
 
+/// The page's name in place of a server's.
+pub(super) const SERVICE: &str = "<STATS>";
+
 impl Exchange<'_> {
     /// Answers if the request is for the page of this proxy.
     pub(super) async fn statistics(&mut self, proxy: &ProxyRun) -> Step<()> {
@@ -35,7 +38,7 @@ impl Exchange<'_> {
         if self.head.method == Method::Post {
             return Err(self.stats_change(proxy, page, &asked, admin).await?);
         }
-        self.begin_service("<STATS>");
+        self.begin_service(SERVICE);
         let response = &mut self.stream.cx.response;
         response.clear();
         response.set_response(Version::Http11, 200, b"OK");
@@ -93,8 +96,7 @@ impl Exchange<'_> {
     async fn stats_change(&mut self, proxy: &ProxyRun, page: &StatsPage, asked: &Asked, admin: bool) -> Step<After> {
         let outcome = match admin {
             true => {
-                let deadline = proxy.config.timeouts.http_request.or(self.client_timeout);
-                self.await_body(deadline.map(|timeout| Instant::now() + timeout), 0).await?;
+                self.await_body(self.patience(proxy), 0).await?;
                 let whole = self.peek.as_ref().is_some_and(Peek::is_complete);
                 match Posted::read(&self.stream.cx.request_content.data) {
                     _ if !whole => Said::TooLong,
@@ -107,7 +109,7 @@ impl Exchange<'_> {
             }
             false => Said::Denied,
         };
-        self.begin_service("<STATS>");
+        self.begin_service(SERVICE);
         let location = asked.redirection(&page.uri, outcome);
         let response = &mut self.stream.cx.response;
         response.clear();

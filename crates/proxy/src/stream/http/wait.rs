@@ -18,6 +18,8 @@ pub(super) struct Coming<'a> {
     /// What came behind the head.
     pub(super) input: &'a mut Buffer,
     pub(super) framing: Framing,
+    /// `tune.http.maxhdr`.
+    pub(super) max_fields: usize,
     /// How far rules have seen the body, if any wanted to.
     pub(super) peek: Option<Peek>,
 }
@@ -25,7 +27,7 @@ pub(super) struct Coming<'a> {
 impl Coming<'_> {
     /// Shows rules what is here of the body.
     pub(super) fn look(&mut self, content: &mut Content) -> &Peek {
-        let peek = self.peek.get_or_insert_with(|| Peek::new(self.framing, content));
+        let peek = self.peek.get_or_insert_with(|| Peek::new(self.framing, self.max_fields, content));
         peek.look(self.input.data(), content);
         peek
     }
@@ -52,12 +54,24 @@ impl Exchange<'_> {
     /// Shows rules what is here of the request's body.
     pub(super) fn peek_request(&mut self) {
         let content = &mut self.stream.cx.request_content;
-        let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, content));
+        let max_fields = self.session.worker().limits.max_fields;
+        let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, max_fields, content));
         peek.look(self.session.input.data(), content);
     }
 
-    /// Waits for the request's body, or so many bytes of it. A client that waits for a word itself gets it.
-    pub(super) async fn await_body(&mut self, deadline: Option<Instant>, at_least: u64) -> Step<()> {
+    /// How long a proxy waits for the request's body: `timeout http-request` from the request's first byte on, or without
+    /// one the client's inactivity.
+    pub(super) fn patience(&self, proxy: &ProxyRun) -> Patience {
+        let started = self.stream.cx.log.request_started;
+        match (proxy.config.timeouts.http_request, self.client_timeout) {
+            (Some(timeout), _) => Patience::Until(started + timeout),
+            (None, Some(timeout)) => Patience::Inactivity(timeout),
+            (None, None) => Patience::Endless,
+        }
+    }
+
+    /// Waits for the request's body, or so many bytes of it. A client that waits for a 100 gets it.
+    pub(super) async fn await_body(&mut self, patience: Patience, at_least: u64) -> Step<()> {
         self.peek_request();
         let Some(peek) = &mut self.peek else { return Ok(()) };
         if !peek.is_complete() && self.version == Version::Http11 {
@@ -68,7 +82,7 @@ impl Exchange<'_> {
                 let _ = self.session.socket.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
         }
-        let came = inspect::body(self.session, &mut self.stream, peek, deadline, at_least).await;
+        let came = inspect::body(self.session, &mut self.stream, peek, patience, at_least).await;
         self.client_active = Instant::now();
         match came {
             BodyCame::Enough => Ok(()),
@@ -83,9 +97,8 @@ impl Exchange<'_> {
                 Err(self.refuse(400, b'P', b'R').await)
             }
             BodyCame::Gone => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'R');
-                Err(After::Close)
+                self.stream.cx.log.request_done = Some(Instant::now());
+                Err(self.lost_client(b'R'))
             }
         }
     }
@@ -135,7 +148,7 @@ impl Exchange<'_> {
             Err(_) => return Poll::Ready(Came::ClientGone),
         };
         let worker = self.stream.worker().clone();
-        let mut read = 0;
+        let known = self.stream.cx.response_content.data.len();
         loop {
             let content = &mut self.stream.cx.response_content;
             let peek = coming.look(content);
@@ -153,14 +166,13 @@ impl Exchange<'_> {
             match coming.connection.socket.poll_read(cx, coming.input.spare()) {
                 Poll::Ready(Ok(count)) if count > 0 => {
                     coming.input.filled(count);
-                    read += count;
                 }
                 Poll::Ready(_) => return Poll::Ready(Came::Ended),
                 Poll::Pending => break,
             }
         }
         worker.buffers.retire(coming.input);
-        self.note(&up, read > 0, false);
+        self.note(&up, self.stream.cx.response_content.data.len() > known, false);
         let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
         let abort_on_close = proxy.config.options.abortonclose;
         if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {

@@ -3,7 +3,7 @@
 use super::fixture::Act::{Close, Give, Take};
 use sluicegate_testkit::wait_for;
 
-use super::fixture::{Case, Either, Scripted, case, compare, compare_with};
+use super::fixture::{Case, Either, Scripted, case, compare, compare_with, ours};
 
 const OK: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nCa: 1,7\r\n\r\nok";
 const DOWN: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -85,6 +85,7 @@ fn http_responses() {
         case(" option httpchk\n http-check expect fhdr name -m beg content", answered),
         case(" option httpchk\n http-check expect ! hdr name -m end -length value -m sub 2", answered),
         case(" option httpchk\n http-check expect fhdr name -m reg ^[Cc]a value -m reg 7$", answered),
+        case(" option httpchk\n http-check expect fhdr name -m reg ^CONTENT-[L]ength$ value -m reg ^[0-9]$", answered),
         case(" option httpchk\n http-check expect hdr name-lf %[str(ca)] value-lf -m end %[int(7)]", answered),
         case(" option httpchk\n http-check comment why\n http-check expect status 300", answered),
         case(" option httpchk\n http-check expect status 300 comment because", answered),
@@ -237,6 +238,54 @@ fn protocols_with_an_option_of_their_own() {
             &[Take, Give(b"0\x84\0\0\0\x10\x02\x01\x01\x61\x84\0\0\0\x07\x0a\x01\0\x04\0\x04\0"), Close],
         ),
     ]);
+}
+
+/// What later versions than Debian's say of the same checks: measured with 3.2, the name of a refusal with 3.5.
+#[test]
+fn infos_of_later_versions() {
+    let cases = [
+        (case(" option mysql-check", &[Give(MYSQL)]), "last_chk: 8.0.19\n"),
+        (case(" option mysql-check user foo", &[Give(MYSQL), Take, Give(MYSQL_OK), Close]), "last_chk: 8.0.19\n"),
+        // The first packet came, so the end of the second is no empty answer.
+        (case(" option mysql-check user foo", &[Give(MYSQL), Take, Close]), "last_chk: \n"),
+        (
+            case(" option ldap-check", &[Take, Give(b"0\x0c\x02\x01\x01\x61\x07\x0a\x01\0\x04\0\x04\0")]),
+            "last_chk: Success\n",
+        ),
+        // The answer's bytes are seen in a backend of any mode.
+        (
+            case(" mode http\n option smtpchk", &[Give(b"220 hi\r\n"), Take, Give(b"550 go away\r\n"), Close]),
+            "last_chk: go away\n",
+        ),
+        (case(" mode http\n option redis-check", &[Take, Give(b"-NOAUTH no\r\n"), Close]), "last_chk: -NOAUTH no\n"),
+        (case(" option redis-check", &[Take, Close]), "check_status: L7STS\ncheck_code: 0\nlast_chk: \n"),
+        (case(" option smtpchk", &[Close]), "check_status: L7RSP\ncheck_code: \nlast_chk: \n"),
+        (
+            case(" mode http\n option pgsql-check user joe", &[Take, Give(b"E\0\0\0\x20SFATAL\0Mno\0\0"), Close]),
+            "last_chk: FATAL\n",
+        ),
+        (Case { words: "port 1", ..case("", &[]) }, "last_chk: ECONNREFUSED returned by OS (Connection refused)\n"),
+        (
+            case(" option tcp-check\n tcp-check connect port 1", &[]),
+            "last_chk: ECONNREFUSED returned by OS (Connection refused) at step 1 of tcp-check (connect port N)\n",
+        ),
+        (
+            Case { words: "addr 255.255.255.255", ..case("", &[]) },
+            "last_chk: General socket error (Network is unreachable)\n",
+        ),
+        (
+            Case { words: "source 198.51.100.1", ..case("", &[]) },
+            "last_chk: Can't bind to source address (Cannot assign requested address)\n",
+        ),
+        (
+            case(" option tcp-check\n tcp-check expect string x comment why", &[Close]),
+            "last_chk: TCPCHK got an empty response at step 1 comment: why\n",
+        ),
+    ];
+    let (cases, wanted): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+    for ((case, wanted), made) in cases.iter().zip(wanted).zip(ours(&cases)) {
+        assert!(made.contains(wanted), "{} {}: {wanted}{made}", case.rows, case.words);
+    }
 }
 
 #[test]

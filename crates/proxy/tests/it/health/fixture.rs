@@ -233,6 +233,40 @@ pub fn normal(line: &str) -> String {
     line
 }
 
+/// What later versions say, in the words of 2.6: socket errors have names since 3.1, passed checks of MySQL and LDAP an info,
+/// and a comment behind an empty answer has no quotes. An empty answer to a check of Redis or SMTP has no info in 3.2.
+fn in_older_words(rows: &str, shown: &str) -> String {
+    let mut text = shown.to_owned();
+    for name in ["ECONNREFUSED", "ECONNRESET", "EPIPE", "ENETUNREACH"] {
+        let start = format!("{name} returned by OS (");
+        while let Some(at) = text.find(&start) {
+            let Some(end) = text[at..].find(')') else { break };
+            let words = text[at + start.len()..at + end].to_owned();
+            text.replace_range(at..=at + end, &words);
+        }
+    }
+    let empty = "TCPCHK got an empty response at step ";
+    if rows.contains("redis-check") || rows.contains("smtpchk") {
+        text = text.replace(&format!("last_chk: {empty}2\n"), "last_chk: \n");
+        text = text.replace(&format!("info: \"{empty}2\", "), "");
+    }
+    if rows.contains("expect string hello comment why") {
+        text = text.replace(&format!("{empty}1 comment: 'why'"), &format!("{empty}1 comment: why"));
+    }
+    let tells = (rows.contains("mysql-check") || rows.contains("ldap-check")) && text.contains("check_status: L7OK\n");
+    if tells {
+        let line =
+            |line: &str| if line.starts_with("last_chk: ") { "last_chk: \n".to_owned() } else { format!("{line}\n") };
+        text = text.lines().map(line).collect();
+    }
+    text
+}
+
+/// What this process makes of each case.
+pub fn ours(cases: &[Case]) -> Vec<String> {
+    run(cases, Either::ours, "")
+}
+
 /// What is compared of a server that was checked.
 pub const COLUMNS: &[&str] = &[
     "status",
@@ -379,8 +413,8 @@ pub fn compare_with(defaults: &str, cases: &[Case]) {
     });
     let mut differences = String::new();
     for ((case, ours), theirs) in cases.iter().zip(ours).zip(theirs) {
-        if ours != theirs {
-            let (rows, words) = (case.rows, case.words);
+        let (rows, words) = (case.rows, case.words);
+        if in_older_words(rows, &ours) != in_older_words(rows, &theirs) {
             differences.push_str(&format!("{rows} {words}\n--- haproxy:\n{theirs}--- ours:\n{ours}\n"));
         }
     }

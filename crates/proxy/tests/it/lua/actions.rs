@@ -87,14 +87,19 @@ fn a_spinning_script_is_ended() {
 #[test]
 fn memory_of_all_states_is_bounded() {
     let scripts = shared(
-        "core.register_action('a', {'http-req'}, function() local s = ('x'):rep(1 << 30) end)
-        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', 'served') end)",
+        "core.register_action('a', {'http-req'}, function() local s = ('x'):rep(1 << 24) end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', 'served') end)
+        core.register_action('c', {'http-req'}, function() local s = ('x'):rep(1 << 30) end)",
     )
     .tune(|tune| tune.lua_maxmem = 8 << 20);
     bench(scripts, 1, |bench| {
         Box::pin(async move {
             bench.run("a", &mut bench.stream("")).await;
             assert_eq!(bench.logged()[0].1, "Lua function 'a': out of memory error.");
+            assert_eq!(bench.result("b").await, "served");
+            // A string beyond what any string may have is refused before memory is asked for.
+            bench.run("c", &mut bench.stream("")).await;
+            assert!(bench.logged()[1].1.contains(": resulting string too large from [C]: "), "{:?}", bench.logged());
             assert_eq!(bench.result("b").await, "served");
         })
     });

@@ -4,6 +4,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening};
 
 use super::fixture::Scripts;
 use super::traffic::Gate;
+use crate::pair::unencoded;
 use crate::rules::fixture::DEFAULTS;
 
 /// The cases as a script: each is a function's body, run by a request that names it. What it returns is joined by
@@ -55,7 +56,7 @@ pub fn haproxys(lines: &str, cases: &[&str]) -> Vec<String> {
     let load = format!("global\n lua-load {}\n", file.path().display());
     let text = format!("{load}{DEFAULTS}listen gate\n bind {}\n{lines}{ANSWER}", listening.word());
     let _haproxy = Haproxy::start(&text, &[&listening]);
-    ask(&listening.address(), cases.len())
+    ask(&listening.address(), cases.len()).iter().map(|answer| unencoded(answer)).collect()
 }
 
 fn ask(address: &str, count: usize) -> Vec<String> {

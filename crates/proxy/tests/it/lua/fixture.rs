@@ -170,7 +170,9 @@ pub struct Bench {
 impl Bench {
     pub fn bind(&self, name: &str, args: &[&str]) -> BoundAction {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.states.bind_action(&LuaAction { name: name.into(), args }).expect("it is registered")
+        let action = LuaAction { name: name.into(), args };
+        let bound = Hook::ALL.into_iter().find_map(|hook| self.states.bind_action(&action, hook));
+        bound.expect("it is registered")
     }
 
     /// A stream with this request.

@@ -15,6 +15,7 @@ use sluicegate_proxy::worker::{self, Workers};
 use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE};
 
 use super::fixture::{DEFAULTS, config};
+use crate::pair::unencoded;
 
 /// How long rules here wait for what never comes: longer than a busy machine holds up what comes.
 const DELAY: &str = "5s";
@@ -102,9 +103,9 @@ fn compare(frontends: &[String], rest: &str, talks: &[(usize, Vec<Vec<u8>>, bool
     };
     let configuration = format!("{DEFAULTS}{}", text(&|index| listening[index].word()));
     let (theirs, ours) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| {
+        let theirs = scope.spawn(|| -> Vec<String> {
             let _haproxy = Haproxy::start(&configuration, &listening.iter().collect::<Vec<_>>());
-            run(listening.iter().map(Listening::address).collect())
+            run(listening.iter().map(Listening::address).collect()).iter().map(|answer| unencoded(answer)).collect()
         });
         let served = Served::start(&text(&|_| "127.0.0.1:1".to_owned()));
         let ours = run(served.addresses.iter().map(SocketAddr::to_string).collect());

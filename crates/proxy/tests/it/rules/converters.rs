@@ -51,7 +51,6 @@ fn texts() {
             "req.fhdr(x),bytes(1,2)",
             "req.fhdr(x),bytes(0,100)",
             "req.fhdr(x),bytes(100)",
-            "req.fhdr(x),bytes(3,0)",
             "req.fhdr(x),cut_crlf",
             "req.fhdr(x),url_dec,cut_crlf",
             "str(a%0Db),url_dec,cut_crlf",
@@ -602,6 +601,7 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
         "str(a),bytes(1,2,3)",
         "str(a),bytes(-1)",
         "str(a),bytes(1,-1)",
+        "str(a),bytes(3,0)",
         "str(a),length(1)",
         "str(a),ltrim",
         "str(a),ltrim()",
@@ -709,6 +709,9 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
     let differences = [
         "str(a),add",
         "str(a),add()",
+        "str(a),bytes(-1)",
+        "str(a),bytes(1,-1)",
+        "str(a),bytes(3,0)",
         "str(a),ltrim",
         "str(a),language",
         "str(a),json_query(a)",
@@ -746,7 +749,7 @@ fn newer_converters() {
         ("str(a=1&b=2&c),param(d)", ""),
         ("int(1400000000123),ms_utime(%H:%M:%S.%3N)", "16:53:20.123"),
         ("int(1400000000123456),us_utime(%S.%6N %N)", "20.123456 123456000"),
-        ("int(1400000000123),ms_utime(%s,1000)", "1400000001"),
+        ("int(1400000000123),ms_utime(%s,1000)", "1400001000"),
         ("int(1400000000123),ms_ltime(%s)", "1400000000"),
         ("int(1400000000123456),us_ltime(%s)", "1400000000"),
         ("int(-5),sub(1)", "-6"),
@@ -758,7 +761,8 @@ fn newer_converters() {
         ("str(x/y),map_beg_key(KEYS)", "x/"),
         ("src,map_ip_key(KEYS)", ""),
         ("str(xy),map_end(KEYS)", "five"),
-        ("int(0),sub(1),utime(%Y)", "1969"),
+        // The year as measured with 3.2.0.
+        ("int(0),sub(1),utime(%Y)", "1141709097"),
     ];
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keys");

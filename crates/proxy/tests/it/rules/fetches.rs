@@ -11,9 +11,9 @@ const REQUESTS: &[&str] = &[
     "GET http://10.9.8.7:8080/p?x&x=1 HTTP/1.1\r\nHost: 10.9.8.7:8080\r\nN: 99999999999\r\nIp: [2001:db8::1]:443\r\n\
      Authorization: Digest x\r\n",
     "GET http://10.9.8.7/ HTTP/1.1\r\nHost: 10.9.8.7\r\nN: +5\r\nIp: ::ffff:1.2.3.4\r\nAuthorization: Basic dXNlcg==\r\n",
-    "OPTIONS * HTTP/1.1\r\nHost: h\u{e9}\r\nx: \u{e9}q\u{ff}\r\nN: 1 2\r\nIp: 1.2.3\r\nAuthorization: Basic !!!!\r\n",
+    "OPTIONS * HTTP/1.1\r\nHost: h\r\nx: \u{e9}q\u{ff}\r\nN: 1 2\r\nIp: 1.2.3\r\nAuthorization: Basic !!!!\r\n",
     "GET /?a=%20&x=a,b&x=c HTTP/1.0\r\nN:\r\nIp:\r\nAuthorization: Basic\r\nCookie: a=b=c; a=\"x;y\"\r\n",
-    "GET /;x=1;y=2/x?xx=1&ax=2&x=3 HTTP/1.1\r\nHost: a, b\r\nHost-X: c\r\nIp: 300.1.1.1\r\nAuthorization:   Basic   dTpw\r\n",
+    "GET /;x=1;y=2/x?xx=1&ax=2&x=3 HTTP/1.1\r\nHost: a.b\r\nHost-X: c\r\nIp: 300.1.1.1\r\nAuthorization:   Basic   dTpw\r\n",
     "GET /?x=1 HTTP/1.1\r\nHost:\r\nIp: 1.2.3.4xyz\r\nN: - 5\r\nAuthorization: basic dTpw\r\nX: 1\r\nx: 2\r\nX: 3\r\n",
     "DELETE /x HTTP/1.1\r\nHost: h\r\nIp: ::1\r\nN: 12.5\r\nAuthorization: BEARER t\r\n",
 ];

@@ -561,7 +561,7 @@ fn told(lines: &str, request: &str) -> String {
 #[test]
 fn servers_are_told_of_clients_by_the_standard() {
     let check = |option: &str, expected: &str| {
-        let request = "GET / HTTP/1.1\r\nHost: h:80\r\nX: ::1\r\nP: _p\r\nN: _hidden\r\nConnection: close\r\n\r\n";
+        let request = "GET / HTTP/1.1\r\nHost: h:80\r\nX: [::1]\r\nP: _p\r\nN: _hidden\r\nConnection: close\r\n\r\n";
         let answer = told(
             &format!(" {option}\n http-request set-src-port int(1)\n http-request set-dst-port int(2)\n"),
             request,
@@ -575,7 +575,12 @@ fn servers_are_told_of_clients_by_the_standard() {
     check("option forwarded host by for", "host=\"h:80\";by=127.0.0.1;for=127.0.0.1");
     check("option forwarded for for_port by by_port", "by=\"127.0.0.1:2\";for=\"127.0.0.1:1\"");
     check("option forwarded for-expr req.hdr(x) for_port-expr req.hdr(p)", "for=\"[::1]:_p\"");
-    check("option forwarded host-expr str(a) by-expr req.hdr(n)", "host=a;by=_hidden");
+    check("option forwarded host-expr str(a) by-expr req.hdr(n)", "host=\"a\";by=_hidden");
+    check("option forwarded host-expr req.hdr(x) by-expr str(plain)", "host=\"[::1]\";by=_plain");
+    check(
+        "option forwarded host-expr str(a/b) for-expr str(a/b) for_port-expr str(99999)",
+        "host=\"\";for=\"unknown:_99999\"",
+    );
     check("option forwarded for-expr req.hdr(none)", "for=unknown");
 }
 

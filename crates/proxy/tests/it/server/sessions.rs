@@ -127,6 +127,36 @@ fn streams_are_listed_and_ended_as_haproxy_does() {
             (count == if *socket == theirs { 4 } else { 3 }).then_some(())
         });
 
+        // The selectors and options of 3.2.
+        if *socket != theirs {
+            let count =
+                |words: &str| Sluicegate::stats(socket, &format!("show sess {words}")).matches(": proto=").count();
+            let large =
+                |words: &str| Sluicegate::stats(socket, &format!("show sess {words}")).matches(" source=").count();
+            assert_eq!([count("server plain/two"), count("backend app"), count("frontend raw")], [1, 2, 1]);
+            assert_eq!(
+                [large("all server plain/two"), large("all backend app older 1h"), large("older 1h")],
+                [1, 0, 0]
+            );
+            assert_eq!([count("susp"), large("all susp")], [0, 0]);
+            for (words, said) in [
+                ("foo", "Unsupported option 'foo', try 'help' for more info."),
+                ("older", "Expects a minimum age (in seconds by default)."),
+                ("older x", "Invalid age."),
+                ("server", "Missing server name (<backend>/<server>)."),
+                ("server plain", "Require 'backend/server'."),
+                ("server none/two", "No such backend."),
+                ("server plain/none", "No such server."),
+                ("backend", "Missing backend name."),
+                ("backend raw", "No such backend."),
+                ("frontend plain", "No such frontend."),
+                ("backend app frontend raw", "Only one of backend, frontend or server may be set."),
+            ] {
+                assert_eq!(Sluicegate::stats(socket, &format!("show sess {words}")), format!("{said}\n\n"), "{words}");
+            }
+            assert!(Sluicegate::stats(socket, "show sess help").starts_with("Usage: show sess ["));
+        }
+
         // haproxy lets a killed stream wait in the queue until its time is over; here it leaves at once.
         if *socket == theirs {
             drop(queued);

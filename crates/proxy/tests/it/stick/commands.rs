@@ -107,7 +107,49 @@ fn what_is_incomplete_changes_nothing() {
         assert_eq!(ask(&format!("user; {line}")), "\nPermission denied\n\n");
     }
     let many = " data.gpc0 eq 1".repeat(5);
-    assert_eq!(ask(&format!("show table f{many}")), "Filter entry #5: too many of them\n\n");
+    assert_eq!(ask(&format!("show table f{many}")), "Detected extra data in filter, 16th word of input, after '1'\n\n");
+}
+
+/// Elements of arrays have their numbers in brackets (3.0), here as measured with 3.2.0.
+#[test]
+fn elements_of_arrays() {
+    let text = "frontend f\n mode http\n timeout client 9s\n bind 127.0.0.1:1\n stick-table type ip size 9 store \
+                gpc(3),gpt(2),gpc_rate(3,10s)\n";
+    let whole = crate::server::fixture::Whole::start(text, 1);
+    let ask = |line: &str| Sluicegate::stats(&whole.stats, line);
+    let entries = |line: &str| -> Vec<String> {
+        let text = ask(line);
+        let after = |line: &str| line.split_once(" shard=0 ").map(|(_, data)| data.to_owned());
+        text.lines().filter_map(after).collect()
+    };
+    let rates = "gpc0_rate(10000)=5 gpc1_rate(10000)=0 gpc2_rate(10000)=0";
+    assert_eq!(ask("set table f key 1.2.3.4 data.gpc[0] 5 data.gpc[2] 7 data.gpt[1] 3 data.gpc_rate[0] 5"), "\n");
+    assert_eq!(entries("show table f"), [format!("gpt0=0 gpt1=3 gpc0=5 gpc1=0 gpc2=7 {rates}")]);
+    assert_eq!(ask("set table f key 1.2.3.4 data.gpc 6"), "\n");
+    for (words, said) in [
+        ("data.gpc[3] 5", "index out of range in this data array"),
+        ("data.gpc[x] 5", "Unknown data type"),
+        ("data.gpc[0 5", "Unknown data type"),
+        ("data.gpc[0]x 5", "Unknown data type"),
+        ("data.conn_cnt[0] 5", "Unknown data type"),
+        ("data.gpc0 5", "Data type not stored in this table"),
+        ("data.gpc[0] x", "Require a valid integer value to store"),
+    ] {
+        assert_eq!(ask(&format!("set table f key 1.2.3.4 {words}")), format!("{said}\n\n"), "{words}");
+    }
+    assert_eq!(ask("set table f key 5.6.7.8 data.gpc[0] 1"), "\n");
+    for (filter, count) in [
+        ("data.gpc[0] gt 2", 1),
+        ("data.gpc gt 2", 1),
+        ("data.gpc[1] eq 0", 2),
+        ("data.gpt[1] eq 3", 1),
+        ("data.gpt[9] eq 3", 0),
+        ("data.gpc[2] eq 7 data.gpt[0] eq 0", 1),
+    ] {
+        assert_eq!(entries(&format!("show table f {filter}")).len(), count, "{filter}");
+    }
+    assert_eq!(ask("clear table f data.gpc[0] eq 1"), "\n");
+    assert_eq!(entries("show table f").len(), 1);
 }
 
 #[test]

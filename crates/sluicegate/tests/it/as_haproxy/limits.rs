@@ -64,6 +64,67 @@ fn connections_of_the_process_and_of_frontends() {
     assert_eq!(second.read_response().status, 200);
 }
 
+/// A link in place of a pidfile is replaced and not followed; modes are the same whatever the umask.
+#[test]
+fn created_files_follow_no_link_and_ignore_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    for umask in ["0", "077"] {
+        let (place, gate) = (Place::new(), Listening::new());
+        let text = format!(
+            "global\n stats socket {}/stats\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout \
+             connect 5s\nfrontend f\n bind {}\n http-request return status 200\n",
+            place.path().display(),
+            gate.word()
+        );
+        place.write("a.cfg", text);
+        place.write("precious", "untouched");
+        std::os::unix::fs::symlink("precious", place.path().join("pid")).unwrap();
+        let line = format!("umask {umask}; exec {} -W -p pid -f a.cfg", place.program().display());
+        let mut program = Program::start(place.command(std::path::Path::new("/bin/sh"), &["-c", &line]), &[gate.fd()]);
+        wait_for("its stats socket", || place.path().join("stats").exists().then_some(()));
+        let meta = |name: &str| std::fs::symlink_metadata(place.path().join(name)).unwrap();
+        let mode = |name: &str| meta(name).permissions().mode() & 0o7777;
+        wait_for("its pidfile", || meta("pid").is_file().then_some(()));
+        assert_eq!(std::fs::read_to_string(place.path().join("pid")).unwrap().trim(), program.pid().to_string());
+        assert_eq!(std::fs::read_to_string(place.path().join("precious")).unwrap(), "untouched");
+        assert_eq!([mode("pid"), mode("stats")], [0o644, 0o755], "umask {umask}");
+        program.signal(libc::SIGTERM);
+        program.wait();
+    }
+}
+
+/// Without `maxconn` it follows from the descriptors, by HAProxy's sum: these are the numbers of 3.2.0 with two threads.
+#[test]
+fn connections_follow_from_descriptors() {
+    let checks: String = (0..50).map(|n| format!(" server s{n} 127.0.0.1:1 check inter 1h\n")).collect();
+    for (limit, global, more, connections) in [
+        (256, "", "", 114),
+        (1024, "", "", 498),
+        (20_000, "", "", 9_986),
+        (1024, "", checks.as_str(), 473),
+        (1024, " maxpipes 100\n", "", 398),
+        (1024, " fd-hard-limit 512\n", "", 242),
+        (1024, " nbthread 1\n", "", 499),
+    ] {
+        let (place, gate) = (Place::new(), Listening::new());
+        let threads = if global.contains("nbthread") { "" } else { " nbthread 2\n" };
+        let more = if more.is_empty() { String::new() } else { format!("backend b\n{more}") };
+        let text = format!(
+            "global\n stats socket {}/stats level admin\n{threads}{global}defaults\n mode http\n timeout client 20s\n \
+             timeout server 20s\n timeout connect 5s\nfrontend f\n bind {}\n http-request return status 200\n{more}",
+            place.path().display(),
+            gate.word()
+        );
+        place.write("a.cfg", text);
+        let program = place.program();
+        let line = format!("ulimit -n {limit}; exec {} -db -f a.cfg", program.display());
+        let started = Program::start(place.command(std::path::Path::new("/bin/sh"), &["-c", &line]), &[gate.fd()]);
+        let running = Running { program: started, gate, place };
+        wait_for("its stats socket", || running.place.path().join("stats").exists().then_some(()));
+        assert_eq!(running.info("Maxconn"), connections.to_string(), "ulimit -n {limit}{global}");
+    }
+}
+
 #[test]
 fn memory_is_limited() {
     let running = start(&["-m", "200"], " nbthread 1\n");

@@ -7,6 +7,7 @@ mod files;
 mod limits;
 mod pages;
 mod stock;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -21,6 +21,8 @@ pub struct Case {
     pub expected: Option<String>,
     /// What haproxy 2.6 gives where that differs.
     pub haproxy: Option<String>,
+    /// It is compared with haproxy 2.8: 2.6 lacks what it shows.
+    pub newer: bool,
     /// Only what clients and servers receive is compared.
     pub bytes_only: bool,
     /// The whole text before what is expected, for rewriting.
@@ -134,6 +136,7 @@ pub fn parse(name: &str, text: &str) -> Result<Case, Fault> {
         client: Vec::new(),
         expected: None,
         haproxy: None,
+        newer: false,
         bytes_only: false,
         before: String::new(),
     };
@@ -154,6 +157,7 @@ pub fn parse(name: &str, text: &str) -> Result<Case, Fault> {
             if tag.is_some() {
                 return fault(number, "a second tag: a section begins with \"-- \"");
             }
+            case.newer = line == NEWER;
             tag = Some(read_tag(number, line)?);
         }
     }
@@ -183,10 +187,13 @@ pub fn parse(name: &str, text: &str) -> Result<Case, Fault> {
     Ok(case)
 }
 
+/// The tag of files that are compared with haproxy 2.8.
+const NEWER: &str = "run with 2.8";
+
 fn read_tag(number: usize, line: &str) -> Result<Tag, Fault> {
     let (word, why) = line.split_once(':').unwrap_or((line, ""));
     match (word, why.trim()) {
-        ("run", "") => Ok(Tag::Run),
+        ("run" | NEWER, "") => Ok(Tag::Run),
         ("documented", "") => fault(number, "says where it is documented: \"documented: source\""),
         ("documented", _) => Ok(Tag::Documented),
         ("differs", "") => fault(number, "says why it differs: \"differs: why\""),

@@ -147,8 +147,9 @@ pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, Stri
     }
     let link = directory.join("haproxy");
     let program = match which {
-        Which::Haproxy => "/usr/sbin/haproxy",
-        Which::Sluicegate => BINARY,
+        Which::Haproxy if case.newer => crate::workspace().join("target/peers/bin/haproxy-2.8"),
+        Which::Haproxy => "/usr/sbin/haproxy".into(),
+        Which::Sluicegate => BINARY.into(),
     };
     std::os::unix::fs::symlink(program, &link).expect("a link");
     let mut command = Command::new(&link);

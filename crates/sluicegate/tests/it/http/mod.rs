@@ -9,7 +9,9 @@
 //! instead and why.
 
 mod cases;
+mod differential;
 pub(crate) mod normal;
+mod slow;
 mod smuggling;
 
 use std::collections::VecDeque;
@@ -49,6 +51,8 @@ pub enum Step {
     Seen(&'static str),
     /// Ends its direction; done at the end of every case anyway.
     Finish,
+    /// Receives until the proxy closes.
+    End,
 }
 
 impl Step {
@@ -207,6 +211,10 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
             Step::Finish => {
                 let _ = stream.shutdown(Shutdown::Write);
             }
+            Step::End => {
+                receive_to_end(&mut stream, &mut received);
+                return received;
+            }
             Step::Seen(text) => {
                 let deadline = Instant::now() + QUIET;
                 let has_seen = |origin: &Origin| origin.received.iter().any(|all| find(all, text.as_bytes()).is_some());
@@ -231,15 +239,19 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
         }
     }
     let _ = stream.shutdown(Shutdown::Write);
+    receive_to_end(&mut stream, &mut received);
+    received
+}
+
+/// Receives until the proxy closes; notes if it does not.
+fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
+    let mut buffer = [0; 65536];
     loop {
         match stream.read(&mut buffer) {
-            Ok(0) => return received,
+            Ok(0) => return,
             Ok(count) => received.extend_from_slice(&buffer[..count]),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return received,
-            Err(_) => {
-                received.extend_from_slice(b"[open]");
-                return received;
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+            Err(_) => return received.extend_from_slice(b"[open]"),
         }
     }
 }
@@ -351,7 +363,7 @@ fn the_binary_speaks_as_haproxy_does() {
 }
 
 #[test]
-fn names_keep_their_case_and_fields_their_order() {
+fn names_are_in_lower_case_and_fields_keep_their_order() {
     let request = "GET / HTTP/1.1\r\nHOST: h\r\nx-Mixed-Case: 1\r\naccept: a\r\nX-mixed-case: 2\r\n\r\n";
     let response = "HTTP/1.1 200 fine\r\nETAG: x\r\nset-Cookie: a\r\nCONTENT-length: 3\r\nSet-cookie: b\r\n\r\none";
     let (front, back) = (Listening::new(), TcpListener::bind("127.0.0.1:0").unwrap());
@@ -364,6 +376,8 @@ fn names_keep_their_case_and_fields_their_order() {
     let origin = start_origin(back, &[reply(response)]);
     let _proxy = crate::start(&configuration, &[&front]);
     let received = converse(&front.address(), &[send(request), wait("one")], &origin);
-    assert_eq!(String::from_utf8(received).unwrap(), response);
-    assert_eq!(String::from_utf8_lossy(&origin.lock().unwrap().received[0]), request);
+    let lower = "HTTP/1.1 200 fine\r\netag: x\r\nset-cookie: a\r\ncontent-length: 3\r\nset-cookie: b\r\n\r\none";
+    assert_eq!(String::from_utf8(received).unwrap(), lower);
+    let lower = "GET / HTTP/1.1\r\nhost: h\r\nx-mixed-case: 1\r\naccept: a\r\nx-mixed-case: 2\r\n\r\n";
+    assert_eq!(String::from_utf8_lossy(&origin.lock().unwrap().received[0]), lower);
 }

@@ -133,8 +133,10 @@ pub(super) fn cases() -> Vec<Case> {
         refused("blank first", " GET / HTTP/1.1\r\n\r\n"),
         refused("too many fields", &format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(101))),
         passed("many fields", &format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(100)), "\r\n\r\n"),
-        refused("head too large", &format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(17_000))),
-        refused("target too large", &format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(17_000))),
+        refused("head too large", &format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(17_000)))
+            .instead("3.2 names what is too long", "HTTP/1.1 431 Request Header Fields Too Large\ncontent-length: 106\ncache-control: no-cache\ncontent-type: text/html\n\n<html><body><h1>431 Request Header Fields Too Large</h1>\n>Request Header Fields Too Large.\n</body></html>\n\n"),
+        refused("target too large", &format!("GET /{} HTTP/1.1\r\n\r\n", "y".repeat(17_000)))
+            .instead("3.2 names what is too long", "HTTP/1.1 414 URI Too Long\ncontent-length: 110\ncache-control: no-cache\ncontent-type: text/html\n\n<html><body><h1>414 URI Too Long</h1>\nThe URI provided was too long for the server to process.\n</body></html>\n\n"),
         passed("large head", &format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(15_000)), "\r\n\r\n"),
         refused("websocket without key", "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
         // Answers.

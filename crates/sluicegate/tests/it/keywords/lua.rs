@@ -56,12 +56,12 @@ fn lua_load_shares_a_state_and_lua_load_per_thread_does_not() {
 
 #[test]
 fn a_budget_ends_what_runs_too_long() {
-    // A loop is made to yield, so only its sum of bursts grows; a comparison can't yield, so its burst does.
+    // A loop is made to yield, so only its sum of bursts grows; the handler of an error can't yield, so its burst does.
     for (global, body) in [
         ("    tune.lua.burst-timeout 0\n    tune.lua.session-timeout 50ms", "while true do end"),
         (
             "    tune.lua.session-timeout 0\n    tune.lua.burst-timeout 50ms",
-            "table.sort({1, 2}, function() while true do end end)",
+            "xpcall(error, function() while true do end end)",
         ),
     ] {
         let (answer, output) = run(global, &action(body));
@@ -89,9 +89,9 @@ fn a_task_has_a_budget_of_its_own() {
 
 #[test]
 fn maxmem_bounds_all_states() {
-    let script = action("txn:set_var('txn.r', #('x'):rep(1 << 26))");
-    assert_eq!(run("", &script).0, "67108864");
-    assert_eq!(run("    tune.lua.maxmem 0", &script).0, "67108864");
+    let script = action("txn:set_var('txn.r', #('x'):rep(1 << 24))");
+    assert_eq!(run("", &script).0, "16777216");
+    assert_eq!(run("    tune.lua.maxmem 0", &script).0, "16777216");
     let (answer, output) = run("    tune.lua.maxmem 8", &script);
     assert_eq!(answer, "");
     assert!(output.contains("Lua function 'a': out of memory"), "{output}");
@@ -123,4 +123,112 @@ fn messages_go_where_they_should() {
         let found = output.lines().any(|line| line.starts_with('[') && line.ends_with(") : a word"));
         assert_eq!((found, output.lines().any(|line| line == "a word")), (stderr, logged), "{global}\n{output}");
     }
+}
+
+/// One string that a script makes while it serves has a limit, because nothing can interrupt what handles it; at start
+/// there is none.
+#[test]
+fn a_string_has_a_limit_while_a_script_serves() {
+    let at_start = format!("large = ('x'):rep(40 << 20)\n{}", action("txn:set_var('txn.r', #large)"));
+    assert_eq!(run("", &at_start).0, "41943040");
+    for (body, message) in [
+        ("('x'):rep(40 << 20)", "resulting string too large"),
+        ("local s = ('x'):rep(30 << 20) s = s .. s", "out of memory"),
+    ] {
+        let (answer, output) = run(
+            "",
+            &action(&format!(
+                "local ok, e = pcall(function() {body} end) txn:set_var('txn.r', tostring(ok)) error(e, 0)"
+            )),
+        );
+        assert_eq!(answer, "false", "{body}");
+        assert!(output.contains(message) || output.contains("not enough memory"), "{output}");
+    }
+}
+
+/// `tune.lua.openlibs`: what is left out is not there; what HAProxy's API does works without it.
+#[test]
+fn scripts_find_the_libraries_that_are_asked_for() {
+    let script = action(
+        "local names = {} for _, name in ipairs({'table', 'io', 'os', 'string', 'math', 'utf8', 'package', 'debug', 'require'}) do
+           if _G[name] then names[#names + 1] = name end end
+         local text = '' for _, name in ipairs(names) do text = text .. name .. ' ' end
+         local methods = pcall(function() return ('x'):len() end)
+         local concat = core.concat() concat:add(text) concat:add(tostring(methods)) concat:add(txn.sf:req_hdr('host'))
+         txn:set_var('txn.r', concat:dump())",
+    );
+    for (libraries, found) in [
+        ("all", "table io os string math utf8 package debug require true"),
+        ("none", "false"),
+        ("string", "string true"),
+        ("table,os", "table os false"),
+        ("package,math,", "math package require false"),
+    ] {
+        let (answer, output) = run(&format!("    tune.lua.openlibs {libraries}"), &script);
+        assert!(answer.starts_with(found), "{libraries}: {answer}\n{output}");
+    }
+}
+
+/// `insecure-fork-wanted`, `insecure-setuid-wanted`: without the one a script that serves starts no program, and is
+/// answered as under HAProxy's limit; without the other no program gains privileges. A file's body may start programs.
+#[test]
+fn scripts_start_programs_where_they_may() {
+    let body = "
+        local function text(...) local all = table.pack(...) for n = 1, all.n do all[n] = tostring(all[n]) end return table.concat(all, ',') end
+        local at_start = text(os.execute('true'))
+        core.register_action('a', {'http-req'}, function(txn)
+            local program = text(io.popen('echo hi')):gsub('^file .*', 'a file')
+            local status = io.open('/proc/thread-self/status')
+            local privileges = status:read('a'):match('NoNewPrivs:%s*(%d)') status:close()
+            txn:set_var('txn.r', at_start .. ',' .. text(os.execute('true')) .. ' ' .. text(os.execute()) .. ' ' .. program .. ' ' .. privileges)
+        end)";
+    let refused = "true,exit,0,nil,Resource temporarily unavailable,11 false nil,echo hi: Cannot allocate memory,12";
+    let allowed = "true,exit,0,true,exit,0 true a file";
+    for (global, expected) in [
+        ("", format!("{refused} 1")),
+        ("    insecure-fork-wanted", format!("{allowed} 1")),
+        ("    insecure-fork-wanted\n    no insecure-fork-wanted", format!("{refused} 1")),
+        ("    insecure-setuid-wanted", format!("{refused} 0")),
+        ("    insecure-fork-wanted\n    insecure-setuid-wanted", format!("{allowed} 0")),
+    ] {
+        let (answer, output) = run(global, body);
+        assert_eq!(answer, expected, "{global}\n{output}");
+    }
+}
+
+/// What scripts log, and what is said of their errors, is one line each: a dot stands for every byte that is not
+/// printable, as in HAProxy.
+#[test]
+fn control_characters_never_reach_a_log() {
+    let script = action(
+        "core.log(core.alert, 'one\\ttwo\\27[31mthree\\nfour\\200\\233\\127five') txn:Warning('a\\r\\nb') error('boom\\n[ALERT] forged\\27[0m', 0)",
+    );
+    let (_, output) = run("    log stdout format raw local0", &script);
+    assert!(output.lines().any(|line| line == "one.two.[31mthree.four...five"), "{output:?}");
+    assert!(output.lines().any(|line| line == "a..b"), "{output:?}");
+    assert!(output.contains("runtime error: boom.[ALERT] forged.[0m"), "{output:?}");
+    assert!(!output.chars().any(|char| char.is_control() && char != '\n'), "{output:?}");
+}
+
+/// `get var` shows a dot for what would act on a terminal or break its line, as HAProxy.
+#[test]
+fn get_var_shows_no_control_characters() {
+    let gate = Listening::new();
+    let script = action("txn:set_var('proc.shown', 'a\\nb\\27[31m\\200c')");
+    let global = "    stats socket @DIR@/stats level admin\n    lua-load @DIR@/script.lua";
+    let server = start(global, &script, &gate);
+    assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+    let answer = Sluicegate::stats(&server.directory().join("stats"), "get var proc.shown");
+    assert_eq!(answer.trim_end(), "proc.shown: type=str value=<a.b.[31m.c>");
+}
+
+/// The last argument of `set_var`: a variable of the process that no rule names and nobody has set is not made.
+#[test]
+fn a_variable_of_the_process_is_made_only_where_that_is_asked_for() {
+    let script = action(
+        "local made = tostring(txn:set_var('proc.nobody_names_it', 1, true)) .. tostring(txn:set_var('txn.r', 1, true))
+         made = made .. tostring(txn:set_var('proc.made', 1)) .. tostring(txn:set_var('proc.made', 2, true))
+         txn:set_var('txn.r', made .. tostring(txn:get_var('proc.made')))",
+    );
+    assert_eq!(run("", &script).0, "falsetruetruetrue2");
 }

@@ -57,6 +57,33 @@ fn the_file_wins_where_it_changed_and_run_time_stays_where_not() {
     }
 }
 
+/// Both limits of sessions follow the file, and commands stay within the new one.
+#[test]
+fn a_raised_maxconn_is_the_hard_limit() {
+    let web = Listening::new();
+    let text = |maxconn: u32| {
+        format!(
+            "global\n nbthread 1\n stats socket @DIR@/stats level admin\n maxconn {maxconn}\n{DEFAULTS}frontend web\n bind \
+             {}\n http-request return status 200\n",
+            web.word()
+        )
+    };
+    let mut service = Service::start(Way::Command, &text(20), &[&web]);
+    let limits = |service: &Service| {
+        let info = service.ask("show info");
+        let of =
+            |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).expect("its line").trim().to_owned();
+        [of("Maxconn:"), of("Hard_maxconn:")]
+    };
+    assert_eq!(limits(&service), ["20", "20"]);
+    service.write(&text(40));
+    service.reload();
+    assert_eq!(limits(&service), ["40", "40"]);
+    assert_eq!(service.ask("set maxconn global 41").trim(), "Value out of range.");
+    assert_eq!(service.ask("set maxconn global 39").trim(), "");
+    assert_eq!(limits(&service), ["39", "40"]);
+}
+
 /// What commands said of cookies and names goes on; the file wins where it changed.
 #[test]
 fn cookies_and_names_stay_as_commands_said() {

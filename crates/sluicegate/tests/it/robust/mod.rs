@@ -5,6 +5,7 @@
 mod faults;
 mod flood;
 mod garbage;
+mod lua;
 mod scripts;
 mod starting;
 mod wear;

@@ -76,7 +76,14 @@ fn metrics_are_haproxys() {
             continue;
         }
         let (our_kind, our_samples) = ours.0.get(name).unwrap_or_else(|| panic!("{name} is missing"));
-        assert_eq!(our_kind, if name == "haproxy_process_failed_resolutions" { our_kind } else { kind }, "{name}");
+        // HAProxy 3.2 declares these otherwise than 2.6.
+        let later = [
+            "haproxy_process_failed_resolutions",
+            "haproxy_server_check_failures_total",
+            "haproxy_server_check_up_down_total",
+            "haproxy_server_downtime_seconds_total",
+        ];
+        assert_eq!(our_kind, if later.contains(&name.as_str()) { our_kind } else { kind }, "{name}");
         let labels = |samples: &BTreeMap<String, String>| samples.keys().cloned().collect::<Vec<_>>();
         if name != "haproxy_process_build_info" {
             assert_eq!(labels(our_samples), labels(samples), "{name}");
@@ -97,6 +104,22 @@ fn metrics_are_haproxys() {
         assert_eq!(ours.0[name], theirs.0[name], "{name}");
     }
     // Later than Debian's 2.6, by the manual of 3.2.
+    for name in ["haproxy_frontend_current_session_rate", "haproxy_backend_current_session_rate"] {
+        assert_eq!(ours.0[name].0, "gauge", "{name}");
+        assert!(
+            ours.0[name].1.keys().any(|labels| labels.contains("proxy=\"f\"")) || name.contains("backend"),
+            "{name}"
+        );
+    }
+    for name in ["haproxy_server_current_session_rate", "haproxy_server_http_requests_total"] {
+        assert!(ours.0[name].1.keys().any(|labels| labels.contains("server=\"up\"")), "{name}");
+    }
+    assert_eq!(ours.0["haproxy_server_check_failures_total"].0, "gauge");
+    for name in ["haproxy_process_current_zlib_memory", "haproxy_process_max_zlib_memory"] {
+        assert_eq!(ours.0[name].1.values().collect::<Vec<_>>(), ["NaN"], "{name}");
+    }
+    assert_eq!(ours.0["haproxy_process_total_warnings"].0, "counter");
+    assert_eq!(ours.0["haproxy_process_nb_thread_groups"].1.values().collect::<Vec<_>>(), ["1"]);
     assert_eq!(ours.value("haproxy_process_description", "desc=\"a \\\"b\\\\c\"}"), "1");
     assert_eq!(ours.value("haproxy_sticktable_size", "name=\"b\",type=\"ip\"}"), "100");
     assert_eq!(ours.value("haproxy_server_active", "proxy=\"b\",server=\"up\"}"), "1");
@@ -134,14 +157,18 @@ fn prometheus_own_reader_understands_it() {
         let answers = both.ask(0, &get("/metrics", ""));
         answers.iter().all(|answer| answer.text().contains("check_duration_seconds{")).then_some(answers)
     });
-    // All of haproxy's samples but those of its compression's memory are here, by name, labels and type.
+    // All of haproxy's samples but those of its compression's memory are here, by name and labels, and mostly by type.
     let named = |samples: &[String]| -> BTreeSet<String> {
         samples.iter().map(|sample| sample.rsplit_once('\t').expect("a value").0.to_owned()).collect()
     };
     let (ours, theirs) = (samples(&ours.text()), samples(&theirs.text()));
     let told = named(&ours);
     assert_eq!(told.len(), ours.len(), "a sample twice");
-    let version = |sample: &str| sample.contains("build_info") || sample.contains("zlib");
+    let version = |sample: &str| {
+        ["build_info", "zlib", "server_check_failures_total", "server_check_up_down_total", "server_downtime_seconds"]
+            .iter()
+            .any(|later| sample.contains(later))
+    };
     let missing: Vec<_> = named(&theirs)
         .into_iter()
         .filter(|sample| !version(sample) && !sample.contains("failed_resolutions") && !told.contains(sample))
@@ -154,6 +181,47 @@ fn prometheus_own_reader_understands_it() {
     ] {
         assert!(ours.iter().any(|known| known == sample), "no {sample}: {ours:#?}");
     }
+}
+
+/// Name servers have a scope of their own, with HAProxy's metrics of them.
+#[test]
+fn resolvers_are_a_scope() {
+    let web = Listening::new();
+    let text = format!(
+        "global\n nbthread 1\nresolvers r\n nameserver n1 127.0.0.1:1\n nameserver n2 127.0.0.1:2\ndefaults\n mode http\n \
+         timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+         http-request use-service prometheus-exporter\n",
+        web.word()
+    );
+    let _server = start(&text, &[&web]);
+    let mut client = Client::connect(&web.address());
+    let families = Families::read(&client.get("/metrics?scope=resolver").text());
+    let names: Vec<&str> =
+        families.0.keys().map(|name| name.strip_prefix("haproxy_resolver_").expect("its scope")).collect();
+    let wanted = [
+        "any_err",
+        "cname",
+        "cname_error",
+        "invalid",
+        "nx",
+        "other",
+        "outdated",
+        "refused",
+        "send_error",
+        "sent",
+        "timeout",
+        "too_big",
+        "truncated",
+        "update",
+        "valid",
+    ];
+    assert_eq!(names, wanted);
+    for (name, (kind, _)) in &families.0 {
+        assert_eq!(kind, "gauge", "{name}");
+        assert_eq!(families.value(name, "resolver=\"r\",nameserver=\"n2\"}"), "0", "{name}");
+    }
+    assert!(Families::read(&client.get("/metrics").text()).0.contains_key("haproxy_resolver_sent"));
+    assert!(!Families::read(&client.get("/metrics?scope=server").text()).0.contains_key("haproxy_resolver_sent"));
 }
 
 #[test]

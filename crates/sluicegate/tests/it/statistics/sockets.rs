@@ -123,7 +123,20 @@ fn masked(text: &str, addresses: &[String]) -> String {
 fn rows(text: &str) -> Vec<BTreeMap<String, String>> {
     let mut lines = text.lines().filter(|line| !line.is_empty());
     let names: Vec<&str> = lines.next().expect("a head").trim_start_matches("# ").split(',').collect();
-    let later = ["srid", "sess_other", "h1sess", "h2sess", "h3sess", "req_other", "h1req", "h2req", "h3req", "proto"];
+    // Of sockets `conn_tot` is one of them.
+    let later = [
+        "srid",
+        "sess_other",
+        "h1sess",
+        "h2sess",
+        "h3sess",
+        "req_other",
+        "h1req",
+        "h2req",
+        "h3req",
+        "proto",
+        "conn_tot",
+    ];
     let row = |line: &str| {
         let cells = names.iter().zip(line.split(','));
         let known = cells.filter(|(name, _)| !later.contains(name));
@@ -141,9 +154,11 @@ fn unplaced(text: &str, separator: char, number: usize) -> Vec<String> {
     text.lines().map(without).collect()
 }
 
-/// The metrics of listeners.
+/// The metrics of listeners that 2.6 has.
 fn families(text: &str) -> Vec<String> {
-    text.lines().filter(|line| line.starts_with("haproxy_listener_")).map(str::to_owned).collect()
+    let known =
+        |line: &&str| line.starts_with("haproxy_listener_") && !line.starts_with("haproxy_listener_connections_total");
+    text.lines().filter(known).map(str::to_owned).collect()
 }
 
 #[test]

@@ -216,6 +216,9 @@ impl Facts {
     }
 
     fn fit(&self, last: StreamId, stream: &Stream) -> Result<(), Refused> {
+        if last < stream.facts().max_deleted {
+            return Err("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into());
+        }
         if stream.last_entry().is_some_and(|top| last < top) {
             return Err("ERR The ID specified in XSETID is smaller than the target stream top item".into());
         }

@@ -20,7 +20,7 @@ const ID_WORD_MAX: usize = 127;
 
 /// The number that C's `strtoull` reads, if it reads the whole of a text that is no number of 64 bits with a sign: one
 /// may be in front of it, and blanks and zeros.
-fn unsigned(text: &[u8]) -> Option<u64> {
+pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     if let Some(value) = sluicegate_wire::resp::parse_i64(text) {
         return u64::try_from(value).ok();
     }

@@ -4,8 +4,7 @@
 //! and a stream that comes to life, or grows, is of use only to those whose ID is below its last one. Nothing is taken
 //! away, so all of them are served, in the order in which they came.
 //!
-//! A client that waits for several streams is told of the one that it is woken by, as by Redis 7.0; 7.2 tells it of what a
-//! transaction added to the others, too, which it finds by its next XREAD here.
+//! A client that waits for several streams gets what a transaction added to any of them (Redis 7.2).
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +13,14 @@ use smallvec::SmallVec;
 
 use super::{range_end, say_entry, strict_id};
 use crate::block::{Blocking, Timeout};
-use crate::command::{Refused, SYNTAX, c_string, integer, is, or_error};
+use crate::command::{Refused, SYNTAX, integer, is, or_error};
 use crate::context::Ctx;
 use crate::object::stream::{Entry, Stream, StreamId};
 use crate::object::{Kind, Object};
 use crate::park::Words;
+
+/// What XREAD is given instead of an ID for the last entry of a stream (Redis 7.4).
+const LATEST: &[u8] = b"+";
 
 /// Entries of a range that are gathered before any is said; more are counted first.
 const GATHERED: usize = 32;
@@ -89,7 +91,7 @@ pub(crate) fn visits_of_stream(name: &str, words: &[&[u8]], stream: &Stream) -> 
             .map_or(0, |ranged| stream.estimate(ranged.start, ranged.end).min(ranged.count.unwrap_or(usize::MAX))),
         "xread" => Read::parse(words).map_or(0, |read| {
             // Each of the streams as if it were meant by the lowest ID.
-            let ids = words[read.ids()..].iter().filter_map(|word| strict_id(word).ok());
+            let ids = words[read.ids()..].iter().filter_map(|word| after(stream, word));
             let Some(lowest) = ids.min() else { return 0 };
             stream.estimate(lowest, StreamId::MAX).min(read.count)
         }),
@@ -149,10 +151,12 @@ impl Read {
                 Some(_) if is(word, "streams") => {
                     let number = words.len() - at - 1;
                     if !number.is_multiple_of(2) {
-                        return Err(
-                            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
-                                .into(),
-                        );
+                        let name = String::from_utf8_lossy(words[0]);
+                        return Err(format!(
+                            "ERR Unbalanced '{}' list of streams: for each stream key an ID or '$' must be specified.",
+                            name.to_lowercase()
+                        )
+                        .into());
                     }
                     return Ok(Read { block_ms, count, first: at + 1, number: number / 2 });
                 }
@@ -195,21 +199,18 @@ impl Read {
     }
 }
 
-/// Why a script may not call XREAD with these words: it may not wait. An option in front of BLOCK that makes no sense is
-/// left to the command.
-pub(crate) fn refused_in_script(words: &[&[u8]]) -> Option<Vec<u8>> {
-    let mut options = words[1..].chunks_exact(2);
-    let first = options.find(|option| !is(option[0], "count") || integer(option[1]).is_err())?;
-    is(first[0], "block").then(|| {
-        let name = c_string(words[0], words[0].len());
-        [b"ERR ", name, b" command is not allowed with BLOCK option from scripts"].concat()
-    })
-}
-
 /// A timeout in whole milliseconds.
 fn timeout_ms(word: &[u8]) -> Result<u64, Refused> {
     let ms = parse_i64(word).ok_or("ERR timeout is not an integer or out of range")?;
     u64::try_from(ms).map_err(|_| "ERR timeout is negative".into())
+}
+
+/// The ID behind which a client that waits with this word wants entries, as the stream is now.
+fn after(stream: &Stream, word: &[u8]) -> Option<StreamId> {
+    match word {
+        LATEST => stream.facts().last.previous(),
+        word => strict_id(word).ok(),
+    }
 }
 
 /// Whether a stream has entries behind an ID.
@@ -238,6 +239,10 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                     words[word] = last.with_text(<[u8]>::to_vec);
                     last
                 }
+                LATEST => match &stream {
+                    None => StreamId::MIN,
+                    Some(stream) => stream.facts().last.previous().ok_or("ERR the stream last element ID is 0-0")?,
+                },
                 b">" => {
                     return Err("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.".into());
                 }
@@ -271,19 +276,20 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says what the key by which the client was woken has for it.
+/// Says what the keys by which the client was woken have for it.
 fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Read::parse(words).map(|read| {
-        let key = words[ctx.places[0].word as usize];
         let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
         for place in 0..read.number {
-            let (word, id) = (read.first + place, strict_id(words[read.ids() + place]));
-            if words[word] == key
-                && let (Ok(after), Ok(Some(stream))) = (id, ctx.read_as::<Stream>(0))
+            let (word, id) = (read.first + place, words[read.ids() + place]);
+            let ready = ctx.places.iter().position(|ready| words[ready.word as usize] == words[word]);
+            if let Some(ready) = ready
+                && let Ok(Some(stream)) = ctx.read_as::<Stream>(ready)
+                && let Some(after) = after(&stream, id)
                 && has_behind(&stream, after)
             {
-                found.push((0, word, after));
+                found.push((ready, word, after));
             }
         }
         read.say(ctx, &found, out);
@@ -295,7 +301,7 @@ fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn suits(words: &[&[u8]], key: &[u8], object: &Object) -> bool {
     let (Some(stream), Ok(read)) = (Stream::of(object), Read::parse(words)) else { return false };
     let mut pairs = (0..read.number).map(|place| (words[read.first + place], words[read.ids() + place]));
-    pairs.any(|(name, id)| name == key && strict_id(id).is_ok_and(|after| has_behind(stream, after)))
+    pairs.any(|(name, id)| name == key && after(stream, id).is_some_and(|after| has_behind(stream, after)))
 }
 
 fn deadline(words: &[&[u8]]) -> Result<Option<Option<Instant>>, Refused> {

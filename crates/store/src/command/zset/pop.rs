@@ -263,7 +263,7 @@ const fn waits(
         since: "5.0.0",
         arity: -3,
         keys: KeyRule::Range { first: 1, last: -2, step: 1 },
-        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
         blocking: Some(blocking),
         ..row(name, -3, Flags::WRITE, summary, handle)
     }

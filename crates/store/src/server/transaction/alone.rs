@@ -68,7 +68,7 @@ impl Exec {
             self.refused(refusal, context, output);
             return Poll::Ready(());
         };
-        self.now_ms = inner.clock.now_ms();
+        self.now_us = inner.clock.now_us();
         let collected = Collected::default();
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {
@@ -98,14 +98,14 @@ impl Exec {
     /// Goes on as a section on all keys that the commands name.
     fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
         let Some(Ready { ticket, marks, .. }) = self.gathered.take() else { return };
-        let section = Section::while_closed(&self.inner, closed, ticket, self.now_ms, effects);
+        let section = Section::while_closed(&self.inner, closed, ticket, self.now_us, effects);
         let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
         for at in marks.into_iter().filter(|at| *at >= self.next) {
             let words = self.commands[at].words.to_vec();
             match self.commands[at].spec().name {
                 "select" => db = selected(&self.inner, words[1]).unwrap_or(db),
                 _ => {
-                    let mut names = names(&self.inner, &pass, db, self.now_ms, words[1]);
+                    let mut names = names(&self.inner, &pass, db, self.now_us / 1000, words[1]);
                     names.retain(|name| !section.has_declared(&pass, db, name));
                     listed.push_back(Listed { at, names });
                 }
@@ -149,11 +149,12 @@ impl Exec {
         let Turn::Held(section) = &self.turn else { return false };
         let pattern = self.commands[at].words.to_vec()[1];
         let pass = self.inner.gate.enter();
+        let now_ms = self.now_us / 1000;
         let is_there = |key: &&[u8]| {
             let hash = self.inner.keyspace.hasher.hash(key);
             let Some(db) = self.inner.keyspace.db(&pass, db) else { return false };
             let locked = db.lock(self.inner.keyspace.stripe_of(hash));
-            locked.table.find(hash, key).is_some_and(|slot| is_listed(locked.table.entry(slot), pattern, self.now_ms))
+            locked.table.find(hash, key).is_some_and(|slot| is_listed(locked.table.entry(slot), pattern, now_ms))
         };
         let held = section.declared().iter().filter(|held| held.db == db).map(|held| &*held.key);
         let own: Vec<&[u8]> = held.filter(is_there).collect();

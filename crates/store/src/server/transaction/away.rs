@@ -12,6 +12,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
 use crate::catalogue::Handler;
+use crate::memory::Share;
 use crate::park::{Parked, ReplyForm, Waits};
 use crate::script::command::Start;
 use crate::section::Section;
@@ -22,6 +23,8 @@ pub(super) struct Rest {
     pub(super) commands: Vec<Queued>,
     pub(super) next: usize,
     pub(super) db: u32,
+    /// What the commands take of the account of their client, which has gone.
+    pub(super) _share: Share,
 }
 
 impl Rest {
@@ -32,6 +35,11 @@ impl Rest {
         } else {
             self.inner.clone().aside.run(move || self.finish(section));
         }
+    }
+
+    /// Frees it, without having done anything, and lets its keys pass on.
+    pub(super) fn give_up(self, section: Section) {
+        self.inner.clone().aside.run(move || drop((section, self)));
     }
 
     fn finish(mut self, mut section: Section) {

@@ -160,6 +160,7 @@ mod tests {
     use super::*;
     use crate::StoreOptions;
     use crate::hold::{GRANTS, NOBODY, QUEUED};
+    use crate::memory::Account;
     use crate::section::{Section, SectionWait};
     use crate::server::dispatch::INDEX;
     use crate::server::transaction::{Multi, end_watch};
@@ -178,11 +179,11 @@ mod tests {
 
     /// What is queued.
     fn queued(commands: &[Vec<Vec<u8>>]) -> Multi {
-        let mut multi = Multi::default();
+        let (mut multi, account) = (Multi::default(), Account::new(&store().0.memory));
         for words in commands {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
             let row = INDEX.find(words[0]).expect("a command");
-            multi.push(row, &INDEX.rows()[usize::from(row)], &words, None);
+            multi.push(&account, row, &INDEX.rows()[usize::from(row)], &words, None);
         }
         multi
     }
@@ -232,7 +233,7 @@ mod tests {
         let store = store();
         let mut session = Session::new(true);
         let watching = session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(&store.0)));
-        watching.add(&store.0, 3, b"watched");
+        watching.add(&store.0, &Account::new(&store.0.memory), 3, b"watched");
         let split = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let lines = ["GET a", "SET a 1", "SELECT 2", "MOVE b 4", "SELECT 99", "ZUNIONSTORE to 2 x y", "PING c"];
         let commands: Vec<Vec<Vec<u8>>> = lines.iter().map(split).collect();

@@ -8,6 +8,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use crate::Inner;
 use crate::big::KEYS_MAX;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::memory::{Account, Share};
 use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::park::Words;
 use crate::server::dispatch::{Context, INDEX, Outcome, Row, Session, judge};
@@ -58,8 +59,12 @@ impl Queued {
 pub(in crate::server) struct Multi {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
-    /// A command was refused, so EXEC will be.
+    /// What its client's account knows of that.
+    pub(super) share: Share,
+    /// A command was refused, so EXEC will be, and nothing more is queued.
     pub aborted: bool,
+    /// Commands that were queued before, which are kept no longer.
+    dropped: usize,
     /// The flags of all commands together.
     flags: u32,
     /// One of them does more than is done under one locking.
@@ -74,8 +79,15 @@ pub(in crate::server) struct Multi {
 const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
 
 impl Multi {
-    /// Queues a command.
-    pub fn push(&mut self, row: u16, command: &Row, args: &[&[u8]], received: Option<&crate::park::Received>) {
+    /// Queues a command, on the account of its client.
+    pub fn push(
+        &mut self,
+        account: &Arc<Account>,
+        row: u16,
+        command: &Row,
+        args: &[&[u8]],
+        received: Option<&crate::park::Received>,
+    ) {
         let spec = command.spec;
         let words = Words::within(received, args);
         self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
@@ -88,6 +100,16 @@ impl Multi {
         self.is_alone |= spec.needs_everything();
         self.has_script |= matches!(spec.handler, Handler::Script(_));
         self.commands.push(Queued { row, words });
+        self.share.set(account, self.bytes);
+    }
+
+    /// Frees what was queued because there is no memory: EXEC will be refused.
+    pub fn give_up(&mut self, inner: &Inner) {
+        let given_up = Multi { aborted: true, dropped: self.size().0, flags: self.flags, ..Multi::default() };
+        let mut queued = std::mem::replace(self, given_up);
+        // What is freed aside is as good as free: its client is not to be closed because of it.
+        queued.share.set_own(0);
+        queued.free(inner);
     }
 
     /// Frees what is queued and will not be run, a long queue aside.
@@ -99,7 +121,7 @@ impl Multi {
 
     /// Number of commands, and the bytes they take.
     pub fn size(&self) -> (usize, usize) {
-        (self.commands.len(), self.bytes)
+        (self.dropped + self.commands.len(), self.bytes)
     }
 
     /// Whether one of the commands waits while writes are paused.
@@ -145,7 +167,7 @@ pub(in crate::server) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &
     }
     let inner = &context.worker.server.store.0;
     let watching = context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
-    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
+    args[1..].iter().for_each(|key| watching.add(inner, &context.client.account, context.session.db, key));
     out.ok();
     Outcome::Done
 }
@@ -185,9 +207,11 @@ mod tests {
             let row = INDEX.find(b"set").expect("it exists");
             let command = &INDEX.rows()[usize::from(row)];
             let mut multi = Multi::default();
+            let account = Account::new(&store.0.memory);
             for _ in 0..count {
-                multi.push(row, command, &[b"SET", b"k", b"v"], None);
+                multi.push(&account, row, command, &[b"SET", b"k", b"v"], None);
             }
+            assert!(multi.bytes.abs_diff(account.bytes()) < 1024, "{count} commands");
             multi.free(&store.0);
             assert_eq!(store.0.aside.threads(), threads, "{count} commands");
         }

@@ -7,7 +7,12 @@ use crate::support::Running;
 /// Gives both each line on a connection of its own, in RESP2 and in RESP3; commands stand between semicolons.
 #[track_caller]
 fn check(lines: &[&str]) {
-    let redis = RedisServer::start(&["--hz", "500"]);
+    check_beside(&RedisServer::start(&["--hz", "500"]), lines);
+}
+
+/// The same beside another server.
+#[track_caller]
+fn check_beside(redis: &RedisServer, lines: &[&str]) {
     let ours = Running::start();
     for hello in ["HELLO 2", "HELLO 3"] {
         for line in lines {
@@ -126,5 +131,5 @@ fn a_cursor_ends_at_a_zero_byte() {
     let lines = cursors.map(|cursor| {
         format!("ZADD z 1 a; SADD s 1; HSET h f v; ZSCAN z \"{cursor}\"; SSCAN s \"{cursor}\"; HSCAN h \"{cursor}\"")
     });
-    check(&lines.each_ref().map(String::as_str));
+    check_beside(&RedisServer::start_valkey("8.1", &[]), &lines.each_ref().map(String::as_str));
 }

@@ -1,4 +1,4 @@
-//! The same commands to Debian's redis-server and to the store: replies and final state are compared byte for byte,
+//! The same commands to Debian's redis-server, or to Valkey where that has what the store has, and to the store: replies and final state are compared byte for byte,
 //! except where the clock or the order of a hash table shows. Random commands are sent by `cargo xtask differential`;
 //! here are cases chosen one by one, large values, and what needs more than commands and replies.
 
@@ -120,7 +120,15 @@ fn in_pairs(items: Vec<Reply>) -> Vec<Reply> {
 
 impl Pair {
     fn new(protocol: Protocol) -> Pair {
-        let server = RedisServer::start(&[]);
+        Pair::beside(RedisServer::start(&[]), protocol)
+    }
+
+    /// Beside a Valkey, where redis-server 7.0 lacks a behaviour.
+    fn newer(protocol: Protocol) -> Pair {
+        Pair::beside(RedisServer::start_valkey("8.1", &[]), protocol)
+    }
+
+    fn beside(server: RedisServer, protocol: Protocol) -> Pair {
         let mut redis = Client::connect(&server.address());
         if protocol == Protocol::Resp3 {
             redis.ask(&["HELLO", "3"]);

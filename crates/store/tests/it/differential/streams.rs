@@ -107,8 +107,6 @@ fn edge_cases(protocol: Protocol) {
         XREAD STREAMS none s 0 7
         XREAD STREAMS s s 0 8
         XREAD STREAMS s
-        XREAD STREAMS s a 0
-        XREAD STREAMS s +
         XREAD STREAMS s -
         XREAD STREAMS s >
         XREAD STREAMS s x
@@ -176,7 +174,6 @@ fn edge_cases(protocol: Protocol) {
         XINFO STREAM s
         XSETID none 5
         XSETID s x
-        XSETID s 1
         XSETID s 20
         XSETID s 20 ENTRIESADDED
         XSETID s 20 ENTRIESADDED x

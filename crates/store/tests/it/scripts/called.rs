@@ -12,7 +12,7 @@ const ALIKE: &[&str] = &[
     "EVAL \"return redis.call('command','nosuch')\" 0\r\nEVAL \"return redis.call('command','getkeys')\" 0\r\n",
     "CONFIG SET slowlog-log-slower-than -1\r\nEVAL \"return redis.call('slowlog','reset')\" 0\r\nEVAL \"return redis.call('slowlog','len')\" 0\r\nEVAL \"return redis.call('slowlog','get','x')\" 0\r\n",
     "EVAL \"return redis.call('client','id')\" 0\r\nEVAL \"return redis.call('config','get','port')\" 0\r\n\
-     EVAL \"return redis.call('wait',0,0)\" 0\r\nEVAL \"return redis.call('subscribe','x')\" 0\r\nEVAL \"return redis.call('multi')\" 0\r\n\
+     EVAL \"return redis.call('subscribe','x')\" 0\r\nEVAL \"return redis.call('multi')\" 0\r\n\
      EVAL \"return redis.call('script','exists','x')\" 0\r\nEVAL \"return redis.call('debug','sleep',0)\" 0\r\nEVAL \"return redis.call('latency','latest')\" 0\r\n",
     "EVAL \"return #redis.call('time')\" 0\r\nEVAL \"return redis.call('ping','x')\" 0\r\nEVAL \"return redis.call('echo','x')\" 0\r\n",
 ];

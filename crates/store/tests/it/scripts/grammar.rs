@@ -215,7 +215,7 @@ const COMMANDS: &[&str] = &[
     "XRANGE K - +",
     "XREVRANGE K + - COUNT 1",
     "XREAD STREAMS stream K 0 5",
-    "XREAD COUNT 1 BLOCK 0 STREAMS K 5-1",
+    "XREAD COUNT 1 STREAMS K 5-1",
     "XDEL K 5-2",
     "XTRIM K MAXLEN 3",
     "GETBIT K 3",
@@ -238,7 +238,7 @@ const COMMANDS: &[&str] = &[
     "ZADD K T M",
     "SORT ints",
     "EXPIRE K T",
-    "BLPOP K 0",
+    "SUBSCRIBE K",
     "PUBLISH channel T",
 ];
 

@@ -6,6 +6,9 @@ use super::line::{TOKEN, line_end, skip_blanks, skip_class};
 use super::{Framing, HeadError, Limits, Message, Version};
 use crate::http::field::{self, Cleaned, Connection, TransferEncoding};
 
+/// Bytes of the longest name (HAProxy's limit).
+pub(in crate::http) const NAME_MAX: usize = 255;
+
 /// What the fields of one head add up to.
 pub(super) struct Fields {
     is_request: bool,
@@ -62,7 +65,7 @@ impl Fields {
             }
             match input.get(name_end) {
                 None => return Ok(None),
-                Some(b':') if name_end > at => {}
+                Some(b':') if name_end > at && name_end - at <= NAME_MAX => {}
                 Some(_) => return Err(HeadError::FieldName),
             }
             let value_start = skip_blanks(input, name_end + 1);
@@ -113,8 +116,11 @@ impl Fields {
         let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
         match name.len() {
             4 if self.is_request && is(b"host") => match &self.host {
-                Some(earlier) if !input[earlier.clone()].eq_ignore_ascii_case(value) => return Err(HeadError::Host),
+                Some(earlier) if !input[earlier.clone()].eq_ignore_ascii_case(value) => {
+                    return Err(HeadError::HostValue);
+                }
                 Some(_) => return Ok(None),
+                None if !field::is_authority(value) => return Err(HeadError::HostValue),
                 None => self.host = Some(range.clone()),
             },
             6 if self.is_request && is(b"expect") => {
@@ -153,6 +159,7 @@ impl Fields {
     /// Moves the head into the message and makes the rare repairs.
     pub(super) fn load(&self, head: &[u8], out: &mut Message) {
         out.load(head);
+        out.lower_names();
         if self.folded {
             out.unfold();
         }

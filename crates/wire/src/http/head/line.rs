@@ -120,6 +120,8 @@ pub(super) fn request_line(input: &[u8], lenient: bool, out: &mut Message) -> Re
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
+    /// The reason is empty.
+    pub(super) no_reason: bool,
     pub(super) end: usize,
 }
 
@@ -159,7 +161,7 @@ pub(super) fn status_line(input: &[u8], lenient: bool, out: &mut Message) -> Res
     let reason = reason_start..reason_start + reason_len;
     let Some(end) = line_end(input, reason.end, HeadError::StartLine)? else { return Ok(None) };
     out.load_response(version, status, reason);
-    Ok(Some(StatusLine { version, status, end }))
+    Ok(Some(StatusLine { version, status, no_reason: reason_len == 0, end }))
 }
 
 /// What HAProxy takes for part of a version, RTSP's among them.

@@ -26,7 +26,7 @@ pub(super) fn sequence(option: &str, words: &[&str]) -> Result<(Vec<Rule>, Optio
         "mysql-check" => mysql(words)?,
         _ => {
             let command = match words {
-                [] => "HELO localhost".to_owned(),
+                [] | ["EHLO" | "HELO"] => "HELO localhost".to_owned(),
                 ["EHLO" | "HELO", domain] => format!("{} {domain}", words[0]),
                 _ => {
                     notice = Some("'option smtpchk' knows 'EHLO' and 'HELO' with a domain; sends 'HELO localhost'");

@@ -523,8 +523,9 @@ impl ProxyReader<'_> {
         };
         request.version = Some(String::from_utf8_lossy(version).into());
         if version.len() < word.len() {
-            let message = "hiding headers or body at the end of the version string is deprecated";
-            self.diagnostics.warning(line.at(4), message).hint("use 'http-check send'");
+            let message = "'option httpchk' : hiding headers or body at the end of the version string is unsupported. Use \
+                 'http-check send' directive instead";
+            self.diagnostics.error(line.at(4), message);
         }
         request.body = body.filter(|body| !body.is_empty()).map(|body| CheckBytes::Plain(body.to_vec()));
         while !fields.is_empty() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluicegate_pattern::Regex;
 
 use super::{Request, RuleKind, nearest};
+use crate::address;
 use crate::catalogue::Place;
 use crate::expression::{self, ExpressionReader};
 use crate::format::{self as log_format, Blanks};
@@ -12,6 +13,7 @@ use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckStatus, CheckStepKind, Expected,
     ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
 };
+use crate::names;
 use crate::pattern::hexadecimal;
 use crate::section::proxy::ProxyReader;
 use crate::section::{rule, table};
@@ -84,8 +86,8 @@ impl ProxyReader<'_> {
         rule::key_expression(self, line, index, Place::Check)
     }
 
-    fn check_regex(&mut self, line: &Line, index: usize) -> Option<Regex> {
-        match Regex::new(line.words[index].bytes(), false) {
+    fn check_regex(&mut self, line: &Line, index: usize, ignores_case: bool) -> Option<Regex> {
+        match Regex::new(line.words[index].bytes(), ignores_case) {
             Ok(regex) => Some(regex),
             Err(error) => {
                 self.check_error(line, index, error.to_string());
@@ -170,12 +172,11 @@ impl ProxyReader<'_> {
                 "addr" => {
                     self.check_value(line, next, "an address")?;
                     next += 1;
-                    let text = line.text(next);
-                    let with_port = text.parse::<std::net::SocketAddr>().map(|addr| (addr.ip(), addr.port()));
-                    match with_port.or_else(|_| text.parse().map(|ip| (ip, 0))) {
-                        Ok(addr) => connect.addr = Some(addr),
-                        Err(_) => {
-                            self.check_error(line, next, format!("'{text}' is no numeric address"));
+                    match names::numeric(line.address(next), self.loaded.files).and_then(|text| address::numeric(&text))
+                    {
+                        Ok((address, port)) => connect.addr = Some((address, port.unwrap_or(0))),
+                        Err(message) => {
+                            self.check_error(line, next, format!("addr: {message}"));
                             return None;
                         }
                     }
@@ -400,11 +401,11 @@ impl ProxyReader<'_> {
         let what = match word {
             "string" => Expected::String(plain()),
             "string-lf" => Expected::String(CheckBytes::Format(self.check_format(line, at + 1)?)),
-            "rstring" => Expected::Regex(self.check_regex(line, at + 1)?),
+            "rstring" => Expected::Regex(self.check_regex(line, at + 1, false)?),
             "binary" => Expected::Binary(CheckBytes::Plain(self.check_hex(line, at + 1)?)),
             "binary-lf" => Expected::Binary(CheckBytes::HexFormat(self.check_format(line, at + 1)?)),
-            "rbinary" => Expected::BinaryRegex(self.check_regex(line, at + 1)?),
-            "rstatus" => Expected::StatusRegex(self.check_regex(line, at + 1)?),
+            "rbinary" => Expected::BinaryRegex(self.check_regex(line, at + 1, false)?),
+            "rstatus" => Expected::StatusRegex(self.check_regex(line, at + 1, false)?),
             _ => {
                 debug_assert_eq!(protocol, CheckProtocol::Http);
                 match status_ranges(line.text(at + 1)) {
@@ -467,7 +468,9 @@ impl ProxyReader<'_> {
                 self.check_error(line, index, "'-m reg' takes no log-format");
                 return None;
             }
-            return self.check_regex(line, index).map(ExpectedText::Regex);
+            // Names of fields have no case.
+            let is_name = line.text(keyword).starts_with("name");
+            return self.check_regex(line, index, is_name).map(ExpectedText::Regex);
         }
         let bytes = match format {
             true => CheckBytes::Format(self.check_format(line, index)?),

@@ -42,22 +42,40 @@ pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
     Some((ip, port))
 }
 
-/// The IPv4 address that a text begins with, and how long it is.
+/// The IPv4 address that a text begins with, and how long it is. Zeros may lead, as HAProxy has it.
 pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
-    // At most 15 bytes are an address, so what is longer needs no parsing.
-    let ip = std::str::from_utf8(&text[..end]).ok().filter(|text| text.len() <= 15)?.parse().ok()?;
-    Some((ip, end))
+    let mut octets = [0; 4];
+    let mut count = 0;
+    for part in text[..end].split(|byte| *byte == b'.') {
+        let number = part.iter().try_fold(0_u8, |number, digit| number.checked_mul(10)?.checked_add(digit - b'0'))?;
+        if part.is_empty() {
+            return None;
+        }
+        *octets.get_mut(count)? = number;
+        count += 1;
+    }
+    (count == octets.len()).then(|| (Ipv4Addr::from(octets), end))
 }
 
-/// A header's value as an address: IPv4 with or without a port, IPv6 alone.
+/// A header's value as an address: IPv4 with or without a port, IPv6 with or without brackets.
 pub(super) fn header_address(text: &[u8]) -> Option<IpAddr> {
-    if let Some((ip, used)) = leading_ipv4(text)
-        && matches!(text.get(used), None | Some(b':'))
-    {
-        return Some(IpAddr::V4(ip));
+    if let Some((ip, used)) = leading_ipv4(text) {
+        let port = |digits: &[u8]| {
+            let number = digits.iter().try_fold(0_u32, |number, digit| {
+                digit.is_ascii_digit().then(|| number.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
+            });
+            !digits.is_empty() && number.is_some_and(|number| number <= u32::from(u16::MAX))
+        };
+        let good = match text.get(used) {
+            None => true,
+            Some(b':') => port(&text[used + 1..]),
+            Some(_) => false,
+        };
+        return good.then_some(IpAddr::V4(ip));
     }
-    std::str::from_utf8(text).ok()?.parse().ok().map(IpAddr::V6)
+    let bare = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(text);
+    std::str::from_utf8(bare).ok()?.parse().ok().map(IpAddr::V6)
 }
 
 /// HAProxy's hash of texts for `base32` and `url32`: sdbm over all of them, then Bob Jenkins' full avalanche.

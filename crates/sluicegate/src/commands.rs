@@ -1,0 +1,102 @@
+//! What a check knows about the commands that rules and scripts call: the store's catalogue, as the configuration asks it.
+
+use sluicegate_config::model::{Global, Position};
+use sluicegate_config::{CommandProblem, Config, Diagnostics, Files, Severity, nearest};
+use sluicegate_store::{Unfit, catalogue, unfit};
+
+/// Looks at a command of a rule; `None` is a word that is computed.
+pub fn check(words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
+    let problem = |is_local, message, hint| Err(CommandProblem { is_local, message, hint });
+    match unfit(words) {
+        None => Ok(()),
+        Some(Unfit::Unknown(message)) => {
+            let name = words.first().copied().flatten().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
+            let near = name.as_deref().and_then(|name| nearest(name, catalogue::all().map(|spec| spec.name)));
+            problem(true, message, near.map(|near| format!("did you mean '{}'?", near.to_ascii_uppercase())))
+        }
+        Some(Unfit::Malformed(message)) => problem(
+            true,
+            message,
+            Some("docs/reference/commands.md lists the commands with their arguments".to_owned()),
+        ),
+        Some(Unfit::NeedsConnection(message)) => {
+            // An engine answers CLIENT for the connection that happens to be used.
+            let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
+            problem(is_client, message, None)
+        }
+        Some(Unfit::Waits(message)) => problem(true, message, None),
+    }
+}
+
+/// Warns of `core.redis("NAME")` in the scripts of a configuration where neither a store nor an engine has that name. Only a
+/// literal name is looked at; what is behind `--` on its line is a comment.
+pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagnostics: &mut Diagnostics) {
+    let stores = config.stores.iter().map(|store| &*store.name);
+    let names: Vec<&str> = stores.chain(config.engines.iter().map(|engine| &*engine.name)).collect();
+    for load in &global.lua_loads {
+        // A script that can't be read was reported when it was to be run.
+        let Ok(text) = files.read(&load.path) else { continue };
+        let text = String::from_utf8_lossy(&text);
+        for (number, line) in text.lines().enumerate() {
+            for (column, name) in store_names(line).filter(|(_, name)| !names.contains(name)) {
+                let file = load.path.to_string_lossy().into();
+                let at = Position { file, line: number as u32 + 1, column };
+                let found = diagnostics.add(Severity::Warning, Some(at), format!("no such store: '{name}'"));
+                found.did_you_mean(nearest(name, names.iter().copied()));
+                found.line = Some(line.to_owned());
+            }
+        }
+    }
+}
+
+/// The literal names behind `core.redis(` in a line, with their columns.
+fn store_names(line: &str) -> impl Iterator<Item = (u32, &str)> {
+    const CALL: &str = "core.redis(";
+    let code = line.split("--").next().unwrap_or(line);
+    code.match_indices(CALL).filter_map(move |(at, _)| {
+        let start = at + CALL.len();
+        let rest = &code[start..];
+        let quoted = rest.trim_start();
+        let quote = quoted.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let name = quoted[1..].split(quote).next()?;
+        let column = start + (rest.len() - quoted.len()) + 2;
+        Some((column as u32, name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_looked_at_before_they_run() {
+        let told = |line: &str| {
+            let words: Vec<Option<&[u8]>> =
+                line.split(' ').map(|word| (word != "_").then_some(word.as_bytes())).collect();
+            check(&words).err().map_or_else(String::new, |problem| {
+                let hint = problem.hint.filter(|hint| hint.starts_with("did")).unwrap_or_default();
+                format!("{}{} {hint}", problem.is_local, problem.message)
+            })
+        };
+        assert_eq!(told("INCRBY a 1"), "");
+        assert_eq!(told("incrby _ _"), "");
+        assert_eq!(told("_ a"), "");
+        assert_eq!(told("INCRBYY a 1"), "trueunknown command 'INCRBYY' did you mean 'INCRBY'?");
+        assert!(told("INCRBY a").contains("wrong number of arguments for 'incrby'"));
+        assert!(told("EXPIRE").contains("wrong number of arguments"));
+        assert!(told("OBJECT FROB a").contains("unknown subcommand"));
+        assert_eq!(told("OBJECT _ a"), "");
+        assert!(told("SELECT 1").starts_with("falseSELECT is not allowed here"));
+        assert!(told("MULTI").starts_with("falseMULTI is not allowed here"));
+        assert!(told("BLPOP a 0").contains("must not wait"));
+        assert_eq!(told("PING"), "");
+    }
+
+    #[test]
+    fn literal_names_are_found() {
+        let found = |line| store_names(line).collect::<Vec<_>>();
+        assert_eq!(found("local a, b = core.redis(\"x\"), core.redis( 'y', {db=1})"), [(26, "x"), (44, "y")]);
+        assert_eq!(found("-- core.redis('x')"), []);
+        assert_eq!(found("core.redis(name)"), []);
+    }
+}

@@ -1,0 +1,124 @@
+//! Files that the process creates: pidfiles and logs.
+//!
+//! They are often written by root in folders that others may write to, so a symbolic link in place of one is never
+//! followed, and their modes are the same whatever the umask. What lies below `/dev` or `/proc` is opened as it is:
+//! `/dev/null` and `/dev/stdout` are links or devices that an administrator names on purpose.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Readable by everybody, as HAProxy's and Redis's files are under the usual umask.
+const MODE: u32 = 0o644;
+
+/// An empty file in place of what is there: a regular file or a link is removed first.
+pub fn replace(path: &Path) -> io::Result<File> {
+    if is_device_path(path) {
+        return OpenOptions::new().write(true).open(path);
+    }
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() || meta.is_symlink()) {
+        // Who may write the file and not the folder writes into the file.
+        let _ = std::fs::remove_file(path);
+    }
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)
+        }
+        created => created,
+    }
+}
+
+/// A file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
+pub fn append(path: &Path) -> io::Result<File> {
+    if is_device_path(path) {
+        return OpenOptions::new().append(true).open(path);
+    }
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => return created,
+    }
+    match OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            let meta = std::fs::metadata(path)?;
+            let kind = meta.file_type();
+            if !kind.is_char_device() && !kind.is_fifo() {
+                return Err(io::Error::other("it is a symbolic link: name the file that it leads to"));
+            }
+            OpenOptions::new().append(true).open(path)
+        }
+        opened => opened,
+    }
+}
+
+/// A new file, which no link can stand for.
+fn create(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path)?;
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    Ok(file)
+}
+
+/// Shared memory and message queues are folders that everybody may write to.
+fn is_device_path(path: &Path) -> bool {
+    let below = |folder: &str| path.starts_with(folder);
+    (below("/dev") && !below("/dev/shm") && !below("/dev/mqueue")) || below("/proc")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_what_it_leads_to_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, path) = (dir.path().join("target"), dir.path().join("pid"));
+        std::fs::write(&target, "precious").unwrap();
+        for leads_to in [target.clone(), dir.path().join("nowhere")] {
+            let _ = std::fs::remove_file(&path);
+            symlink(&leads_to, &path).unwrap();
+            replace(&path).unwrap().write_all(b"7\n").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "7\n");
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+        }
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        assert!(!dir.path().join("nowhere").exists());
+        replace(&path).unwrap().write_all(b"8\n").unwrap();
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("8\n", MODE));
+    }
+
+    #[test]
+    fn a_log_is_appended_to_and_never_through_a_link_to_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, path, link) = (dir.path().join("target"), dir.path().join("log"), dir.path().join("link"));
+        for text in ["a", "b"] {
+            append(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("ab", MODE));
+        std::fs::write(&target, "precious").unwrap();
+        symlink(&target, &link).unwrap();
+        assert!(append(&link).unwrap_err().to_string().contains("symbolic link"));
+        std::fs::remove_file(&link).unwrap();
+        symlink(dir.path().join("nowhere"), &link).unwrap();
+        append(&link).unwrap_err();
+        assert!(!dir.path().join("nowhere").exists());
+        std::fs::remove_file(&link).unwrap();
+        symlink("/dev/null", &link).unwrap();
+        append(&link).unwrap().write_all(b"x").unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+    }
+
+    #[test]
+    fn devices_are_opened_as_they_are() {
+        replace(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
+        append(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
+        assert!(Path::new("/dev/null").exists());
+        assert!(!is_device_path(Path::new("/dev/shm/x")) && !is_device_path(Path::new("/development")));
+    }
+}

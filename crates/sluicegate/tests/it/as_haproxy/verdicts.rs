@@ -1,0 +1,315 @@
+//! What a file is taken for: accepted or refused, and with which warnings, as HAProxy 3.2 says of it. Debian's 2.6 is older
+//! in many of these, so the verdicts stand here; they were taken from 3.2.0.
+
+use super::{Ended, Place};
+
+const HTTP: &str = "defaults\n mode http\n timeout client 2s\n timeout server 2s\n timeout connect 2s\n";
+
+/// Checks a file in the environment that the first test needs.
+fn checked(text: &str) -> Ended {
+    let place = Place::new();
+    place.write("a.cfg", text);
+    let mut command = place.command(&place.program(), &["-c", "-f", "a.cfg"]);
+    command.env("A", "127.0.0.1").env("P", "9001").env("LP", "514").env_remove("UNSET");
+    super::ended(command)
+}
+
+/// A good file with these warnings and no others; each is a part of its message.
+#[track_caller]
+fn takes(text: &str, warnings: &[&str]) {
+    let ended = checked(text);
+    assert_eq!(ended.code, 0, "{text}\n{ended:?}");
+    let found: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("[WARNING]")).collect();
+    assert_eq!(found.len(), warnings.len(), "{text}\n{found:#?}");
+    for warning in warnings {
+        assert!(found.iter().any(|line| line.contains(warning)), "no {warning:?}:\n{found:#?}");
+    }
+}
+
+#[track_caller]
+fn refuses(text: &str, part: &str) {
+    let ended = checked(text);
+    assert_eq!(ended.code, 1, "{text}\n{ended:?}");
+    assert!(ended.err.contains(part), "no {part:?}: {ended:?}");
+}
+
+/// A `listen` with these lines.
+fn listen(lines: &str) -> String {
+    let lines: String = lines.split(" / ").map(|line| format!(" {line}\n")).collect();
+    format!("{HTTP}listen l\n bind 127.0.0.1:1\n{lines}")
+}
+
+#[test]
+fn addresses_take_variables_without_quotes() {
+    takes(
+        &format!(
+            "global\n stats socket ${{A}}:9444\n log $A:${{LP}} local0\n{HTTP}resolvers r\n nameserver n ${{A}}:53\n\
+             listen l\n bind ${{A}}:${{P}}\n log ${{A}}:$LP local0\n source ${{A}}\n option tcp-check\n \
+             tcp-check connect addr ${{A}} port 1\n server a $A:${{P}} source $A check addr ${{A}}\n \
+             server u 127.0.0.1:${{UNSET}} disabled\n"
+        ),
+        &[],
+    );
+    refuses(&listen("server d 127.0.0.1:${P}x"), "9001x");
+}
+
+#[test]
+fn names_are_resolved_where_haproxy_resolves_them() {
+    takes(
+        &format!(
+            "global\n stats socket localhost:9444\n{HTTP}resolvers r\n nameserver n localhost:53\nlisten l\n \
+             bind ipv4@localhost:1\n source localhost\n option tcp-check\n tcp-check connect addr localhost port 1\n \
+             server a 127.0.0.1:9101 check addr localhost port 9101 agent-check agent-port 9 agent-addr localhost\n"
+        ),
+        &[],
+    );
+    refuses(&listen("server a 127.0.0.1:1 check addr nowhere.invalid"), "could not resolve address 'nowhere.invalid'");
+}
+
+#[test]
+fn durations_end_at_their_unit() {
+    for line in [
+        "timeout client 15min",
+        "timeout server 2sec",
+        "timeout queue 1s[",
+        "stick-table type ip size 1k expire 2min",
+        "stick-table type ip size 1k store http_req_rate(10sec)",
+        "server s 127.0.0.1:1 check inter 5secs",
+        "server s 127.0.0.1:1 slowstart 10sec",
+        "stats refresh 10sec",
+        "cookie X insert maxidle 3min",
+        "tcp-request inspect-delay 3sec",
+        "http-request wait-for-body time 3sec",
+        "http-request set-timeout server 3sec",
+    ] {
+        takes(&listen(line), &["after the timer value"]);
+    }
+    takes(
+        &format!("global\n stats timeout 30sec\n hard-stop-after 30sec\n{}", listen("maxconn 10")),
+        &["30sec", "30sec"],
+    );
+    refuses(&listen("timeout client 5x"), "5x");
+    takes(&listen("timeout client 5"), &["'timeout client 5' in listen 'l' is suspiciously small"]);
+    takes(&listen("server s 127.0.0.1:1 check inter 20"), &["'inter 20' in server 's' is suspiciously small"]);
+    takes(&listen("timeout client 3s / timeout client 4s"), &["overwriting 'timeout client'"]);
+}
+
+#[test]
+fn numbers_end_where_haproxys_do() {
+    for line in ["maxconn 100;", "retries 3x", "fullconn 10k", "server s 127.0.0.1:1 check rise 2x fall 3x weight 10x"]
+    {
+        takes(&listen(line), &[]);
+    }
+    refuses(&format!("global\n maxconn 100x\n{}", listen("disabled")), "100x");
+    refuses(&listen("stick-table type ip size 7x"), "7x");
+}
+
+#[test]
+fn names_of_fields_are_sent_as_they_are() {
+    for line in
+        ["http-request add-header X-P: https", "http-response set-header X-Q: r", "http-request set-header \"X P\" r"]
+    {
+        takes(&listen(line), &["contains forbidden character"]);
+    }
+    for line in ["http-request del-header X:", "http-request return status 200 hdr X: b"] {
+        takes(&listen(line), &[]);
+    }
+}
+
+#[test]
+fn final_rules_are_those_of_haproxy() {
+    let noop = "action is final and has no condition attached, further entries are NOOP";
+    for first in ["return status 200", "deny", "allow", "tarpit", "auth"] {
+        takes(
+            &listen(&format!("http-request {first} / http-request set-header a b / http-request del-header a")),
+            &[noop],
+        );
+        takes(&listen(&format!("http-request {first} if TRUE / http-request set-header a b")), &[]);
+    }
+    for first in ["return status 200", "deny", "allow"] {
+        takes(&listen(&format!("http-response {first} / http-response set-header a b")), &[noop]);
+    }
+    takes(&listen("http-after-response allow / http-after-response set-header a b"), &[noop]);
+    takes(&listen("http-request deny / http-request deny / http-request deny"), &[noop, noop]);
+    for lines in [
+        "http-request redirect location %[req.hdr(to)] ignore-empty / http-request return status 200",
+        "http-request redirect location /a / http-request return status 200",
+        "http-request use-service prometheus-exporter / http-request deny",
+        "tcp-request connection accept / tcp-request connection reject",
+        "tcp-request content accept / tcp-request content reject",
+        "tcp-response content accept / tcp-response content reject",
+    ] {
+        takes(&listen(lines), &[]);
+    }
+    // A section's own rules are not behind those of its defaults.
+    let defaults = HTTP.replace("defaults", "defaults base");
+    for (first, own) in [("http-request deny", "http-request allow"), ("http-response allow", "http-response deny")] {
+        takes(&format!("{defaults} {first}\nfrontend f from base\n bind 127.0.0.1:1\n {own}\n"), &[]);
+    }
+}
+
+#[test]
+fn defaults_pass_on_what_haproxy_lets_them() {
+    let base = HTTP.replace("defaults", "defaults one");
+    let refused = "a defaults section cannot inherit from a defaults section defining TCP/HTTP rules";
+    let users = "listen l from one\n bind 127.0.0.1:1\n";
+    refuses(&format!("{base} tcp-response content accept\ndefaults two from one\n{HTTP}{}", &users[..0]), refused);
+    refuses(&format!("{base} http-request deny\n{users}"), "a listen section cannot inherit");
+    let capture = format!("{base} http-request capture req.hdr(a) len 10\n");
+    takes(&format!("{capture}frontend f from one\n bind 127.0.0.1:1\n"), &[]);
+    refuses(&format!("{capture}backend b from one\n"), "defining captures");
+    let mixed = "explicitly referenced by another proxy and implicitly used here";
+    takes(&format!("{base}{users}listen m\n bind 127.0.0.1:2\n"), &[mixed]);
+    takes(&format!("{}{}", HTTP.replace("defaults", "defaults a!b"), "listen l\n bind 127.0.0.1:1\n"), &[]);
+}
+
+#[test]
+fn formats_and_modes_are_warned_of_as_by_haproxy() {
+    let no_address = "log format ignored for proxy 'l' since it has no log address";
+    takes(&listen("option httplog"), &[no_address]);
+    takes(&listen("log-format x"), &[no_address]);
+    takes(
+        &format!("{HTTP}frontend f\n bind 127.0.0.1:1\nbackend b\n option httplog\n"),
+        &["backend 'b' : 'option httplog' directive is ignored in backends"],
+    );
+    let inherited = format!("{HTTP} log 127.0.0.1 local0\n option httplog\n");
+    takes(&format!("{inherited}listen l\n bind 127.0.0.1:1\nbackend b\n mode tcp\n"), &[]);
+    takes(
+        &format!("{inherited}frontend f\n mode tcp\n bind 127.0.0.1:1\n"),
+        &[
+            "a.cfg:7] : 'option httplog' not usable with frontend 'f' (needs 'mode http'). Falling back to 'option tcplog'",
+        ],
+    );
+    refuses(
+        &format!("{HTTP}listen f\n bind 127.0.0.1:1\n default_backend b\nbackend b\n mode tcp\n"),
+        "tries to use incompatible tcp backend 'b'",
+    );
+    takes(&format!("{HTTP}frontend f\n mode tcp\n bind 127.0.0.1:1\n default_backend b\nbackend b\n"), &[]);
+    takes(
+        &listen("mode tcp / http-request deny / redirect location /a / http-after-response allow / monitor-uri /x"),
+        &[
+            "'http-request' rules ignored",
+            "'redirect' rules ignored",
+            "'http-after-response' rules ignored",
+            "'monitor-uri' statement ignored",
+        ],
+    );
+}
+
+#[test]
+fn names_that_are_used_twice_are_warned_of() {
+    let dangerous = "This is dangerous and will not be supported anymore in version 3.3";
+    refuses(&listen("server a 127.0.0.1:1 / server a 127.0.0.1:2"), "another server named 'a' was already defined");
+    takes(&format!("{HTTP}frontend x\n bind 127.0.0.1:1\n default_backend x\nbackend x\n"), &[dangerous]);
+    takes(&format!("{}listen l\n bind 127.0.0.1:1\n", HTTP.replace("defaults", "defaults l")), &[dangerous]);
+}
+
+#[test]
+fn what_is_left_out_has_haproxys_meaning() {
+    takes(&listen("balance"), &[]);
+    takes(&listen("balance roundrobin x"), &[]);
+    takes(
+        &listen("server e 127.0.0.1:1 send-proxy-v2 set-proxy-v2-tlv-fmt(0xE1) %[str(q)] set-proxy-v2-tlv-fmt(0xE2)"),
+        &[],
+    );
+    takes(&format!("{HTTP}frontend f\n bind 127.0.0.1:1\nbackend b\n unique-id-format N\n unique-id-header x\n"), &[]);
+    takes(&listen("server a 127.0.0.1:1 \"\" x"), &["is empty and marks the end of the argument list"]);
+    refuses(&listen("http-request set-header a \"\""), "expects a value");
+}
+
+#[test]
+fn removed_keywords_say_what_replaces_them() {
+    for (line, part) in [
+        (
+            "reqadd X-A:\\ b",
+            "The 'reqadd' directive is not supported anymore since HAProxy 2.1. Use 'http-request add-header'",
+        ),
+        ("rspidel ^Server", "Use 'http-response del-header' instead."),
+        ("clitimeout 5", "Use 'timeout client'."),
+        ("block if TRUE", "Use 'http-request deny' which uses the exact same syntax."),
+        ("redispatch", "Use 'option redispatch'."),
+        ("monitor-net 10.0.0.0/8", "Please use 'http-request return status 200 if { src 10.0.0.0/8 }' instead"),
+        ("mode health", "'mode health' doesn't exist anymore"),
+        ("option forceclose", "is not supported any more since HAProxy 2.0"),
+        ("no option http-tunnel", "is not supported any more since HAProxy 2.1"),
+        ("grace 5s", "is not supported any more since HAProxy version 2.5"),
+    ] {
+        refuses(&listen(line), part);
+    }
+    takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
+}
+
+#[test]
+fn mistakes_have_a_hint() {
+    refuses(&listen("stick-table type ip size 1k store http_req_rate"), "for example 'http_req_rate(10s)'");
+    refuses(&listen("http-request deny if ( path /a )"), "between braces");
+    refuses(&format!("{}stroe main\n bind 127.0.0.1:2\n", listen("disabled")), "did you mean 'store'?");
+}
+
+/// A check knows the commands of the store: their names, their numbers of words, and those that need a connection.
+#[test]
+fn commands_of_stores_are_checked() {
+    let store = |line: &str| format!("{}store main\n", listen(line));
+    takes(&store("http-request store-call main INCRBY \"hits:%[src]\" 1 set-var(txn.n)"), &[]);
+    takes(&store("http-request set-var(txn.a) src,store_call(main,INCRBY,1)"), &[]);
+    refuses(&store("http-request store-call main INCRBYY a 1"), "unknown command 'INCRBYY'; did you mean 'INCRBY'?");
+    refuses(&store("http-request store-call main INCRBY a"), "wrong number of arguments for 'incrby' command");
+    refuses(&store("http-request store-call main EXPIRE"), "wrong number of arguments");
+    refuses(&store("http-request store-call main SELECT 1"), "SELECT is not allowed here");
+    refuses(&store("http-request store-call main MULTI"), "MULTI is not allowed here");
+    refuses(&store("http-request store-call main BLPOP a 0"), "must not wait");
+    refuses(&store("http-request set-var(txn.a) src,store_call(main,INCRBYY,1)"), "unknown command 'INCRBYY'");
+    // An engine elsewhere may have modules.
+    let engine = format!("{}redis far\n server a 127.0.0.1:2\n", listen("http-request store-call far JSON.GET a"));
+    takes(&engine, &["unknown command 'JSON.GET'"]);
+    let place = Place::new();
+    place.write("a.lua", "local function f() return core.redis(\"mian\") end -- core.redis('other')\n");
+    place.write("a.cfg", format!("global\n lua-load a.lua\n{}store main\n", listen("maxconn 10")));
+    let ended = place.run(&["-c", "-f", "a.cfg"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.err.contains("a.lua:1] : no such store: 'mian'; did you mean 'main'?"), "{ended:?}");
+    assert!(!ended.err.contains("'other'"), "{ended:?}");
+}
+
+#[test]
+fn features_are_told_truly() {
+    let place = Place::new();
+    for (feature, code) in
+        [("ZLIB", 0), ("SLZ", 1), ("PROMEX", 0), ("PCRE2", 0), ("PCRE2_JIT", 0), ("LUA", 0), ("TFO", 0), ("QUIC", 1)]
+    {
+        assert_eq!(place.run(&["-cc", &format!("feature({feature})")]).code, code, "{feature}");
+    }
+    assert_eq!(place.run(&["-cc", "feature(ZLIB) || feature(SLZ)"]).code, 0);
+    let told = place.run(&["-vv"]).out;
+    for part in ["+PROMEX", "+ZLIB", "Available services : prometheus-exporter", "[COMP] compression", "-QUIC"] {
+        assert!(told.contains(part), "no {part:?}:\n{told}");
+    }
+}
+
+/// A check is a stream of its backend: its id comes from that backend's format. (HAProxy sends it since 3.3.)
+#[test]
+fn checks_send_the_unique_id_of_their_backend() {
+    use std::io::{Read, Write};
+    let origin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let front = sluicegate_testkit::Listening::new();
+    let _running = crate::start(
+        &format!(
+            "{HTTP}frontend f\n bind {}\n http-request return status 200\nbackend b\n unique-id-format N-%[be_name]\n \
+             option httpchk\n http-check send hdr rid %[unique-id]\n server s {} check inter 100ms\n",
+            front.word(),
+            origin.local_addr().unwrap()
+        ),
+        &[&front],
+    );
+    let (mut connection, _) = origin.accept().unwrap();
+    let mut received = Vec::new();
+    while !received.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut part = [0; 1024];
+        let count = connection.read(&mut part).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&part[..count]);
+    }
+    connection.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+    let text = String::from_utf8_lossy(&received);
+    assert!(text.contains("rid: N-b\r\n"), "{text}");
+}
