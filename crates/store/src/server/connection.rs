@@ -92,6 +92,8 @@ pub(super) struct Workspace {
     /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken as
     /// it comes in.
     touched: usize,
+    /// Bytes of the request whose reply comes later.
+    waits: usize,
     /// What is counted of these buffers towards `maxmemory`.
     counted: Outside,
 }
@@ -105,6 +107,7 @@ impl Default for Workspace {
             output: Vec::new(),
             need: 0,
             touched: 0,
+            waits: 0,
             counted: Outside::of(Kind::Clients),
         }
     }
@@ -196,8 +199,8 @@ enum Step {
     Drained,
     /// A fair share of work is done, there is more.
     Share,
-    /// The command's reply comes later; with the bytes of its request.
-    Parked(Parked, usize),
+    /// The command's reply comes later.
+    Parked(Parked),
     /// The command's reply comes at a time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// A transaction waits for its turn, or goes on after a slice.
@@ -383,16 +386,16 @@ impl<S: Socket> Connection<S> {
                     }
                     tokio::task::yield_now().await;
                 }
-                Step::Parked(reply, words) => {
+                Step::Parked(reply) => {
                     // The replies before it must not wait for it.
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
-                    self.waits(&workspace, words);
+                    self.waits(&workspace, workspace.waits);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     // Boxed: few connections ever wait so, all would carry the size.
-                    let came = Box::pin(self.reply_of(reply, words, &mut workspace, &options)).await;
+                    let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
@@ -452,7 +455,7 @@ impl<S: Socket> Connection<S> {
             // They were sent before these requests, so their replies come behind.
             self.client.outbox.drain(&mut workspace.output);
         }
-        let Workspace { input, start, parser, output, need, .. } = workspace;
+        let Workspace { input, start, parser, output, need, waits, .. } = workspace;
         self.session.now = Instant::now();
         if self.worker.batch.is_overdue(self.session.now) {
             self.worker.send_batch();
@@ -499,7 +502,8 @@ impl<S: Socket> Connection<S> {
             if !matches!(outcome, Outcome::Paused { .. }) {
                 *start += consumed;
             }
-            if let Some(step) = self.after(outcome, consumed, output, options) {
+            if let Some(step) = self.after(outcome, output, options) {
+                *waits = consumed;
                 return step;
             }
         }
@@ -519,7 +523,7 @@ impl<S: Socket> Connection<S> {
     /// store keeps this one.
     fn run_long(&mut self, workspace: &mut Workspace, consumed: usize, options: &Arc<ServerOptions>) -> Step {
         let buffers = workspace.buffers();
-        let Workspace { input, start, parser, output, .. } = workspace;
+        let Workspace { input, start, parser, output, waits, .. } = workspace;
         let received = Arc::new(std::mem::take(input));
         let outcome =
             self.context(options, Some(&received), buffers).execute(&parser.args(&received[*start..]), output);
@@ -527,18 +531,19 @@ impl<S: Socket> Connection<S> {
             *start += consumed;
         }
         *input = Arc::try_unwrap(received).unwrap_or_else(|kept| kept[std::mem::take(start)..].to_vec());
-        self.after(outcome, consumed, output, options).unwrap_or(Step::Share)
+        *waits = consumed;
+        self.after(outcome, output, options).unwrap_or(Step::Share)
     }
 
     /// What follows from a request that was run; nothing if the next one does.
     #[inline]
-    fn after(&self, outcome: Outcome, request: usize, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
+    fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
             self.client.outbox.drain(output);
         }
         Some(match outcome {
             Outcome::Paused { is_write } => Step::Paused { is_write },
-            Outcome::Parked(reply) => Step::Parked(reply, request),
+            Outcome::Parked(reply) => Step::Parked(reply),
             Outcome::Later(reply) => Step::Later(reply),
             Outcome::Exec(exec) => Step::Exec(exec),
             Outcome::Close => Step::Close,
@@ -682,13 +687,12 @@ impl<S: Socket> Connection<S> {
     async fn reply_of(
         &mut self,
         mut reply: Parked,
-        words: usize,
         workspace: &mut Workspace,
         options: &ServerOptions,
     ) -> Option<(Vec<u8>, Duration)> {
         // The words of the command count while its client waits for the reply.
         let mut kept = Share::default();
-        kept.set(&self.client.account, words);
+        kept.set(&self.client.account, workspace.waits);
         if reply.waiter().is_some() {
             let bytes = self.while_blocked(reply, workspace, options).await;
             // The time that was waited is not the command's.
