@@ -117,6 +117,7 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
     ("SORT of a sorted set in place", "Redis gives it its large form for good; a copy is sorted instead"),
     ("ranges by name over members of different scores", "what they are is not defined"),
     ("LSET, LINDEX and LPOS of -9223372036854775808", "the number has no opposite; Valkey takes it for an index"),
+    ("LSET with an index of more than 32 bits", "Valkey cuts it to 32 bits, which may be those of an index"),
     (
         "LIMIT with a negative offset",
         "Valkey counts it from the end of a large sorted set, and finds nothing in a small one",

@@ -394,6 +394,12 @@ impl Maker<'_> {
             let least = words.iter_mut().filter(|word| word.starts_with(b"-922337203685477580"));
             least.for_each(|word| *word = b"-4611686018427387904".to_vec());
         }
+        if name == b"LSET"
+            && let Some(index) = words.get_mut(2)
+            && number(index).is_some_and(|index| i32::try_from(index).is_err())
+        {
+            *index = i32::MIN.to_string().into_bytes();
+        }
         let timeout = match &name[..] {
             b"BLPOP" | b"BRPOP" | b"BRPOPLPUSH" | b"BLMOVE" | b"BZPOPMIN" | b"BZPOPMAX" => words.len() - 1,
             b"BLMPOP" | b"BZMPOP" => 1,
