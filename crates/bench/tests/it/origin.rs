@@ -28,7 +28,7 @@ fn fast_answers_every_pipelined_request() {
 
 #[test]
 fn connections_live_as_their_requests_wish() {
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length: 12\r\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 12\r\n";
     let keep = format!("{head}connection: keep-alive\r\n\r\nI'm FAST!!!!");
     let close = format!("{head}connection: close\r\n\r\nI'm FAST!!!!");
     check("GET /fast HTTP/1.0\r\n\r\nGET /fast HTTP/1.0\r\n\r\n", &close);
@@ -40,20 +40,20 @@ fn connections_live_as_their_requests_wish() {
 fn head_has_no_body() {
     check(
         "HEAD /bytes/5 HTTP/1.1\r\n\r\nHEAD /fast HTTP/1.1\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\ncontent-length: 5\r\n\r\n\
-         HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length: 12\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 5\r\n\r\n\
+         HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 12\r\n\r\n",
     );
 }
 
 #[test]
 fn echo_frames_as_it_was_framed() {
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nx-request-method: PUT\r\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\nx-request-method: PUT\r\n";
     check(
         "PUT /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloPUT /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
          3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: u\r\n\r\nPUT /echo HTTP/1.1\r\n\r\n",
         &format!(
             "{head}content-length: 5\r\n\r\nhello{head}transfer-encoding: chunked\r\n\r\n\
-             3\r\nabc\r\n2\r\nde\r\n0\r\nT: u\r\n\r\n{head}content-length: 0\r\n\r\n"
+             3\r\nabc\r\n2\r\nde\r\n0\r\nt: u\r\n\r\n{head}content-length: 0\r\n\r\n"
         ),
     );
 }
@@ -72,8 +72,8 @@ fn statuses() {
     check(
         "GET /status/204 HTTP/1.1\r\n\r\nGET /status/503 HTTP/1.1\r\n\r\nGET /status/99 HTTP/1.1\r\n\r\n",
         "HTTP/1.1 204 No Content\r\n\r\n\
-         HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\ncontent-length: 19\r\n\r\nService Unavailable\
-         HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\ncontent-length: 9\r\n\r\nNot Found",
+         HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: 19\r\n\r\nService Unavailable\
+         HTTP/1.1 404 Not Found\r\ncontent-type: text/plain\r\ncontent-length: 9\r\n\r\nNot Found",
     );
 }
 

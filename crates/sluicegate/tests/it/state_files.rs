@@ -93,13 +93,16 @@ impl Side {
         Sluicegate::stats(&self.stats, line)
     }
 
-    /// The lines of servers, without ages and without the bit of a check that runs this moment, and what the statistics
-    /// say of them.
+    /// The lines of servers and their rows of the statistics, without ages, without the bit of a check that runs this
+    /// moment, and without the levels of servers without checks, which later versions start at another figure.
     fn state(&self) -> Vec<String> {
         let masked = |line: &str| {
             let mut words: Vec<&str> = line.split(' ').collect();
             let state =
                 words[13].parse::<u32>().map_or_else(|_| words[13].to_owned(), |state| (state & !1).to_string());
+            if state == "0" {
+                words[12] = "LEVEL";
+            }
             (words[9], words[13]) = ("AGE", &state);
             words.join(" ")
         };

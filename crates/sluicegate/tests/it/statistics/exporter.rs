@@ -230,7 +230,9 @@ fn a_query_chooses_what_is_told() {
     let both = Both::start(2, |words| file(words, &deaf));
     let scopes = |text: &str| -> Vec<String> {
         let names = Families::read(text).0.into_keys().map(|name| name.split('_').nth(1).unwrap().to_owned());
-        let mut names: Vec<String> = names.filter(|name| name != "sticktable" && name != "store").collect();
+        // Metrics of resolvers are later than 2.6.
+        let is_known = |name: &String| !["sticktable", "store", "resolver"].contains(&name.as_str());
+        let mut names: Vec<String> = names.filter(is_known).collect();
         names.dedup();
         names
     };

@@ -95,7 +95,8 @@ impl Sockets {
         let [theirs, ours] = self.command("show stat f 8 7").map(|text| rows(&text));
         assert_eq!(ours, theirs, "{when}");
         let [theirs, ours] = self.command("show stat -1 8 -1 typed").map(|text| unplaced(&text, '.', 3));
-        assert_eq!(ours, theirs, "{when}");
+        let is_known = |line: &String| !line.contains(".conn_tot.") && !line.contains(".proto.");
+        assert_eq!(ours.into_iter().filter(is_known).collect::<Vec<_>>(), theirs, "{when}");
         let [theirs, ours] = self.command("show stat t 8 1 json");
         for object in theirs.split("{\"objType\"").skip(1) {
             // Positions behind the columns that are later than 2.6 differ.
