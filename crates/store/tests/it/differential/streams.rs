@@ -183,7 +183,7 @@ fn edge_cases(protocol: Protocol) {
         XSETID s 20 MAXDELETEDID x
         XSETID s 20 MAXDELETEDID 21
         XSETID s 20 MAXDELETEDID 15-5 ENTRIESADDED 50
-        XSETID s 12
+        XSETID s 16
         XSETID s 20 FOO 1
         XSETID s 20
         XINFO STREAM s
