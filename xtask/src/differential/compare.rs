@@ -47,6 +47,18 @@ pub(super) const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
+        commands: "OBJECT ENCODING of strings",
+        difference: "`embstr` up to 44 bytes, `raw` beyond",
+        why: "as Redis 7; in Valkey 8.1 the length of the key counts, too",
+        is: |name, words, ours, theirs| {
+            let is_short = |value: &Value| matches!(&value.text[..], b"embstr" | b"raw");
+            name == "object"
+                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"encoding"))
+                && is_short(ours)
+                && is_short(theirs)
+        },
+    },
+    Explained {
         commands: "BITCOUNT with a start alone",
         difference: "a syntax error",
         why: "Valkey alone takes it",

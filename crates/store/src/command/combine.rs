@@ -102,7 +102,11 @@ impl Combined {
 fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Combined {
     let mut found = Gathered::default();
     match operation {
-        Operation::Intersection => drop(intersect(sets, usize::MAX, now_ms, |member| found.push(member))),
+        Operation::Intersection => {
+            let smallest = sets.iter().flatten().map(|set| &**set).min_by_key(|set| set.len());
+            found = Gathered::of_intersection(smallest);
+            intersect(sets, usize::MAX, now_ms, |member| found.push(member));
+        }
         Operation::Union => unite(sets, now_ms, |member| found.push(member)),
         Operation::Difference => {
             let Some((Some(first), others)) = sets.split_first() else { return Combined::Gathered(found) };

@@ -60,9 +60,18 @@ pub(crate) struct Gathered {
     texts: Texts,
     /// Bytes of the longest text.
     longest: usize,
+    /// Whether more integers than an [`Intset`] may have are a packed set.
+    is_packed: bool,
+    /// Whether there were more integers than an [`Intset`] may have, so that the set is a large one.
+    is_large: bool,
 }
 
 impl Gathered {
+    /// Members of an intersection, which begins as a packed set in Redis unless its smallest set is one of integers.
+    pub(crate) fn of_intersection(smallest: Option<&Set>) -> Gathered {
+        Gathered { is_packed: !matches!(smallest, Some(Set::Ints(_))), ..Gathered::default() }
+    }
+
     /// Adds a member that is not among them.
     pub(crate) fn push(&mut self, member: Element<'_>) {
         if self.texts.len() == 0 {
@@ -73,12 +82,18 @@ impl Gathered {
             if let Some(value) = value {
                 return self.ints.push(value);
             }
+            self.is_large = !self.is_packed && !self.ints.is_empty() && !fits_intset(self.ints.len());
             self.order();
-            for value in std::mem::take(&mut self.ints) {
-                self.push_text(itoa::Buffer::new().format(value).as_bytes());
-            }
+            self.write_integers();
         }
         self.push_text(member.text(&mut itoa::Buffer::new()));
+    }
+
+    /// Makes texts of the integers.
+    fn write_integers(&mut self) {
+        for value in std::mem::take(&mut self.ints) {
+            self.push_text(itoa::Buffer::new().format(value).as_bytes());
+        }
     }
 
     fn push_text(&mut self, text: &[u8]) {
@@ -111,7 +126,11 @@ impl Gathered {
         if self.texts.len() == 0 && fits_intset(self.ints.len()) {
             return Set::Ints(Intset::of_ascending(&self.ints));
         }
-        if self.ints.is_empty() && limits::SET_ENTRIES.allows(self.len()) && limits::SET_VALUE.allows(self.longest) {
+        if self.is_packed && limits::SET_ENTRIES.allows(self.len()) {
+            self.write_integers();
+        }
+        let is_small = self.ints.is_empty() && !self.is_large;
+        if is_small && limits::SET_ENTRIES.allows(self.len()) && limits::SET_VALUE.allows(self.longest) {
             let mut packed = Packed::new();
             self.texts.iter().for_each(|text| packed.push_back(text));
             return Set::Packed(packed);
