@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use sluicegate_testkit::{Client, Program, free_port, threads, wait_for};
+use sluicegate_testkit::{Client, Program, RedisServer, free_port, threads, wait_for};
 
 use crate::BINARY;
 
@@ -387,6 +387,41 @@ fn the_background_serves_before_the_command_ends() {
     let port = taken.port().to_string();
     let words = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "yes", "--pidfile", "pid", "--logfile", "log"];
     assert_eq!(place.command(&words).status().unwrap().code(), Some(1));
+}
+
+/// Redis takes the members and fields of one command for different ones when it chooses a form, and a combination of sets
+/// grows step by step; beside Valkey, since redis-server 7.0 has no packed sets.
+#[test]
+fn forms_follow_from_what_a_command_brings() {
+    let valkey = RedisServer::start_valkey("8.1", &[]);
+    let place = Place::new();
+    let (_program, address) = place.start(&[]);
+    let mut clients = [Client::connect(&address), Client::connect(&valkey.address())];
+    let mut forms = Vec::new();
+    for line in [
+        "CONFIG SET hash-max-listpack-entries 2 zset-max-listpack-entries 2 set-max-intset-entries 2 \
+         set-max-listpack-entries 4",
+        "HSET h a 1 b 2; OBJECT ENCODING h; HSET h a 1 a 2 a 3; OBJECT ENCODING h",
+        "HMSET h a 1 a 2 a 3; OBJECT ENCODING h; HLEN h",
+        "ZADD z 1 a 2 a; OBJECT ENCODING z; ZADD z XX 1 a 2 a 3 a; OBJECT ENCODING z; ZRANGE z 0 -1 WITHSCORES",
+        "ZADD z 1 a 2 a 3 a; OBJECT ENCODING z",
+        "SADD s 1 2 3; OBJECT ENCODING s; SDIFFSTORE d s; OBJECT ENCODING d; SINTERSTORE d s; OBJECT ENCODING d",
+        "SADD s 1 2 3 a; SDIFFSTORE d s; OBJECT ENCODING d; SUNIONSTORE d s; OBJECT ENCODING d; SINTERSTORE d s; \
+         OBJECT ENCODING d",
+        "SADD s a 1 2 3; SUNIONSTORE d s; OBJECT ENCODING d; SADD t 1 2 3 4 5; SINTERSTORE d s t; OBJECT ENCODING d; \
+         SREM s 3; SINTERSTORE d s t; OBJECT ENCODING d",
+        "SADD s 1 2; SADD t 1 2 3 4 5; SINTERSTORE d s t; OBJECT ENCODING d; SUNIONSTORE d s t; OBJECT ENCODING d",
+    ] {
+        for command in std::iter::once("FLUSHALL").chain(line.split("; ")) {
+            let words: Vec<&str> = command.split(' ').collect();
+            let [ours, theirs] = clients.each_mut().map(|client| client.ask(&words));
+            assert_eq!(ours, theirs, "ours, then Valkey's, to {command} in: {line}");
+            forms.push(ours);
+        }
+    }
+    for form in ["intset", "listpack", "hashtable", "skiplist"] {
+        assert!(forms.iter().any(|reply| reply.contains(form)), "{form} of {forms:?}");
+    }
 }
 
 #[test]

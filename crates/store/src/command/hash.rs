@@ -42,6 +42,7 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     let now_ms = key.element_time();
     let added = key.edit_as(|hash: &mut Hash| {
         let pairs = words[2..].chunks_exact(2);
+        hash.expect(pairs.len());
         pairs.filter(|pair| hash.insert(pair[0], pair[1], Expiry::None, now_ms)).count()
     })?;
     ctx.notify(0, Class::Hash, "hset");

@@ -97,6 +97,14 @@ impl Hash {
         }
     }
 
+    /// Prepares for so many fields that will be set: as many as no small form may have make it a large one at once, as in
+    /// Redis, which takes them for different ones.
+    pub(crate) fn expect(&mut self, fields: usize) {
+        if !limits::HASH_ENTRIES.allows(fields) {
+            self.grow();
+        }
+    }
+
     /// Sets a field; true if it is new, or the old one had expired.
     pub(crate) fn insert(&mut self, field: &[u8], value: &[u8], expiry: Expiry, now_ms: i64) -> bool {
         if let (Hash::Packed(_), Expiry::At(_)) = (&*self, expiry) {

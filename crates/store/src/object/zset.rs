@@ -216,6 +216,14 @@ impl Zset {
         }
     }
 
+    /// Prepares for so many members that will be added: as many as no small form may have make it a large one at once, as
+    /// in Redis, which takes them for different ones.
+    pub(crate) fn expect(&mut self, count: usize) {
+        if self.is_small() && !limits::ZSET_ENTRIES.allows(count) {
+            self.grow();
+        }
+    }
+
     /// Gives a member this score, which is not NaN; adds it if it is not there. Returns the score that it had.
     pub(crate) fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
         debug_assert!(!score.is_nan());

@@ -121,6 +121,7 @@ pub(crate) fn add_scored(
 ) -> Result<(), Refused> {
     let change = |zset: &mut Zset| {
         let (mut added, mut updated, mut last) = (0, 0, None);
+        zset.expect(scored.len());
         for (score, member) in scored {
             let done = options.apply(zset, member, *score)?;
             added += usize::from(done.added);
