@@ -398,20 +398,12 @@ fn set_server(call: &mut Call<'_>) {
 }
 
 fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: &str) {
-    const BY: &str = "stats socket command";
-    let Ok(ip) = text.parse() else {
-        return call.say(format!("Invalid addr '{text}' by '{BY}'"));
-    };
-    let port = match (call.arg(3), call.arg(4)) {
-        ("", _) => None,
-        ("port", number) => match number.parse::<u16>() {
-            Ok(port) if port > 0 => Some(port),
-            _ => return call.say(format!("Invalid port '{number}' by '{BY}'")),
-        },
-        _ => None,
-    };
-    call.say(format!("{} by '{BY}'", server.move_to(ip, port)));
-    proxy.set_resolved(call.running, server, Ok(()));
+    let port = if call.arg(3) == "port" { call.arg(4).to_owned() } else { String::new() };
+    let said = server.move_to(text, &port, "stats socket command");
+    if server.shared.moved().ip.is_some() {
+        proxy.set_resolved(call.running, server, Ok(()));
+    }
+    call.say(said);
 }
 
 /// `set server … fqdn`: another name to follow.

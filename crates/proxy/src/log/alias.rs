@@ -180,7 +180,8 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::HttpQuery => request(RequestLine::read(log).map(|line| line.query()), out),
         LogAlias::HttpVersion => request(RequestLine::read(log).map(|line| line.version), out),
         LogAlias::Pid => number(i64::from(header::pid()), 4, flags, out),
-        LogAlias::Rt => number(cx.id as i64, 4, flags, out),
+        // The first stream is number 0 in HAProxy; ids here begin with 1.
+        LogAlias::Rt => number(cx.id as i64 - 1, 4, flags, out),
         LogAlias::LogCounter => number(frontend.log.lines() as i64, 4, flags, out),
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),

@@ -145,8 +145,10 @@ impl LineCode {
                 },
                 Part::Alias(alias, flags) => {
                     alias::append(*alias, *flags, self.mode, view, out);
-                    // HAProxy takes a list with slots for something, even where all of them are empty, and so a query.
-                    blank &= !alias::has_slots(*alias, view) && *alias != LogAlias::HttpQuery;
+                    // A list with slots counts as text in HAProxy, even where all of them are empty; so does a query,
+                    // except in log lines since 3.0.
+                    blank &= !alias::has_slots(*alias, view)
+                        && (self.mode == FormatMode::Log || *alias != LogAlias::HttpQuery);
                 }
                 Part::Expr(code, flags) => {
                     append_value(code.value(view.cx).as_ref(), *flags, self.mode, out);

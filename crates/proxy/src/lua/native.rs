@@ -416,7 +416,7 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                 b"check_enable" if server.config.check.is_some() => direct(Directive::Checks(true)),
                 b"check_disable" => direct(Directive::Checks(false)),
                 b"addr" => {
-                    let said = set_address(server, text, port);
+                    let said = server.move_to(text, port, BY);
                     if server.shared.moved().ip.is_some() {
                         proxy.set_resolved(running, server, Ok(()));
                     }
@@ -443,17 +443,6 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
         });
         push_value(lua, said.flatten().map(Value::Text))
     }
-}
-
-/// Moves a server; what HAProxy says of it.
-fn set_address(server: &ServerRun, address: &str, port: &str) -> String {
-    let Ok(ip) = address.parse() else { return format!("Invalid addr '{address}' by '{BY}'") };
-    let port = match port.parse::<u16>() {
-        Ok(port) if port > 0 => Some(port),
-        _ if port.is_empty() => None,
-        _ => return format!("Invalid port '{port}' by '{BY}'"),
-    };
-    format!("{} by '{BY}'", server.move_to(ip, port))
 }
 
 /// `shut(proxy)`: ends the streams of all backup servers, when their workers come to it.

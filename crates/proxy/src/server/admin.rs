@@ -4,7 +4,6 @@
 //! queue, health checks and `show stat` act on it at once and a reload keeps it. The lines are those of HAProxy 2.6,
 //! to stderr and to the proxy's logs.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -272,39 +271,45 @@ impl ServerRun {
     }
 
     /// Its address where it has one and no port of its own.
-    pub(super) fn host_only(&self) -> Option<SocketAddr> {
+    pub(crate) fn host_only(&self) -> Option<SocketAddr> {
         self.address().map(|ip| SocketAddr::new(ip, 0))
     }
 
-    /// Moves it to another address and port; gives HAProxy's answer, to which who asked is added. Idle connections to
-    /// where it was are closed.
-    pub fn move_to(&self, ip: IpAddr, port: Option<u16>) -> String {
+    /// Moves it to another address and, unless `port` is empty, another port, for `by`; returns HAProxy's answer. Idle
+    /// connections to the address before are closed.
+    pub fn move_to(&self, address: &str, port: &str, by: &str) -> String {
         if !matches!(self.config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) {
-            return "Update for the current server address family is only supported through configuration file"
+            return "Update for the current server address family is only supported through configuration file."
                 .to_owned();
         }
-        let fixed = self.port();
-        let current = self.address();
-        let mut said = match current {
-            Some(old) if old == ip => "no need to change the addr".to_owned(),
-            Some(old) => format!("IP changed from '{old}' to '{ip}'"),
-            None => format!("IP changed from '' to '{ip}'"),
+        let Ok(ip) = address.parse::<IpAddr>() else { return format!("Invalid addr '{address}'") };
+        let port = match port.parse::<u16>() {
+            Ok(number) if number > 0 && !port.starts_with('+') => Some(number),
+            _ if port.is_empty() => None,
+            _ if port.starts_with(['+', '-']) => {
+                return format!("can't change the port to the port map '{port}': give the port itself");
+            }
+            _ => return format!("problem converting port '{port}' to an int"),
         };
-        let mut changed = current != Some(ip);
+        let (current, fixed) = (self.address(), self.port());
+        let mut changes = Vec::new();
+        if current != Some(ip) {
+            let old = current.map_or_else(String::new, |old| old.to_string());
+            changes.push(format!("IP changed from '{old}' to '{ip}'"));
+        }
         if let Some(port) = port.filter(|port| fixed != Some(*port)) {
             let old = fixed.map_or_else(String::new, |old| old.to_string());
-            // Writing to a string can't fail.
-            let _ = write!(said, ", port changed from '{old}' to '{port}'");
-            changed = true;
+            changes.push(format!("port changed from '{old}' to '{port}'"));
         }
-        if changed {
-            self.set_moved(|moved| {
-                moved.ip = Some(ip);
-                moved.port = port.or(moved.port);
-            });
-            idle::clear(self);
+        if changes.is_empty() {
+            return "nothing changed".to_owned();
         }
-        said
+        self.set_moved(|moved| {
+            moved.ip = Some(ip);
+            moved.port = port.or(moved.port);
+        });
+        idle::clear(self);
+        format!("{} by '{by}'", changes.join(", "))
     }
 }
 

@@ -445,7 +445,8 @@ fn address(server: &ServerRun) -> Cell {
         ServerAddress::Abstract(name) => format!("abns@{name}").into(),
         ServerAddress::Inet(..) | ServerAddress::Name(..) => match server.socket_addr(None) {
             Some(address) => address.to_string().into(),
-            None => Empty,
+            // An address without a port is shown with port 0, as in HAProxy.
+            None => server.host_only().map_or(Empty, |address| address.to_string().into()),
         },
     }
 }

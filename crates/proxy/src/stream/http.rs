@@ -325,7 +325,11 @@ impl Exchange<'_> {
 
     /// The rules of responses; `coming` is the server's, if one answers.
     async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
-        self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await?;
+        if let Err(after) = self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await {
+            // To HAProxy a response that content rules refused was none.
+            self.stream.cx.log.response_started = None;
+            return Err(after);
+        }
         // Whatever `http-response` rules make of it, the server gave it.
         if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
             self.stream.count_server_response(self.stream.cx.response.status());
@@ -573,8 +577,7 @@ impl Exchange<'_> {
             passed = self.response_rules(frontend, Some(&mut coming)).await;
         }
         if let Err(after) = passed {
-            // To HAProxy a response that rules refused was none, but what had come of its body is counted.
-            self.stream.cx.log.response_started = None;
+            // What had come of the body of a response that rules refused is counted.
             if self.stream.cx.log.status != -1 {
                 self.stream.count(0, held_body(head.body, input.data()));
             }
@@ -695,7 +698,7 @@ impl Exchange<'_> {
                 self.observe_body(proxies.1, connection);
                 self.capture_response(connection, input, Fault::Chunk);
                 self.count_bad_response(connection);
-                (b'S', b'D')
+                (b'P', b'D')
             }
             Finish::ClientGone => {
                 self.count_client_abort();

@@ -72,10 +72,7 @@ impl Exchange<'_> {
             return self.error_page(&page, reply.head.status()).await;
         }
         self.stream.cx.response = reply.head;
-        // Who redirects a request reads nothing more of it.
-        let unread =
-            reply.source == ReplySource::Redirect && !matches!(self.head.body, Framing::None | Framing::Length(0));
-        self.answer(&reply.body, Ending::length(reply.close || unread)).await
+        self.answer(&reply.body, Ending::length(reply.close)).await
     }
 
     /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.

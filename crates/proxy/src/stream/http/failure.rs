@@ -46,7 +46,9 @@ impl Exchange<'_> {
             }
             Event::ServerGone => {
                 self.count_bad_response(connection);
-                Err(self.page(502, b'S', b'H').await)
+                // A head that ends in its middle is malformed.
+                let who = if input.is_empty() { b'S' } else { b'P' };
+                Err(self.page(502, who, b'H').await)
             }
             Event::Killed(killer) if self.session.requests > 1 => Ok(self.leave_in_silence(killer.letter())),
             Event::Killed(killer) => {

@@ -114,9 +114,10 @@ impl Exchange<'_> {
                 }
                 self.capture_response(coming.connection, coming.input, Fault::Chunk);
                 self.count_bad_response(coming.connection);
+                self.stream.cx.log.response_started = None;
                 Err(self.page(502, b'P', b'H').await)
             }
-            Came::Late => Err(self.page(504, b's', b'R').await),
+            Came::Late => Err(self.page(504, b's', b'H').await),
             Came::ClientGone => {
                 self.count_client_abort();
                 self.stream.end(b'C', b'D');

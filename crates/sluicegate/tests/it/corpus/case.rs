@@ -218,7 +218,9 @@ fn section(case: &mut Case, number: usize, title: &str, lines: &[(usize, &str)])
         }
         ("file", name) if !name.is_empty() && !name.contains('/') => {
             let end = lines.iter().rposition(|(_, line)| !line.is_empty()).map_or(0, |last| last + 1);
-            let text = lines[..end].iter().flat_map(|(_, line)| [*line, "\n"]).collect();
+            // A line of one backslash is an empty line, which would be left out at the end.
+            let text =
+                lines[..end].iter().flat_map(|(_, line)| [if *line == "\\" { "" } else { *line }, "\n"]).collect();
             case.files.push((name.to_owned(), text));
         }
         ("origin", name) if is_name(name) => {

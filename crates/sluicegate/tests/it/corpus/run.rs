@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -136,6 +136,11 @@ impl Places {
     }
 }
 
+/// The program of `CORPUS_HAPROXY`, which is asked in place of haproxy 2.6.
+pub fn other_haproxy() -> Option<PathBuf> {
+    std::env::var_os("CORPUS_HAPROXY").map(PathBuf::from)
+}
+
 /// Runs the case's client against the program; `lines` is how many log lines are due, if that is known.
 pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, String> {
     let places = Places::new(case)?;
@@ -147,6 +152,7 @@ pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, Stri
     }
     let link = directory.join("haproxy");
     let program = match which {
+        Which::Haproxy if other_haproxy().is_some() => other_haproxy().unwrap_or_default(),
         Which::Haproxy if case.newer => crate::workspace().join("target/peers/bin/haproxy-2.8"),
         Which::Haproxy => "/usr/sbin/haproxy".into(),
         Which::Sluicegate => BINARY.into(),
@@ -160,7 +166,7 @@ pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, Stri
     command.arg("-db").arg("-f").arg(&path).current_dir(directory);
     let fds: Vec<_> = places.binds.iter().map(|(_, listening)| listening.fd()).collect();
     let program = Program::start(command, &fds);
-    let of_haproxy = case.haproxy.as_deref().filter(|_| which == Which::Haproxy);
+    let of_haproxy = case.haproxy.as_deref().filter(|_| which == Which::Haproxy && other_haproxy().is_none());
     let mut session = Session {
         case,
         expected: of_haproxy.or(case.expected.as_deref()).unwrap_or_default(),
