@@ -1,145 +1,33 @@
 //! The page itself: one file without anything outside of it, light and dark, for a phone and for a wide screen.
 //!
-//! Each proxy is a section with one table, which scrolls by itself where the screen is narrow; the first column stays.
-//! A state is said in words and by a colour. Every text that comes from a file or a peer goes through [`Text`]. The
-//! only script ticks all servers of a table; everything works without it.
+//! Each proxy is a section with one table, whose rows have the colour of their state; a legend names the colours. From
+//! 1400 pixels on a table fits the screen, below that it scrolls by itself with its first column fixed, and up to 768
+//! pixels each row is a card. The proxies stand first; tables of the stores, engines and limits and a glossary of the
+//! headings ([`tables`](super::tables)) follow, collapsible. Every text that comes from a file or a peer goes through
+//! [`Text`]. The only script ticks all servers of a table; everything works without it.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Write as _};
 use std::time::Instant;
 
 use sluicegate_config::model::{Mode, ProxyKind, StatsPage};
 
 use super::form::OFFERED;
+use super::tables::{self, COLUMNS, Column, MODULES, Shown};
+use super::text::{Age, Bytes, Grouped, Short, Text, put};
 use super::{Asked, Outcome};
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, Operation, ServerRun};
+use crate::server::ServerRun;
 use crate::stats::columns::{self, Cell};
 use crate::stats::{Object, info};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// A text of somebody else, as HTML.
-struct Text<'a>(&'a str);
-
-impl Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
-            f.write_str(&rest[..at])?;
-            f.write_str(match rest.as_bytes()[at] {
-                b'&' => "&amp;",
-                b'<' => "&lt;",
-                b'>' => "&gt;",
-                b'"' => "&quot;",
-                _ => "&#39;",
-            })?;
-            rest = &rest[at + 1..];
-        }
-        f.write_str(rest)
-    }
-}
-
-/// A number in groups of three digits.
-struct Grouped(u64);
-
-impl Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (index, digit) in digits.char_indices() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                // A narrow blank that no line breaks at.
-                f.write_char('\u{202f}')?;
-            }
-            f.write_char(digit)?;
-        }
-        Ok(())
-    }
-}
-
-/// Bytes with the unit that leaves three or four digits.
-struct Bytes(u64);
-
-impl Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
-        let mut value = self.0 as f64;
-        let mut unit = 0;
-        while value >= 1000.0 && unit + 1 < UNITS.len() {
-            value /= 1000.0;
-            unit += 1;
-        }
-        let places = if unit == 0 || value >= 100.0 { 0 } else { 1 };
-        write!(f, "{value:.places$}\u{a0}{}", UNITS[unit])
-    }
-}
-
-/// Seconds as the two largest units.
-struct Age(u64);
-
-impl Display for Age {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0;
-        let units = [(86_400, 'd'), (3_600, 'h'), (60, 'm'), (1, 's')];
-        let first = units.iter().position(|(size, _)| seconds >= *size).unwrap_or(3);
-        let mut rest = seconds;
-        for (size, unit) in units.iter().skip(first).take(2) {
-            write!(f, "{}{unit}", rest / size)?;
-            rest %= size;
-        }
-        Ok(())
-    }
-}
-
-/// What a cell's number is.
-#[derive(Clone, Copy)]
-enum Shown {
-    Count,
-    Bytes,
-    Age,
-    /// Of a limit: 0 and nothing are none.
-    Limit,
-}
-
-/// The columns behind the name and the state: group, heading, what it is, the column of `show stat`, and its form.
-const COLUMNS: [(&str, &str, &str, &str, Shown); 27] = [
-    ("Sessions", "Now", "Current sessions", "scur", Shown::Count),
-    ("Sessions", "Max", "Most sessions at a time", "smax", Shown::Count),
-    ("Sessions", "Limit", "Sessions allowed at a time", "slim", Shown::Limit),
-    ("Sessions", "Total", "Sessions so far", "stot", Shown::Count),
-    ("Sessions", "Last", "Time since the last session", "lastsess", Shown::Age),
-    ("Rate", "Now", "Sessions in the last second", "rate", Shown::Count),
-    ("Rate", "Max", "Most sessions in a second", "rate_max", Shown::Count),
-    ("Rate", "Limit", "Sessions allowed in a second", "rate_lim", Shown::Limit),
-    ("Queue", "Now", "Requests that wait", "qcur", Shown::Count),
-    ("Queue", "Max", "Most requests that waited", "qmax", Shown::Count),
-    ("Queue", "Limit", "Requests that may wait", "qlimit", Shown::Limit),
-    ("Bytes", "In", "Bytes from clients", "bin", Shown::Bytes),
-    ("Bytes", "Out", "Bytes to clients", "bout", Shown::Bytes),
-    ("Denied", "Req", "Requests denied by rules", "dreq", Shown::Count),
-    ("Denied", "Resp", "Responses denied by rules", "dresp", Shown::Count),
-    ("Errors", "Req", "Invalid requests", "ereq", Shown::Count),
-    ("Errors", "Conn", "Failed connections", "econ", Shown::Count),
-    ("Errors", "Resp", "Failed responses", "eresp", Shown::Count),
-    ("Warnings", "Retr", "Connections tried again", "wretr", Shown::Count),
-    ("Warnings", "Redis", "Requests sent to another server", "wredis", Shown::Count),
-    ("Server", "Wght", "Weight", "weight", Shown::Count),
-    ("Server", "Act", "Active servers", "act", Shown::Count),
-    ("Server", "Bck", "Backup servers", "bck", Shown::Count),
-    ("Server", "Chk", "Failed checks", "chkfail", Shown::Count),
-    ("Server", "Dwn", "Times it went down", "chkdown", Shown::Count),
-    ("Server", "Dwntme", "Time it was down", "downtime", Shown::Age),
-    ("Server", "Thrtle", "Share of its weight after a start, percent", "throttle", Shown::Count),
-];
-
-/// Columns of `stats show-modules`.
-const MODULES: [(&str, &str, &str, &str, Shown); 4] = [
-    ("HTTP/1", "Conn", "Connections open", "h1_open_connections", Shown::Count),
-    ("HTTP/1", "Total", "Connections so far", "h1_total_connections", Shown::Count),
-    ("HTTP/1", "In", "Bytes received", "h1_bytes_in", Shown::Bytes),
-    ("HTTP/1", "Out", "Bytes sent", "h1_bytes_out", Shown::Bytes),
-];
+/// The colours of rows: those of active servers, then those that differ for backups.
+const LEGEND: &str = "<ul class=legend aria-label=\"Colours of servers\"><li class=up>UP<li class=godown>UP, going down\
+<li class=goup>DOWN, going up<li class=down>DOWN<li class=drain>DRAIN<li class=nolb>NOLB: no new sessions\
+<li class=maint>MAINT: maintenance<li class=none>no check<li class=\"bk up\">backup UP\
+<li class=\"bk godown\">backup UP, going down<li class=\"bk goup\">backup DOWN, going up</ul>\n";
 
 /// What a page is made from.
 pub(super) struct View<'a> {
@@ -157,17 +45,9 @@ pub(super) struct Page {
     any: bool,
 }
 
-/// Writing to a vector can't fail.
-macro_rules! put {
-    ($out:expr, $($text:tt)*) => {
-        _ = std::io::Write::write_fmt($out, format_args!($($text)*))
-    };
-}
-
 impl View<'_> {
-    fn columns(
-        &self,
-    ) -> impl Iterator<Item = &'static (&'static str, &'static str, &'static str, &'static str, Shown)> {
+    /// The columns of a proxy's table behind the name and the state.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column> {
         let modules: &[_] = if self.page.modules { &MODULES } else { &[] };
         COLUMNS.iter().chain(modules)
     }
@@ -204,13 +84,21 @@ impl Page {
             "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>\n<title>{} · Sluicegate</title>\n\
              <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
              <meta name=color-scheme content=\"light dark\">\n<link rel=icon href=\"data:,\">\n\
-             <style>{STYLE}</style></head>\n<body>\n<header><h1>Sluicegate",
+             <style>{STYLE}",
             Text(&title)
         );
-        if !view.page.hide_version {
-            put!(out, " <small>{}</small>", info::VERSION);
+        tables::card_labels(view, out);
+        // The version of the program, and apart from it that of the HAProxy whose place it takes.
+        let versions = info::VERSION.split_once("-sluicegate-").filter(|_| !view.page.hide_version);
+        put!(out, "</style></head>\n<body>\n<header><h1>Sluicegate");
+        if let Some((_, own)) = versions {
+            put!(out, " {own}");
         }
-        put!(out, "</h1>\n<p>Process {}", std::process::id());
+        put!(out, "</h1>\n<p>");
+        if let Some((haproxy, _)) = versions {
+            put!(out, "Compatible with HAProxy {haproxy} · ");
+        }
+        put!(out, "Process {}", std::process::id());
         if let Some(node) = &node {
             put!(out, " on <b>{}</b>", Text(node));
         }
@@ -220,11 +108,8 @@ impl Page {
         put!(out, "</p></header>\n");
         outcome(view, out);
         process(view, out);
-        stores(view, out);
-        engines(view, out);
-        limits(view, out);
         controls(view, out);
-        put!(out, "<main>\n");
+        put!(out, "{LEGEND}<main>\n");
     }
 
     /// A line of a table; the first of a proxy begins it.
@@ -251,7 +136,7 @@ impl Page {
         };
         put!(
             out,
-            "<p class=act><label>With the ticked servers: <select name=action><option value=\"\">choose…</option>"
+            "<p class=act><label>Action for selected servers: <select name=action><option value=\"\">choose…</option>"
         );
         for (name, _, label) in OFFERED {
             put!(out, "<option value={name}>{label}</option>");
@@ -269,6 +154,7 @@ impl Page {
         if !self.any {
             put!(out, "<p class=none>No proxy to show.</p>\n");
         }
+        tables::more(view, out);
         put!(out, "</main>\n");
         if view.admin {
             put!(out, "<script>{SCRIPT}</script>\n");
@@ -316,112 +202,6 @@ fn process(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "</dl>\n");
 }
 
-/// A table of the stores that tell their figures.
-fn stores(view: &View<'_>, out: &mut Vec<u8>) {
-    let stores = view.running.told(|engine| engine.figures());
-    if stores.is_empty() || view.page.scope.iter().any(|name| name == ".") {
-        return;
-    }
-    put!(
-        out,
-        "<section><h2>Stores</h2><div class=scroll tabindex=0 role=region aria-label=\"Stores\"><table>\
-         <thead><tr><th scope=col>Store<th scope=col>Keys<th scope=col title=\"Keys with a time to live\">Expiring\
-         <th scope=col>Memory<th scope=col>Limit<th scope=col>Clients<th scope=col>Commands\
-         <th scope=col>Commands/s<th scope=col>Hits<th scope=col>Misses\
-         <th scope=col title=\"Sections and commands that hold keys or wait for them\">Holds\
-         <th scope=col title=\"Those that had to wait\">Waited<th scope=col>Expired<th scope=col>Evicted\
-         </tr></thead><tbody>\n"
-    );
-    for (name, figures) in stores {
-        put!(out, "<tr><th scope=row>{}", Text(name));
-        put!(out, "<td>{}<td>{}", Grouped(figures.keys), Grouped(figures.expiring));
-        put!(out, "<td>{}<td>", Bytes(figures.used_bytes));
-        match figures.max_bytes {
-            0 => put!(out, "none"),
-            limit => put!(out, "{}", Bytes(limit)),
-        }
-        for count in [
-            figures.clients,
-            figures.commands,
-            figures.commands_per_second,
-            figures.hits,
-            figures.misses,
-            figures.holds,
-            figures.waited,
-            figures.expired,
-            figures.evicted,
-        ] {
-            put!(out, "<td>{}", Grouped(count));
-        }
-        put!(out, "</tr>\n");
-    }
-    put!(out, "</tbody></table></div></section>\n");
-}
-
-/// A table of the engines in other processes, with a row for each node of those that have several.
-fn engines(view: &View<'_>, out: &mut Vec<u8>) {
-    let engines = view.running.told(|engine| engine.connections());
-    if engines.is_empty() || view.page.scope.iter().any(|name| name == ".") {
-        return;
-    }
-    put!(
-        out,
-        "<section><h2>Engines</h2><div class=scroll tabindex=0 role=region aria-label=\"Engines\"><table>\
-         <thead><tr><th scope=col>Engine<th scope=col>Address\
-         <th scope=col title=\"While it is open the engine is not asked\">Breaker<th scope=col>Connections\
-         <th scope=col>Connecting<th scope=col>Limit<th scope=col title=\"Attempts to connect\">Connects\
-         <th scope=col title=\"Commands that wait for a connection\">Queued\
-         <th scope=col title=\"Commands without a reply yet\">In flight<th scope=col>Replies\
-         <th scope=col title=\"Error replies of the engine\">Errors<th scope=col>Commands\
-         <th scope=col title=\"Commands that were not answered\">Failed<th scope=col>Last failure</tr></thead><tbody>\n"
-    );
-    let breaker = |is_open: bool| if is_open { "open" } else { "closed" };
-    for (name, of) in engines {
-        put!(out, "<tr><th scope=row>{}<td>{}<td>{}", Text(name), Text(&of.address), breaker(of.is_open));
-        put!(out, "<td>{}<td>{}<td>{}", Grouped(of.connected), Grouped(of.connecting), Grouped(of.max));
-        for count in [of.connects, of.queued, of.in_flight, of.replies, of.engine_errors, of.commands] {
-            put!(out, "<td>{}", Grouped(count));
-        }
-        let failed: u64 = of.failures.iter().map(|(_, count)| count).sum();
-        put!(out, "<td>{}<td>{}</tr>\n", Grouped(failed), Text(of.last_failure.as_deref().unwrap_or("none")));
-        for node in of.nodes.iter().filter(|_| of.nodes.len() > 1) {
-            put!(out, "<tr><td>{}<td>{}<td>{}", node.role, Text(&node.address), breaker(node.is_open));
-            put!(out, "<td>{}<td>{}<td>", Grouped(node.connected), Grouped(node.connecting));
-            put!(out, "<td>{}<td><td>{}", Grouped(node.connects), Grouped(node.in_flight));
-            put!(out, "<td>{}<td>{}<td><td>", Grouped(node.replies), Grouped(node.engine_errors));
-            put!(out, "<td>{}</tr>\n", Text(node.last_failure.as_deref().unwrap_or("none")));
-        }
-    }
-    put!(out, "</tbody></table></div></section>\n");
-}
-
-/// A table of the limits of rules.
-fn limits(view: &View<'_>, out: &mut Vec<u8>) {
-    let limits = &view.running.directory.limits;
-    if limits.is_empty() || view.page.scope.iter().any(|name| name == ".") {
-        return;
-    }
-    put!(
-        out,
-        "<section><h2>Limits</h2><div class=scroll tabindex=0 role=region aria-label=\"Limits\"><table>\
-         <thead><tr><th scope=col>Limit<th scope=col>Allows<th scope=col>Store<th scope=col>Allowed\
-         <th scope=col title=\"Allowed with at most a fifth left\">Near<th scope=col>Denied\
-         <th scope=col title=\"Would have been denied, but for 'shadow'\">Shadowed\
-         <th scope=col title=\"The engine couldn't say it, or the key was none\">Failed\
-         <th scope=col title=\"Counted by the embedded store instead\">Local</tr></thead><tbody>\n"
-    );
-    for limit in limits {
-        let (config, counts) = (&limit.config, limit.counts());
-        put!(out, "<tr><th scope=row>{}", Text(&config.name));
-        put!(out, "<td>{}<td>{}", config.kind, Text(&config.store));
-        for count in [counts.allowed, counts.near, counts.denied, counts.shadowed, counts.failed, counts.local] {
-            put!(out, "<td>{}", Grouped(count));
-        }
-        put!(out, "</tr>\n");
-    }
-    put!(out, "</tbody></table></div></section>\n");
-}
-
 /// The search and the links to other views.
 fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     let asked = view.asked;
@@ -450,6 +230,7 @@ fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     link("CSV", format!(";csv{}", asked.words(false, false, quiet)));
     link("JSON", format!(";json{}", asked.words(false, false, quiet)));
     link("Schema", ";json-schema".to_owned());
+    tables::links(view, out);
     put!(out, "</ul></nav>\n");
 }
 
@@ -483,16 +264,17 @@ fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
     if form {
         put!(out, "<form method=post>");
     }
-    put!(out, "<div class=scroll tabindex=0 role=region aria-label=\"{name}\"><table><thead><tr>");
-    if view.admin {
-        match form {
-            true => put!(out, "<td rowspan=2><input type=checkbox class=all aria-label=\"All servers of {name}\">"),
-            false => put!(out, "<td rowspan=2>"),
-        }
+    put!(
+        out,
+        "<div class=scroll tabindex=0 role=region aria-label=\"{name}\"><table class=px><thead><tr>\
+         <th rowspan=2 scope=col>"
+    );
+    if form {
+        put!(out, "<input type=checkbox class=all aria-label=\"All servers of {name}\"> ");
     }
-    put!(out, "<th rowspan=2 scope=col>Name<th rowspan=2 scope=col>State");
+    put!(out, "Name<th rowspan=2 scope=col>State");
     let mut groups: Vec<(&str, usize)> = Vec::new();
-    for (group, ..) in view.columns() {
+    for Column { group, .. } in view.columns() {
         match groups.last_mut() {
             Some((last, count)) if last == group => *count += 1,
             _ => groups.push((group, 1)),
@@ -502,31 +284,32 @@ fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
         put!(out, "<th colspan={count} scope=colgroup>{group}");
     }
     put!(out, "</tr><tr>");
-    for (_, label, title, ..) in view.columns() {
-        put!(out, "<th scope=col title=\"{title}\">{label}");
+    for Column { label, about, .. } in view.columns() {
+        put!(out, "<th scope=col title=\"{about}\">{label}");
     }
     put!(out, "</tr></thead><tbody>\n");
 }
 
-/// How a line is coloured.
-fn class(object: Object<'_>, state: &str) -> &'static str {
-    match object {
-        Object::Server(_, server) => {
-            let status = server.shared.status();
-            match (status.admin(), status.is_running()) {
-                (Admin::Maintenance, _) => "maint",
-                (_, false) if state.contains('/') => "warn",
-                (_, false) => "down",
-                (Admin::Drain, _) => "drain",
-                (_, true) if status.operation == Operation::Stopping => "drain",
-                (_, true) if state == "no check" => "none",
-                (_, true) if state.contains('/') => "warn",
-                (_, true) => "up",
-            }
-        }
-        _ if matches!(state, "OPEN" | "UP") => "up",
-        _ if matches!(state, "PAUSED" | "FULL" | "WAITING") => "warn",
-        _ => "down",
+/// Classes of a row: its colour, by HAProxy's rules.
+fn class(object: Object<'_>, state: &str, weight: &str) -> &'static str {
+    let Object::Server(..) = object else {
+        return match state {
+            "OPEN" | "UP" => "up",
+            "PAUSED" | "FULL" | "WAITING" => "godown",
+            _ => "down",
+        };
+    };
+    let partly = state.contains('/');
+    match state.split(' ').next().unwrap_or_default() {
+        "MAINT" => "maint",
+        "DOWN" if partly => "goup",
+        "DOWN" => "down",
+        "DRAIN" => "drain",
+        "NOLB" | "UP" if partly => "godown",
+        "NOLB" => "nolb",
+        "no" => "none",
+        _ if weight == "0" => "drain",
+        _ => "up",
     }
 }
 
@@ -545,91 +328,78 @@ fn line(view: &View<'_>, proxy: &ProxyRun, object: Object<'_>, out: &mut Vec<u8>
         Object::Server(_, server) => ("sv", (&**server.name()).into()),
         Object::Socket(_, listener) => ("so", listener.name()),
     };
-    put!(out, "<tr class=\"{kind}\">");
-    if view.admin {
-        match object {
-            Object::Server(_, server) => put!(
-                out,
-                "<td><input type=checkbox name=s value=\"{0}\" aria-label=\"{1}/{0}\">",
-                Text(server.name()),
-                Text(&proxy.config.name)
-            ),
-            _ => put!(out, "<td>"),
-        }
-    }
-    put!(out, "<th scope=row>{}", Text(&label));
+    put!(out, "<tr class=\"{kind} {}\"><th scope=row>", class(object, &state, &text("weight")));
     match object {
-        Object::Server(_, server) if view.page.legends => legend(server, &text, out),
+        Object::Server(_, server) if view.admin => put!(
+            out,
+            "<label><input type=checkbox name=s value=\"{0}\" aria-label=\"{1}/{0}\"> {0}</label>",
+            Text(server.name()),
+            Text(&proxy.config.name)
+        ),
+        _ => put!(out, "{}", Text(&label)),
+    }
+    match object {
+        Object::Server(_, server) => legend(view, server, &text, out),
         Object::Socket(_, listener) if view.page.legends => {
             put!(out, "<small>{}, id {}</small>", Text(&text("addr")), listener.id);
         }
         _ => {}
     }
-    put!(out, "<td><span class=\"b {}\">{}</span>", class(object, &state), Text(&state));
+    put!(out, "<td><b class=b>{}</b>", Text(&state));
     if let Cell::Number(seconds) = cells.get("lastchg") {
         put!(out, " <small>{}</small>", Age(u64::try_from(*seconds).unwrap_or(0)));
     }
-    let (check, duration) = (text("check_status"), text("check_duration"));
+    let (check, duration, last) = (text("check_status"), text("check_duration"), text("last_chk"));
     if !check.is_empty() {
-        put!(out, " <small title=\"{}\">{check}", Text(&text("last_chk")));
+        put!(out, " <small class=ck");
+        if !last.is_empty() {
+            put!(out, " title=\"{}\"", Text(&last));
+        }
+        put!(out, ">{check}");
         if !duration.is_empty() {
-            put!(out, " {duration} ms");
+            put!(out, " {duration}\u{a0}ms");
         }
         put!(out, "</small>");
     }
-    for (_, _, _, name, shown) in view.columns() {
-        put!(out, "<td>");
-        let Cell::Number(number) = cells.get(name) else { continue };
+    for Column { name, shown, .. } in view.columns() {
+        let Cell::Number(number) = cells.get(name) else {
+            put!(out, "<td>");
+            continue;
+        };
         match (u64::try_from(*number), shown) {
             // What never was has no age.
-            (Err(_), _) => {}
-            (Ok(0), Shown::Limit) => put!(out, "–"),
-            (Ok(number), Shown::Count | Shown::Limit) => put!(out, "{}", Grouped(number)),
-            (Ok(number), Shown::Bytes) => put!(out, "{}", Bytes(number)),
-            (Ok(number), Shown::Age) => put!(out, "{}", Age(number)),
+            (Err(_), _) => put!(out, "<td>"),
+            (Ok(number), Shown::Member) if matches!(object, Object::Server(..)) => {
+                put!(out, "{}", if number == 0 { "<td class=z>–" } else { "<td>Y" });
+            }
+            (Ok(0), Shown::Limit) => put!(out, "<td class=z>–"),
+            (Ok(0), Shown::Bytes | Shown::Count | Shown::Member) => put!(out, "<td class=z>0"),
+            (Ok(0), Shown::Age) if *name == "downtime" => put!(out, "<td class=z>0s"),
+            (Ok(number), Shown::Count | Shown::Limit | Shown::Member) => put!(out, "<td>{}", Short(number)),
+            (Ok(number), Shown::Bytes) => put!(out, "<td>{}", Bytes(number)),
+            (Ok(number), Shown::Age) => put!(out, "<td>{}", Age(number)),
+            (Ok(number), Shown::Percent) => put!(out, "<td>{number}\u{a0}%"),
         }
     }
     put!(out, "</tr>\n");
 }
 
-/// What `show-legends` says of a server.
-fn legend(server: &ServerRun, text: &dyn Fn(&'static str) -> String, out: &mut Vec<u8>) {
+/// The line below a server's name: that it is a backup, and the rest for `show-legends`.
+fn legend(view: &View<'_>, server: &ServerRun, text: &dyn Fn(&'static str) -> String, out: &mut Vec<u8>) {
+    let backup = if server.config.backup { "backup" } else { "" };
+    if !view.page.legends {
+        if !backup.is_empty() {
+            put!(out, "<small>{backup}</small>");
+        }
+        return;
+    }
     put!(out, "<small>{}, id {}", Text(&text("addr")), server.config.sid);
     let cookie = text("cookie");
     if !cookie.is_empty() {
         put!(out, ", cookie “{}”", Text(&cookie));
     }
-    if server.config.backup {
-        put!(out, ", backup");
+    if !backup.is_empty() {
+        put!(out, ", {backup}");
     }
     put!(out, "</small>");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_no_markup() {
-        assert_eq!(Text("<b a='1'>\"&\"</b>x").to_string(), "&lt;b a=&#39;1&#39;&gt;&quot;&amp;&quot;&lt;/b&gt;x");
-    }
-
-    #[test]
-    fn numbers_are_read_at_a_glance() {
-        let shown = |number| Grouped(number).to_string().replace('\u{202f}', " ");
-        assert_eq!([shown(0), shown(999), shown(1000), shown(1234567)], ["0", "999", "1 000", "1 234 567"]);
-        let bytes = |number| Bytes(number).to_string().replace('\u{a0}', " ");
-        assert_eq!(
-            [bytes(999), bytes(1500), bytes(250_000), bytes(3_210_000_000)],
-            ["999 B", "1.5 kB", "250 kB", "3.2 GB"]
-        );
-        assert_eq!([0, 59, 61, 3_600, 90_061].map(|age| Age(age).to_string()), ["0s", "59s", "1m1s", "1h0m", "1d1h"]);
-    }
-
-    #[test]
-    fn every_column_of_a_table_is_one_of_the_socket() {
-        for (_, _, _, name, _) in COLUMNS.iter().chain(&MODULES) {
-            assert!(columns::COLUMNS.iter().any(|column| column.name == *name), "{name}");
-        }
-    }
 }

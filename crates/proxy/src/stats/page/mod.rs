@@ -8,6 +8,8 @@
 mod asked;
 mod form;
 mod html;
+mod tables;
+mod text;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! Who sees the page, in which form, and what posted forms change.
 
-use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port};
+use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
 
 use super::{Both, get, post};
 use crate::start;
@@ -211,10 +211,11 @@ fn page(lines: &str, target: &str) -> String {
 
 #[test]
 fn every_line_changes_the_page() {
-    let version = sluicegate_proxy::stats::info::VERSION;
+    let version =
+        concat!("<h1>Sluicegate ", env!("CARGO_PKG_VERSION"), "</h1>\n<p>Compatible with HAProxy 3.2.0 · Process");
     for (line, shown, hidden) in [
         ("stats enable", version, "<form method=post>"),
-        ("stats hide-version", "<h1>Sluicegate</h1>", version),
+        ("stats hide-version", "<h1>Sluicegate</h1>\n<p>Process", version),
         ("stats show-node", "on <b>&lt;n&gt;&amp;</b>", "<n>"),
         ("stats show-node \"a<b\"", "on <b>a&lt;b</b>", "a<b"),
         ("stats show-desc", ": &lt;i&gt;d&lt;/i&gt;", "<i>"),
@@ -238,6 +239,86 @@ fn every_line_changes_the_page() {
     let found = page(" stats enable\n", "/haproxy?stats;norefresh?scope=OTH");
     assert!(found.contains("<section id=\"other\">") && !found.contains("<section id=\"web\">"), "{found}");
     assert!(page(" stats enable\n", "/haproxy?stats").contains("<th scope=row>main<td>0<td>0"), "the store's line");
+}
+
+#[test]
+fn rows_have_the_class_of_their_state() {
+    let (gate, alive) = (Listening::new(), Listening::new());
+    let alive = alive.address();
+    let dead = format!("127.0.0.1:{}", free_port());
+    let server = start(
+        &format!(
+            "global\n nbthread 1\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n \
+             timeout server 20s\n timeout connect 1s\nfrontend web\n bind {}\n stats enable\nbackend b\n \
+             default-server inter 50ms rise 100000 fall 100000\n server up {alive} check rise 1 fall 1\n \
+             server plain {alive}\n server goup {alive} check\n server godown {dead} check\n \
+             server down {dead} check fall 1\n server drain {alive} check inter 1h\n \
+             server nolb {alive} check inter 1h\n server maint {alive} disabled\n server zero {alive} check weight 0 rise 1 fall 1\n \
+             server b-up {alive} check rise 1 fall 1 backup\n server b-goup {alive} check backup\n \
+             server b-godown {dead} check backup\nbackend none\n server s {dead} check fall 1\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    for command in ["goup health down", "b-goup health down", "drain state drain", "nolb health stopping"] {
+        let said = Sluicegate::stats(&server.directory().join("stats"), &format!("set server b/{command}"));
+        assert_eq!(said.trim(), "", "{command}");
+    }
+    let mut client = Client::connect(&gate.address());
+    let classes = |page: &str| -> Vec<String> {
+        let rows = page.split("<tr class=\"").skip(1).map(|row| row.split_once("\"><th scope=row>").expect("a row"));
+        rows.map(|(class, rest)| format!("{} {class}", rest.split('<').next().unwrap_or_default())).collect()
+    };
+    let wanted = [
+        "Frontend fe up",
+        "up sv up",
+        "plain sv none",
+        "goup sv goup",
+        "godown sv godown",
+        "down sv down",
+        "drain sv drain",
+        "nolb sv nolb",
+        "maint sv maint",
+        "zero sv drain",
+        "b-up sv bk up",
+        "b-goup sv bk goup",
+        "b-godown sv bk godown",
+        "Backend be up",
+        "s sv down",
+        "Backend be down",
+    ];
+    wait_for("the checks", || {
+        // A server that was set to be up and fails its checks is on its way down.
+        let page = client.get("/haproxy?stats").text();
+        for name in ["godown", "b-godown"] {
+            if !page.contains(&format!("godown\"><th scope=row>{name}<")) {
+                Sluicegate::stats(&server.directory().join("stats"), &format!("set server b/{name} health up"));
+            }
+        }
+        let is_there = classes(&page) == wanted;
+        if is_there {
+            let row = page.split("<th scope=row>b-up<small>backup</small>").nth(1).expect("a backup says so");
+            let cells: Vec<&str> = row.split("<td").take(27).collect();
+            assert_eq!(cells[23..25], [" class=z>–", ">Y"], "no active server, but a backup");
+        }
+        is_there.then_some(())
+    });
+}
+
+#[test]
+fn tables_of_nothing_are_not_shown() {
+    let gate = Listening::new();
+    let text = format!(
+        "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+         stats enable\n",
+        gate.word()
+    );
+    let _server = start(&text, &[&gate]);
+    let page = Client::connect(&gate.address()).get("/haproxy?stats").text();
+    for heading in ["<h2>Stores</h2>", "<h2>Engines</h2>", "<h2>Limits</h2>"] {
+        assert!(!page.contains(heading), "{heading}\n{page}");
+    }
+    assert!(page.contains("<h2>Glossary</h2>"), "{page}");
 }
 
 #[test]

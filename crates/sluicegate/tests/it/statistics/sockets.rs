@@ -220,7 +220,8 @@ fn figures_of_sockets_are_haproxys() {
     let [theirs, ours] = sockets.command("show stat plain -1 -1");
     assert_eq!([theirs.lines().count(), ours.lines().count()], [3, 3]);
     let [_, ours] = sockets.page("/stats");
-    for row in ["<th scope=row>one<small>ADDRESS1, id 1</small>", "<th scope=row>sock-7<small>", "<tr class=\"so\">"] {
+    for row in ["<th scope=row>one<small>ADDRESS1, id 1</small>", "<th scope=row>sock-7<small>", "<tr class=\"so up\">"]
+    {
         assert!(ours.contains(row), "{ours}");
     }
 }
