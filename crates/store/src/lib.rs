@@ -48,6 +48,7 @@ mod names;
 mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
+mod outbox;
 mod pages;
 mod park;
 mod progress;

@@ -11,8 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
@@ -20,18 +19,12 @@ use smallvec::SmallVec;
 
 use crate::config::OutputLimit;
 use crate::glob;
-use crate::memory::{Account, Share};
+use crate::outbox::{Outbox, Put};
 use crate::stripe::assert_none_locked;
 use std::hash::BuildHasher;
 
 /// Locks over which the channels are spread.
 const LOCKS: usize = 64;
-
-/// A buffer of more bytes does not double.
-const DOUBLED_MAX: usize = 256 << 10;
-
-/// A capacity that an emptied outbox keeps.
-const KEPT_CAPACITY: usize = 4096;
 
 /// What can be subscribed to by its whole name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,160 +45,6 @@ pub(crate) trait Subscriber: Send + Sync {
     fn wake(&self);
     /// Makes the owner close the connection.
     fn kill(&self);
-}
-
-/// Messages that wait for the owner of a connection to send them, encoded.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    /// Whether there is something inside; the owner looks at it after each command.
-    filled: AtomicBool,
-    /// Whether messages are RESP3's pushes.
-    pushes: AtomicBool,
-    /// Bytes that the owner has taken and not sent yet: they count for the limit.
-    unsent: AtomicUsize,
-    inside: Mutex<Inside>,
-}
-
-#[derive(Debug, Default)]
-struct Inside {
-    bytes: Vec<u8>,
-    /// Since when the soft limit is exceeded.
-    over_since: Option<Instant>,
-    /// What the buffer takes of its client's account.
-    share: Share,
-    /// The client reads too slowly and is being closed: nothing more is kept for it.
-    given_up: bool,
-}
-
-/// What a message did to an outbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// The owner knows already that something is there.
-    More,
-    /// The owner is to be woken.
-    First,
-    /// The client has left too much unread.
-    TooMuch,
-}
-
-impl Outbox {
-    /// That of a client, whose account has what waits here.
-    pub(crate) fn of(account: &Arc<Account>) -> Outbox {
-        let inside = Inside { share: Share::of(account, 0), ..Inside::default() };
-        Outbox { inside: Mutex::new(inside), ..Outbox::default() }
-    }
-
-    /// Whether a message waits.
-    #[inline]
-    pub(crate) fn is_filled(&self) -> bool {
-        self.filled.load(Ordering::Acquire)
-    }
-
-    /// Chooses between RESP3's pushes and RESP2's arrays.
-    pub(crate) fn set_pushes(&self, pushes: bool) {
-        self.pushes.store(pushes, Ordering::Relaxed);
-    }
-
-    /// Drops what waits here and all that comes: its client is being closed.
-    pub(crate) fn give_up(&self) {
-        let mut inside = self.inside.lock();
-        inside.given_up = true;
-        inside.bytes = Vec::new();
-        inside.count();
-    }
-
-    /// Moves all messages to the end of `output`.
-    pub(crate) fn drain(&self, output: &mut Vec<u8>) {
-        let mut inside = self.inside.lock();
-        self.filled.store(false, Ordering::Release);
-        self.unsent.fetch_add(inside.bytes.len(), Ordering::Relaxed);
-        if output.is_empty() && inside.bytes.len() > KEPT_CAPACITY {
-            std::mem::swap(output, &mut inside.bytes);
-        } else {
-            output.append(&mut inside.bytes);
-        }
-        if inside.bytes.capacity() > KEPT_CAPACITY {
-            inside.bytes = Vec::new();
-        }
-        inside.count();
-    }
-
-    /// The owner has sent so much of its output that `unsent` bytes are left.
-    pub(crate) fn left(&self, unsent: usize) {
-        self.unsent.fetch_min(unsent, Ordering::Relaxed);
-    }
-
-    /// Bytes that wait here.
-    pub(crate) fn len(&self) -> usize {
-        self.inside.lock().bytes.len()
-    }
-
-    /// Whether the soft limit has been exceeded for too long, also if no more messages come.
-    pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
-        if !self.is_filled() {
-            return false;
-        }
-        let mut inside = self.inside.lock();
-        let is_overdue = inside.exceeds(limit, self.unsent.load(Ordering::Relaxed));
-        inside.given_up |= is_overdue;
-        is_overdue
-    }
-
-    /// Whether the client is being closed because it left too much unread.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.inside.lock().given_up
-    }
-
-    /// Whether messages begin as pushes or as arrays.
-    fn kind(&self) -> u8 {
-        if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' }
-    }
-
-    /// Leaves a message; `kind` is its first byte, if `frame` does not have it.
-    pub(crate) fn put(&self, kind: Option<u8>, frame: &[u8], limit: &OutputLimit) -> Put {
-        let mut inside = self.inside.lock();
-        if inside.given_up {
-            return Put::More;
-        }
-        // A large buffer grows by a quarter, as the many of a channel double together otherwise.
-        let (len, more) = (inside.bytes.len(), frame.len() + 1);
-        if len > DOUBLED_MAX && inside.bytes.capacity() - len < more {
-            inside.bytes.reserve_exact(more.max(len / 4));
-        }
-        inside.bytes.extend(kind);
-        inside.bytes.extend_from_slice(frame);
-        if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
-            inside.given_up = true;
-            inside.bytes = Vec::new();
-            inside.count();
-            return Put::TooMuch;
-        }
-        inside.count();
-        match self.filled.swap(true, Ordering::AcqRel) {
-            true => Put::More,
-            false => Put::First,
-        }
-    }
-}
-
-impl Inside {
-    /// Tells the account what the buffer takes, when it has grown or shrunk.
-    fn count(&mut self) {
-        self.share.set_own(self.bytes.capacity());
-    }
-
-    fn exceeds(&mut self, limit: &OutputLimit, unsent: usize) -> bool {
-        let waiting = (self.bytes.len() + unsent) as u64;
-        if limit.soft > 0 && waiting >= limit.soft {
-            let since = *self.over_since.get_or_insert_with(Instant::now);
-            if since.elapsed() > Duration::from_secs(limit.soft_s) {
-                return true;
-            }
-        } else {
-            self.over_since = None;
-        }
-        limit.hard > 0 && waiting >= limit.hard
-    }
 }
 
 /// Those who listen to one channel, by number.

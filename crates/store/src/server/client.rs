@@ -21,7 +21,7 @@ use crate::block::Waiter;
 use crate::config::OutputLimit;
 use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
-use crate::pubsub::{Outbox, Put};
+use crate::outbox::{Outbox, Put};
 use crate::watch::Mark;
 
 /// What a client is to others.

@@ -297,7 +297,7 @@ impl<S: Socket> Connection<S> {
     /// Sends the messages that came while nothing was asked, and what is left of the last replies; false if the connection is to be closed.
     async fn deliver(&mut self) -> bool {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
-        self.client.outbox.drain(&mut workspace.output);
+        self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
         let options = self.worker.options();
         workspace.count(&self.worker.server.store.0.memory);
         let goes_on = self.flush(&mut workspace.output, &options).await;
@@ -714,7 +714,7 @@ impl<S: Socket> Connection<S> {
             if let Some(bytes) = bytes {
                 return Some((bytes, all + reply.worked()));
             }
-            self.client.outbox.drain(&mut workspace.output);
+            self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
             workspace.count(&self.worker.server.store.0.memory);
             if !Box::pin(self.flush(&mut workspace.output, options)).await {
                 return None;
@@ -776,7 +776,7 @@ impl<S: Socket> Connection<S> {
                 Came::Reply(bytes) => break Some(bytes),
                 Came::End => break None,
                 Came::Messages => {
-                    self.client.outbox.drain(&mut workspace.output);
+                    self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
                     workspace.count(&self.worker.server.store.0.memory);
                     if !self.flush(&mut workspace.output, options).await {
                         break None;

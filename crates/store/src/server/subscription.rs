@@ -13,7 +13,8 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Session};
 use crate::memory::{Share, heap_bytes};
-use crate::pubsub::{Kind, Outbox, PubSub, Subscriber};
+use crate::outbox::Outbox;
+use crate::pubsub::{Kind, PubSub, Subscriber};
 
 /// What can be listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

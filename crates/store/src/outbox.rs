@@ -1,0 +1,285 @@
+//! Messages that wait for the owner of a connection to send them.
+//!
+//! They lie in blocks, as Redis's replies do: what waits takes hardly more memory than it has bytes, and nothing is
+//! copied as it grows. A block is filled to its end, so a message may lie in several.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::config::OutputLimit;
+use crate::memory::{Account, Share};
+
+/// Bytes of a block; a message that is longer than what is left of one and than another gets a block of its own size.
+const BLOCK: usize = 16 << 10;
+
+/// A capacity that an emptied outbox keeps.
+const KEPT_CAPACITY: usize = 4096;
+
+/// Messages that wait for the owner of a connection to send them, encoded.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Whether there is something inside; the owner looks at it after each command.
+    filled: AtomicBool,
+    /// Whether messages are RESP3's pushes.
+    pushes: AtomicBool,
+    /// Bytes that the owner has taken and not sent yet: they count for the limit.
+    unsent: AtomicUsize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// Only the last has room left.
+    blocks: VecDeque<Vec<u8>>,
+    /// Bytes in all blocks.
+    len: usize,
+    /// Their capacities together.
+    room: usize,
+    /// Since when the soft limit is exceeded.
+    over_since: Option<Instant>,
+    /// What the buffer takes of its client's account.
+    share: Share,
+    /// The client reads too slowly and is being closed: nothing more is kept for it.
+    given_up: bool,
+}
+
+/// What a message did to an outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// The owner knows already that something is there.
+    More,
+    /// The owner is to be woken.
+    First,
+    /// The client has left too much unread.
+    TooMuch,
+}
+
+impl Outbox {
+    /// That of a client, whose account has what waits here.
+    pub(crate) fn of(account: &Arc<Account>) -> Outbox {
+        let inside = Inside { share: Share::of(account, 0), ..Inside::default() };
+        Outbox { inside: Mutex::new(inside), ..Outbox::default() }
+    }
+
+    /// Whether a message waits.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Chooses between RESP3's pushes and RESP2's arrays.
+    pub(crate) fn set_pushes(&self, pushes: bool) {
+        self.pushes.store(pushes, Ordering::Relaxed);
+    }
+
+    /// Drops what waits here and all that comes: its client is being closed.
+    pub(crate) fn give_up(&self) {
+        let mut inside = self.inside.lock();
+        inside.given_up = true;
+        inside.clear();
+    }
+
+    /// Moves all messages to the end of `output`.
+    pub(crate) fn drain(&self, output: &mut Vec<u8>) {
+        self.drain_some(usize::MAX, output);
+    }
+
+    /// Moves messages to the end of `output` until it has had `most` bytes or more; what is left stays filled.
+    pub(crate) fn drain_some(&self, most: usize, output: &mut Vec<u8>) {
+        let mut inside = self.inside.lock();
+        let mut moved = 0;
+        while moved < most
+            && let Some(block) = inside.blocks.pop_front()
+        {
+            inside.room -= block.capacity();
+            if output.is_empty() && block.len() > BLOCK {
+                moved += block.len();
+                *output = block;
+                continue;
+            }
+            if moved == 0 {
+                output.reserve(inside.len.min(most.saturating_add(BLOCK)));
+            }
+            moved += block.len();
+            output.extend_from_slice(&block);
+            if inside.blocks.is_empty() && block.capacity() <= KEPT_CAPACITY {
+                inside.keep(block);
+                break;
+            }
+        }
+        inside.len -= moved;
+        self.unsent.fetch_add(moved, Ordering::Relaxed);
+        if inside.len == 0 {
+            self.filled.store(false, Ordering::Release);
+        }
+        inside.count();
+    }
+
+    /// The owner has sent so much of its output that `unsent` bytes are left.
+    pub(crate) fn left(&self, unsent: usize) {
+        self.unsent.fetch_min(unsent, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait here.
+    pub(crate) fn len(&self) -> usize {
+        self.inside.lock().len
+    }
+
+    /// Whether the soft limit has been exceeded for too long, also if no more messages come.
+    pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
+        if !self.is_filled() {
+            return false;
+        }
+        let mut inside = self.inside.lock();
+        let is_overdue = inside.exceeds(limit, self.unsent.load(Ordering::Relaxed));
+        inside.given_up |= is_overdue;
+        is_overdue
+    }
+
+    /// Whether the client is being closed because it left too much unread.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.inside.lock().given_up
+    }
+
+    /// Whether messages begin as pushes or as arrays.
+    pub(crate) fn kind(&self) -> u8 {
+        if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' }
+    }
+
+    /// Leaves a message; `kind` is its first byte, if `frame` does not have it.
+    pub(crate) fn put(&self, kind: Option<u8>, frame: &[u8], limit: &OutputLimit) -> Put {
+        let mut inside = self.inside.lock();
+        if inside.given_up {
+            return Put::More;
+        }
+        inside.extend(kind.as_slice());
+        inside.extend(frame);
+        if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
+            inside.given_up = true;
+            inside.clear();
+            return Put::TooMuch;
+        }
+        inside.count();
+        match self.filled.swap(true, Ordering::AcqRel) {
+            true => Put::More,
+            false => Put::First,
+        }
+    }
+}
+
+impl Inside {
+    /// Adds bytes behind what is there.
+    fn extend(&mut self, mut bytes: &[u8]) {
+        self.len += bytes.len();
+        if let Some(last) = self.blocks.back_mut() {
+            let before = last.capacity();
+            let left = before - last.len();
+            if left < bytes.len() && before < BLOCK {
+                // A small one doubles up to a block.
+                let wanted = (last.len() + bytes.len()).max(2 * before).min(BLOCK);
+                last.reserve_exact(wanted - last.len());
+            }
+            let (here, rest) = bytes.split_at(bytes.len().min(last.capacity() - last.len()));
+            last.extend_from_slice(here);
+            self.room += last.capacity() - before;
+            bytes = rest;
+        }
+        if !bytes.is_empty() {
+            let capacity = if self.blocks.is_empty() { bytes.len() } else { bytes.len().max(BLOCK) };
+            let mut block = Vec::with_capacity(capacity);
+            block.extend_from_slice(bytes);
+            self.room += block.capacity();
+            self.blocks.push_back(block);
+        }
+    }
+
+    /// Keeps an empty block for what comes.
+    fn keep(&mut self, mut block: Vec<u8>) {
+        block.clear();
+        self.room += block.capacity();
+        self.blocks.push_back(block);
+    }
+
+    fn clear(&mut self) {
+        (self.blocks, self.len, self.room) = (VecDeque::new(), 0, 0);
+        self.count();
+    }
+
+    /// Tells the account what the blocks take, when that has grown or shrunk.
+    fn count(&mut self) {
+        self.share.set_own(self.room);
+    }
+
+    fn exceeds(&mut self, limit: &OutputLimit, unsent: usize) -> bool {
+        let waiting = (self.len + unsent) as u64;
+        if limit.soft > 0 && waiting >= limit.soft {
+            let since = *self.over_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > Duration::from_secs(limit.soft_s) {
+                return true;
+            }
+        } else {
+            self.over_since = None;
+        }
+        limit.hard > 0 && waiting >= limit.hard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    const NO_LIMIT: OutputLimit = OutputLimit { hard: 0, soft: 0, soft_s: 0 };
+
+    #[test]
+    fn messages_of_every_size_leave_in_order_in_pieces_or_at_once() {
+        for most in [1, 100, BLOCK, 3 * BLOCK, usize::MAX] {
+            let memory = Arc::new(Memory::new());
+            let account = Account::new(&memory);
+            let outbox = Outbox::of(&account);
+            let mut all = Vec::new();
+            let mut output = b"a reply".to_vec();
+            let mut left = 0;
+            for number in 0..400_usize {
+                let size = [1, 10, 3000, 40, BLOCK - 1, BLOCK, BLOCK + 1, 100_000][number % 8];
+                let frame: Vec<u8> = (0..size).map(|at| (at * 7 + number) as u8).collect();
+                let kind = (number % 3 == 0).then_some(b'>');
+                outbox.put(kind, &frame, &NO_LIMIT);
+                all.extend(kind);
+                all.extend(&frame);
+                left += frame.len() + usize::from(kind.is_some());
+                assert_eq!(outbox.len(), left);
+                assert!(account.bytes() <= left + left / 8 + 2 * BLOCK, "{} for {left}", account.bytes());
+                if number % 50 == 49 {
+                    outbox.drain_some(most, &mut output);
+                    left = outbox.len();
+                    assert_eq!(outbox.is_filled(), left > 0);
+                    assert_eq!(output.len() - 7 + left, all.len());
+                }
+            }
+            outbox.drain(&mut output);
+            assert!(output[7..] == all[..], "{most}");
+            assert!(!outbox.is_filled());
+            assert!(account.bytes() <= KEPT_CAPACITY, "{}", account.bytes());
+        }
+    }
+
+    #[test]
+    fn a_small_block_is_kept() {
+        let outbox = Outbox::default();
+        let mut output = Vec::new();
+        for _ in 0..3 {
+            outbox.put(Some(b'*'), b"message", &NO_LIMIT);
+            outbox.drain(&mut output);
+            assert_eq!(outbox.inside.lock().blocks.len(), 1);
+        }
+        assert_eq!(output, b"*message*message*message");
+        outbox.give_up();
+        assert_eq!(outbox.put(None, b"message", &NO_LIMIT), Put::More);
+        assert_eq!((outbox.len(), outbox.inside.lock().blocks.len()), (0, 0));
+    }
+}
