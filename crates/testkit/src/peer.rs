@@ -109,9 +109,9 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works.
+                // How long it takes is the machine's affair as long as it works; a service that idles does so a little, too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
-                assert!(worked > before && worked < PATIENCE, "{} does not end", self.name);
+                assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;
             }
             std::thread::sleep(Duration::from_millis(2));
