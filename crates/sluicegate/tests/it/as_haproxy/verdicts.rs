@@ -239,6 +239,33 @@ fn removed_keywords_say_what_replaces_them() {
     takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
 }
 
+/// Values of keywords that change nothing here are checked all the same, in HAProxy's bounds.
+#[test]
+fn numbers_without_effect_have_haproxys_bounds() {
+    let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
+    for (line, part) in [
+        ("tune.idletimer 70000", "between 0 and 65535"),
+        ("tune.pool-high-fd-ratio 101", "between 0 and 100"),
+        ("tune.pool-low-fd-ratio 101", "between 0 and 100"),
+        ("tune.ring.queues 17", "between 0 and 16"),
+        ("tune.glitches.kill.cpu-usage 101", "between 0 and 100"),
+        ("tune.peers.max-updates-at-once 0", "between 1 and"),
+        ("tune.memory.hot-size 0", "tune.memory.hot-size"),
+        ("description", "'description' expects"),
+    ] {
+        refuses(&global(line), part);
+    }
+    for check in ["option httpchk\n http-check", "option tcp-check\n tcp-check"] {
+        let step = |words: &str| listen(&format!("{check} connect {words}"));
+        refuses(
+            &step("port 80000"),
+            "expects a valid TCP port (from range 1 to 65535) or a sample expression, got 80000",
+        );
+        refuses(&step("port"), "'port' expects a port number or a sample expression as argument");
+        refuses(&step("port 80-90"), "unknown fetch method '80-90'");
+    }
+}
+
 /// HAProxy compares this word without regard to case.
 #[test]
 fn alternatives_are_joined_by_or_in_any_case() {
@@ -277,7 +304,7 @@ fn commands_of_stores_are_checked() {
         &far("http-request store-call far CLIENT ID"),
         "it is about its own connection, and connections are shared",
     );
-    refuses(&far("http-request set-var(txn.a) src,store_call(far,CLIENT,SETNAME)"), "connections are shared");
+    refuses(&far("http-request store-call far CLIENT SETNAME x"), "connections are shared");
     takes(&far("http-request store-call far CLIENT LIST"), &[]);
     refuses(&store("http-request store-call main CLIENT ID"), "CLIENT is not allowed here");
     // An engine elsewhere may have modules.
