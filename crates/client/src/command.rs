@@ -50,6 +50,12 @@ const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("WATCH", TRANSACTION),
 ];
 
+/// What CLIENT does that is not about the connection that asks for it.
+const OF_ALL_CLIENTS: [&str; 5] = ["HELP", "KILL", "LIST", "UNBLOCK", "UNPAUSE"];
+
+/// What CLIENT tells of the connection that asks for it and leaves as it is.
+const OF_ONE_CLIENT: [&str; 5] = ["GETNAME", "GETREDIR", "ID", "INFO", "TRACKINGINFO"];
+
 /// Commands that wait for replicas to have what was written on their own connection.
 const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
 
@@ -180,12 +186,20 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
         Some((_, Class::MayBlock)) if rest.iter().any(|word| is(Some(word), "BLOCK")) => Ok(Kind::Waits),
         Some((_, Class::MayBlock)) => Ok(Kind::Writes),
         Some((name, Class::Refused(instead))) => refused(name, instead),
-        Some((_, Class::Client))
-            if ["REPLY", "TRACKING", "PAUSE", "NO-EVICT", "NO-TOUCH"].iter().any(|word| is(rest.first(), word)) =>
-        {
-            Err(Failure::Refused("this CLIENT command is not allowed here: connections are shared".into()))
+        Some((_, Class::Client)) if OF_ALL_CLIENTS.iter().any(|word| is(rest.first(), word)) => Ok(Kind::Writes),
+        Some((_, Class::Client)) => {
+            let text =
+                "this CLIENT command is not allowed here: it is about its own connection, and connections are shared";
+            Err(Failure::Refused(text.into()))
         }
-        Some((_, Class::Client)) => Ok(Kind::Writes),
+    }
+}
+
+/// Why a command may not be sent over a shared connection.
+pub fn refusal(args: &[&[u8]]) -> Option<String> {
+    match classify(args) {
+        Err(Failure::Refused(text)) => Some(text.to_string()),
+        _ => None,
     }
 }
 
@@ -244,6 +258,9 @@ pub(crate) fn of_own(args: &[&[u8]]) -> Result<Waits, Failure> {
         Ok(Kind::Waits) => Ok(waits(args)),
         Ok(_) => Ok(Waits::For(Duration::ZERO)),
         Err(_) if is(&TRANSACTIONS) => Ok(Waits::For(Duration::ZERO)),
+        Err(_) if is(&["CLIENT"]) && args.get(1).is_some_and(|word| OF_ONE_CLIENT.iter().any(|of| same(word, of))) => {
+            Ok(Waits::For(Duration::ZERO))
+        }
         // Milliseconds are the last word.
         Err(_) if is(&REPLICATED) => Ok(period(args.last(), 0.001)),
         Err(failure) => Err(failure),
@@ -326,10 +343,20 @@ mod tests {
         assert_eq!(kind("INCR k"), Ok(Kind::Writes));
         assert_eq!(kind("A.COMMAND.OF.A.MODULE k"), Ok(Kind::Writes));
         assert_eq!(kind("XREAD COUNT 1 STREAMS s 0"), Ok(Kind::Writes));
+        assert_eq!(kind("CLIENT list"), Ok(Kind::Writes));
         assert_eq!(kind("blpop k 0"), Ok(Kind::Waits));
         assert!(waits_for_others(&[b"blpop", b"k", b"0"]) && !waits_for_others(&[b"BITCOUNT", b"k"]));
         assert_eq!(kind("XREAD block 0 STREAMS s $"), Ok(Kind::Waits));
-        for refused in ["select 1", "Multi", "subscribe c", "wait 1 0", "client reply off", "replconf ack 0"] {
+        for refused in [
+            "select 1",
+            "Multi",
+            "subscribe c",
+            "wait 1 0",
+            "client reply off",
+            "client id",
+            "CLIENT",
+            "replconf ack 0",
+        ] {
             assert!(matches!(kind(refused), Err(Failure::Refused(_))), "{refused}");
         }
     }
@@ -340,6 +367,7 @@ mod tests {
         let ms = |ms: u64| Ok(Waits::For(Duration::from_millis(ms)));
         assert_eq!(waits("get k"), ms(0));
         assert_eq!(waits("multi"), ms(0));
+        assert_eq!(waits("client ID"), ms(0));
         assert_eq!(waits("blpop a b 0.25"), ms(250));
         assert_eq!(waits("BLPOP a 0"), Ok(Waits::Forever));
         assert_eq!(waits("BLPOP a -1"), ms(0));
@@ -348,7 +376,7 @@ mod tests {
         assert_eq!(waits("bzmpop 2 1 z MIN"), ms(2000));
         assert_eq!(waits("xread COUNT 1 block 30 STREAMS s $"), ms(30));
         assert_eq!(waits("WAIT 1 100"), ms(100));
-        for refused in ["select 1", "subscribe c", "client reply off", "hello 3", "reset"] {
+        for refused in ["select 1", "subscribe c", "client reply off", "client setname x", "hello 3", "reset"] {
             assert!(matches!(waits(refused), Err(Failure::Refused(_))), "{refused}");
         }
     }

@@ -52,7 +52,7 @@ mod transaction;
 mod waiter;
 
 pub use client::Client;
-pub use command::waits_for_others;
+pub use command::{refusal, waits_for_others};
 pub use failure::Failure;
 pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Names, Options};
 pub use own::{alone, own_here};

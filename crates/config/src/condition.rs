@@ -146,7 +146,8 @@ impl ConditionReader<'_> {
         let mut good = true;
         while next < line.len() {
             let mut word = line.text(next);
-            if word == "or" || word == "||" {
+            // HAProxy takes this word in capitals, too.
+            if word == "||" || word.eq_ignore_ascii_case("or") {
                 if condition.any.last().is_some_and(Vec::is_empty) {
                     self.diagnostics.error(line.at(next), format!("nothing stands before '{word}'"));
                     return Err(());
@@ -241,7 +242,11 @@ impl ConditionReader<'_> {
         let near = suggest::nearest(name, names).map(str::to_owned);
         let error = self.diagnostics.error(at, format!("no such ACL: '{name}'"));
         match name {
-            "and" | "&&" => _ = error.hint("terms are and-ed by writing them one after another"),
+            "&&" => _ = error.hint("terms are and-ed by writing them one after another"),
+            name if name.eq_ignore_ascii_case("and") => {
+                error.hint("terms are and-ed by writing them one after another");
+            }
+            name if name.eq_ignore_ascii_case("not") => _ = error.hint("'!' before a term negates it"),
             name if name.starts_with('{') || name.ends_with('}') => {
                 error.hint("a blank must stand before and after each brace");
             }

@@ -115,7 +115,7 @@ impl StoreNames<'_> {
     pub(crate) fn command(&self, store: &str, words: &[Option<&[u8]>]) -> Result<(), (Severity, CommandProblem)> {
         let Some(check) = self.commands else { return Ok(()) };
         let own = self.embedded.iter().any(|name| **name == *store);
-        check(words).map_err(|problem| {
+        check(own, words).map_err(|problem| {
             let severity = if own || !problem.is_local { Severity::Error } else { Severity::Warning };
             (severity, problem)
         })

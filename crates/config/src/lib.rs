@@ -138,8 +138,9 @@ pub fn load_patterns(
     PatternFile::parse(name, kind, &bytes).map(|file| patterns.insert(file)).map_err(|error| error.to_string())
 }
 
-/// Looks at a command of a rule as far as its words are known before it runs; `None` is a word that is computed.
-pub type CommandCheck = fn(&[Option<&[u8]>]) -> Result<(), CommandProblem>;
+/// Checks a command of a rule as far as its words are known before it runs; `None` is a word that is computed. `true`: it
+/// is for a store of this process, not for an engine elsewhere.
+pub type CommandCheck = fn(bool, &[Option<&[u8]>]) -> Result<(), CommandProblem>;
 
 /// Why a command can't be called by a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,18 @@ use sluicegate_config::model::{Global, Position};
 use sluicegate_config::{CommandProblem, Config, Diagnostics, Files, Severity, nearest};
 use sluicegate_store::{Unfit, catalogue, unfit};
 
-/// Looks at a command of a rule; `None` is a word that is computed.
-pub fn check(words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
+/// Checks a command of a rule, for a store of this process if it is `own`; `None` is a word that is computed.
+pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
     let problem = |is_local, message, hint| Err(CommandProblem { is_local, message, hint });
+    let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
+    // Some of CLIENT is about all connections, which an engine may be asked over any of them.
+    if is_client && !own {
+        let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
+        return match sluicegate_client::refusal(&filled) {
+            Some(message) if words.get(1) != Some(&None) => problem(false, message, None),
+            _ => Ok(()),
+        };
+    }
     match unfit(words) {
         None => Ok(()),
         Some(Unfit::Unknown(message)) => {
@@ -19,11 +28,7 @@ pub fn check(words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
             message,
             Some("docs/reference/commands.md lists the commands with their arguments".to_owned()),
         ),
-        Some(Unfit::NeedsConnection(message)) => {
-            // An engine answers CLIENT for the connection that happens to be used.
-            let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
-            problem(is_client, message, None)
-        }
+        Some(Unfit::NeedsConnection(message)) => problem(false, message, None),
         Some(Unfit::Waits(message)) => problem(true, message, None),
     }
 }
@@ -73,7 +78,11 @@ mod tests {
         let told = |line: &str| {
             let words: Vec<Option<&[u8]>> =
                 line.split(' ').map(|word| (word != "_").then_some(word.as_bytes())).collect();
-            check(&words).err().map_or_else(String::new, |problem| {
+            let (own, words) = match words.split_first() {
+                Some((Some(b"far"), words)) => (false, words),
+                _ => (true, &words[..]),
+            };
+            check(own, words).err().map_or_else(String::new, |problem| {
                 let hint = problem.hint.filter(|hint| hint.starts_with("did")).unwrap_or_default();
                 format!("{}{} {hint}", problem.is_local, problem.message)
             })
@@ -90,6 +99,15 @@ mod tests {
         assert!(told("MULTI").starts_with("falseMULTI is not allowed here"));
         assert!(told("BLPOP a 0").contains("must not wait"));
         assert_eq!(told("PING"), "");
+        // Connections to an engine are shared: what is about one of them can't be asked.
+        for bound in ["ID", "SETNAME x", "GETNAME", "INFO", "TRACKING ON", "NO-EVICT on", "REPLY OFF", "CACHING YES"] {
+            assert!(told(&format!("CLIENT {bound}")).starts_with("falseCLIENT is not allowed here"), "{bound}");
+            let message = told(&format!("far CLIENT {bound}"));
+            assert!(message.starts_with("falsethis CLIENT command is not allowed here"), "{bound}: {message}");
+        }
+        for shared in ["LIST", "KILL ID _", "UNBLOCK 3"] {
+            assert_eq!(told(&format!("far CLIENT {shared}")), "", "{shared}");
+        }
     }
 
     #[test]

@@ -109,9 +109,9 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works.
+                // How long it takes is the machine's affair as long as it works; a service that idles does so a little, too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
-                assert!(worked > before && worked < PATIENCE, "{} does not end", self.name);
+                assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -240,9 +240,12 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts Debian's 2.6; `listening` are inherited, so that the text may say `bind fd@N`.
+    /// Starts Debian's 2.6; `listening` are inherited, so that the text may say `bind fd@N`. `SLUICEGATE_HAPROXY` names
+    /// another program, to look at what a later version does.
     pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
-        Haproxy::start_program(Path::new("/usr/sbin/haproxy"), configuration, listening)
+        let other = std::env::var_os("SLUICEGATE_HAPROXY").map(PathBuf::from);
+        let program = other.unwrap_or_else(|| PathBuf::from("/usr/sbin/haproxy"));
+        Haproxy::start_program(&program, configuration, listening)
     }
 
     /// Starts HAProxy 2.8, where 2.6 lacks a behaviour.

@@ -97,7 +97,7 @@ pub enum ReplySource {
     Auth,
     /// `return`, `txn:done(reply)` (LR).
     Return,
-    /// `redirect` (LR), which ends the connection of a request with a body.
+    /// `redirect` (LR).
     Redirect,
     /// Internal error (IR, IH).
     Internal,

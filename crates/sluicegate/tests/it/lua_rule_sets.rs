@@ -53,18 +53,24 @@ fn answer(gate: &Listening) -> String {
 #[track_caller]
 fn check(scripts: &[&str], rules: &str, expected: &str, warnings: usize) {
     let directory = tempfile::tempdir().expect("a directory");
-    let count = |program: &Program| program.output().matches("more than once").count();
+    let count = |program: &mut Program| {
+        // The warning is written before the first answer, and may be read after it.
+        if warnings > 0 {
+            program.wait_for_output("more than once");
+        }
+        program.output().matches("more than once").count()
+    };
     for load in ["lua-load", "lua-load-per-thread"] {
         let (gate, origin) = (Listening::new(), Listening::new());
         let text = configuration(directory.path(), scripts, rules, load, [&gate, &origin]);
-        let haproxy = Haproxy::start(&text, &[&gate, &origin]);
-        assert_eq!((&*answer(&gate), count(&haproxy.program)), (expected, warnings), "haproxy, {load}");
+        let mut haproxy = Haproxy::start(&text, &[&gate, &origin]);
+        assert_eq!((&*answer(&gate), count(&mut haproxy.program)), (expected, warnings), "haproxy, {load}");
         drop(haproxy);
         let (gate, origin) = (Listening::new(), Listening::new());
         let text = configuration(directory.path(), scripts, rules, load, [&gate, &origin]);
-        let server = crate::start(&text, &[&gate, &origin]);
+        let mut server = crate::start(&text, &[&gate, &origin]);
         assert_eq!(
-            (&*answer(&gate), count(&server.program)),
+            (&*answer(&gate), count(&mut server.program)),
             (expected, warnings),
             "{load}: {}",
             server.program.output()

@@ -21,9 +21,9 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Where the process locks itself in once it has read its files and bound its sockets.",
         Parser::Path(|g| &mut g.chroot),
     ),
-    line("description", 0, MANY, "TEXT", "What 'show info' says of this process.", |r, line| {
+    line("description", 1, MANY, "TEXT", "What 'show info' says of this process.", |r, line| {
         let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
-        r.reader.global.description = (!words.is_empty()).then(|| words.join(" "));
+        r.reader.global.description = Some(words.join(" "));
     }),
     flag("daemon", "Goes to the background; '-db' wins.", |g| &mut g.daemon),
     one(

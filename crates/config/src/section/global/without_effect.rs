@@ -37,6 +37,11 @@ const fn number(name: &'static str, docs: &'static str) -> Row<GlobalRow> {
     one(name, "N", docs, NUMBER)
 }
 
+/// A number from `min` to `max`.
+const fn bounded(name: &'static str, min: i64, max: i64, docs: &'static str) -> Row<GlobalRow> {
+    one(name, "N", docs, Parser::Integer(min, max, |_, _| ()))
+}
+
 const fn size(name: &'static str, docs: &'static str) -> Row<GlobalRow> {
     one(name, "SIZE", docs, SIZE)
 }
@@ -151,7 +156,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     switch("tune.fd.edge-triggered", POLLER),
     switch("tune.h1.zero-copy-fwd-recv", COPYING),
     switch("tune.h1.zero-copy-fwd-send", COPYING),
-    number("tune.glitches.kill.cpu-usage", HTTP2),
+    bounded("tune.glitches.kill.cpu-usage", 0, 100, HTTP2),
     number("tune.h2.be.glitches-threshold", HTTP2),
     number("tune.h2.be.initial-window-size", HTTP2),
     number("tune.h2.be.max-concurrent-streams", HTTP2),
@@ -170,7 +175,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "tune.idle-pool.shared",
         "Changes nothing: idle server connections are shared where 'http-reuse' lets them be.",
     ),
-    number("tune.idletimer", COPYING),
+    bounded("tune.idletimer", 0, 65535, COPYING),
     one(
         "tune.listener.default-shards",
         "by-process|by-thread|by-group",
@@ -182,11 +187,11 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("tune.max-rules-at-once", SCHEDULING),
     one("tune.maxaccept", "N", SCHEDULING, Parser::Integer(-1, INT, |_, _| ())),
     number("tune.maxpollevents", SCHEDULING),
-    size("tune.memory.hot-size", MEMORY),
-    number("tune.peers.max-updates-at-once", "Changes nothing: sections 'peers' are refused."),
+    one("tune.memory.hot-size", "SIZE", MEMORY, Parser::Size(1, 1 << 40, |_, _| ())),
+    bounded("tune.peers.max-updates-at-once", 1, INT, "Changes nothing: sections 'peers' are refused."),
     number("tune.pattern.cache-size", "Changes nothing: lookups in lists are not cached."),
-    number("tune.pool-high-fd-ratio", "Changes nothing: idle server connections are bounded by their number."),
-    number("tune.pool-low-fd-ratio", "Changes nothing: idle server connections are bounded by their number."),
+    bounded("tune.pool-high-fd-ratio", 0, 100, "Changes nothing: idle server connections are bounded by their number."),
+    bounded("tune.pool-low-fd-ratio", 0, 100, "Changes nothing: idle server connections are bounded by their number."),
     switch("tune.pt.zero-copy-forwarding", COPYING),
     word("tune.quic.frontend.max-idle-timeout", "TIME", QUIC),
     number("tune.quic.max-frame-loss", QUIC),
@@ -197,7 +202,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("tune.quic.retry-threshold", QUIC),
     one("tune.quic.socket-owner", "listener|connection", QUIC, Parser::OneOf(&["listener", "connection"], |_, _| ())),
     number("tune.recv_enough", COPYING),
-    number("tune.ring.queues", MEMORY),
+    bounded("tune.ring.queues", 0, 16, MEMORY),
     number("tune.runqueue-depth", SCHEDULING),
     switch("tune.sched.low-latency", SCHEDULING),
     number("tune.ssl.cachesize", TLS),

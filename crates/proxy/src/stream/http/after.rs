@@ -52,7 +52,6 @@ impl Exchange<'_> {
         self.stream.cx.tell_limits();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
             self.stream.at_front(|counters| counters.eint.add(1));
-            self.stream.cx.log.response_started = None;
             return Err(Box::pin(self.page(500, b'P', b'H')).await);
         }
         let cx = &mut self.stream.cx;

@@ -41,6 +41,7 @@ impl Exchange<'_> {
                 b'P'
             }
             ReplySource::Invalid if hook.is_response() => {
+                self.stream.cx.log.response_started = None;
                 self.stream.at_front(|counters| counters.eresp.add(1));
                 b'P'
             }

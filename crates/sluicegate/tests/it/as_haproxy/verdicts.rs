@@ -239,10 +239,49 @@ fn removed_keywords_say_what_replaces_them() {
     takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
 }
 
+/// Values of keywords that change nothing here are checked all the same, in HAProxy's bounds.
+#[test]
+fn numbers_without_effect_have_haproxys_bounds() {
+    let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
+    for (line, part) in [
+        ("tune.idletimer 70000", "between 0 and 65535"),
+        ("tune.pool-high-fd-ratio 101", "between 0 and 100"),
+        ("tune.pool-low-fd-ratio 101", "between 0 and 100"),
+        ("tune.ring.queues 17", "between 0 and 16"),
+        ("tune.glitches.kill.cpu-usage 101", "between 0 and 100"),
+        ("tune.peers.max-updates-at-once 0", "between 1 and"),
+        ("tune.memory.hot-size 0", "tune.memory.hot-size"),
+        ("description", "'description' expects"),
+    ] {
+        refuses(&global(line), part);
+    }
+    for check in ["option httpchk\n http-check", "option tcp-check\n tcp-check"] {
+        let step = |words: &str| listen(&format!("{check} connect {words}"));
+        refuses(
+            &step("port 80000"),
+            "expects a valid TCP port (from range 1 to 65535) or a sample expression, got 80000",
+        );
+        refuses(&step("port"), "'port' expects a port number or a sample expression as argument");
+        refuses(&step("port 80-90"), "unknown fetch method '80-90'");
+    }
+}
+
+/// HAProxy compares this word without regard to case.
+#[test]
+fn alternatives_are_joined_by_or_in_any_case() {
+    for or in ["or", "OR", "Or", "||"] {
+        takes(&listen(&format!("http-request deny if {{ path /a }} {or} {{ path /b }}")), &[]);
+        refuses(&listen(&format!("http-request deny if {or} {{ path /b }}")), "nothing stands before");
+    }
+    refuses(&listen("acl OR path /a"), "acl name 'OR' will never match");
+}
+
 #[test]
 fn mistakes_have_a_hint() {
     refuses(&listen("stick-table type ip size 1k store http_req_rate"), "for example 'http_req_rate(10s)'");
     refuses(&listen("http-request deny if ( path /a )"), "between braces");
+    refuses(&listen("http-request deny if { path /a } AND { path /b }"), "writing them one after another");
+    refuses(&listen("http-request deny if not { path /a }"), "'!' before a term negates it");
     refuses(&format!("{}stroe main\n bind 127.0.0.1:2\n", listen("disabled")), "did you mean 'store'?");
 }
 
@@ -259,6 +298,15 @@ fn commands_of_stores_are_checked() {
     refuses(&store("http-request store-call main MULTI"), "MULTI is not allowed here");
     refuses(&store("http-request store-call main BLPOP a 0"), "must not wait");
     refuses(&store("http-request set-var(txn.a) src,store_call(main,INCRBYY,1)"), "unknown command 'INCRBYY'");
+    // Connections to an engine are shared.
+    let far = |line: &str| format!("{}redis far\n server a 127.0.0.1:2\n", listen(line));
+    refuses(
+        &far("http-request store-call far CLIENT ID"),
+        "it is about its own connection, and connections are shared",
+    );
+    refuses(&far("http-request store-call far CLIENT SETNAME x"), "connections are shared");
+    takes(&far("http-request store-call far CLIENT LIST"), &[]);
+    refuses(&store("http-request store-call main CLIENT ID"), "CLIENT is not allowed here");
     // An engine elsewhere may have modules.
     let engine = format!("{}redis far\n server a 127.0.0.1:2\n", listen("http-request store-call far JSON.GET a"));
     takes(&engine, &["unknown command 'JSON.GET'"]);

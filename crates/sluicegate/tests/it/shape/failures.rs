@@ -102,7 +102,7 @@ fn without_privileges() {
         ("chroot @DIR@/jail", "'chroot': cannot chroot("),
         ("maxconn 5000", "a.cfg:2: Cannot raise FD limit to "),
         ("ulimit-n 5000", "a.cfg:2: Cannot raise FD limit to 5000, limit is 1000"),
-        ("maxconn 495", "a.cfg:2: Cannot raise FD limit to 10"),
+        ("maxconn 500", "a.cfg:2: Cannot raise FD limit to 10"),
     ] {
         let front = Listening::new();
         let site = Site::serving(&format!("    {global}\n    nbthread 1\n"), &front);
@@ -119,7 +119,7 @@ fn without_privileges() {
 
 #[test]
 fn an_explicit_limit_that_is_too_low() {
-    check("ulimit-n 12", &[], &["a.cfg:2: FD limit (12) too low for maxconn=1", "raise it to "]);
+    check("ulimit-n 20", &[], &["a.cfg:2: FD limit (20) too low for maxconn=1", "raise it to "]);
 }
 
 /// A log that will be lost is said, and the service runs.

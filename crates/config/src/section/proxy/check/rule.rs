@@ -153,13 +153,17 @@ impl ProxyReader<'_> {
                     comment = Some(line.text(next).into());
                 }
                 "port" => {
-                    self.check_value(line, next, "a port or an expression")?;
+                    self.check_value(line, next, "a port number or a sample expression as argument")?;
                     next += 1;
                     if line.text(next).bytes().all(|byte| byte.is_ascii_digit()) {
                         match unit::integer(line.text(next), 1, 65535) {
                             Ok(port) => connect.port = Some(CheckPort::Fixed(port as u16)),
-                            Err(message) => {
-                                self.check_error(line, next, format!("port: {message}"));
+                            Err(_) => {
+                                let got = line.text(next);
+                                let message = format!(
+                                    "expects a valid TCP port (from range 1 to 65535) or a sample expression, got {got}"
+                                );
+                                self.check_error(line, next, message);
                                 return None;
                             }
                         }

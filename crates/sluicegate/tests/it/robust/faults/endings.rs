@@ -21,8 +21,10 @@ fn endings() -> Vec<Case> {
         case("is redirected", &["http-request redirect location /x"], vec![send(GET), Finish], vec![]),
         case("is redirected late", &["redirect prefix /x code 301"], vec![send(GET), Finish], vec![]),
         case("is returned", &["http-request return status 404"], vec![send(GET), Finish], vec![]),
-        case("has its response denied", &["http-response deny"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
-        case("has its response returned", &["http-response return status 418 content-type text/plain string x"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response denied", &["http-response deny"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
+            .instead("2.6 logs no time of the response, 3.2 does", "HTTP/1.1 502 Bad Gateway | \"<html><body><h1>502 Bad Gateway</h1>\\nThe server returned an invalid or incomplete response.\\n</body></html>\\n\" [closed]\ncase/s N/N/N/N/N 502 260 - - PH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
+        case("has its response returned", &["http-response return status 418 content-type text/plain string x"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
+            .instead("2.6 logs no time of the response, 3.2 does", "HTTP/1.1 418 I'm a teapot | \"x\" [closed]\ncase/s N/N/N/N/N 418 133 - - LH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("has its response's content refused", &["tcp-response content reject"], vec![send(GET)], vec![head(), send(OK), Logged]),
         case("is tarpitted", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(GET)], vec![]),
         case("is tarpitted with a status", &["timeout tarpit 200ms", "http-request tarpit deny_status 429"], vec![send(GET)], vec![]),

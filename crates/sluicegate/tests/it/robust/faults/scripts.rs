@@ -40,16 +40,19 @@ fn replies() -> Vec<Case> {
         case("is an error", &["http-request lua.errs"], vec![send(GET), Finish], vec![]),
         case("is stopped", &["http-request lua.stops", "http-request deny"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
         case("raises", &["http-request lua.raises"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
-        case("has its response replaced", &["http-response lua.late"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
-        case("has its response ended", &["http-response lua.ends"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response replaced", &["http-response lua.late"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
+            .instead("2.6 logs no time of the response, 3.2 does", "HTTP/1.1 418 I'm a teapot | \"tea\" [closed]\ncase/s N/N/N/N/N 418 113 - - LH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
+        case("has its response ended", &["http-response lua.ends"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
+            .instead("2.6 logs no time of the response, 3.2 does", " | \"\" [closed]\ncase/s N/N/N/N/N 0 51 - - LH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("has its response denied", &["http-response lua.denies"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
-            .instead("2.6 answers with the page of a status that nobody set, that of 200", "HTTP/1.1 502 Bad Gateway | \"<html><body><h1>502 Bad Gateway</h1>\\nThe server returned an invalid or incomplete response.\\n</body></html>\\n\" [closed]\ncase/s N/N/N/-1/N 502 260 - - PH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
+            .instead("2.6 answers with the page of a status that nobody set, that of 200", "HTTP/1.1 502 Bad Gateway | \"<html><body><h1>502 Bad Gateway</h1>\\nThe server returned an invalid or incomplete response.\\n</body></html>\\n\" [closed]\ncase/s N/N/N/N/N 502 260 - - PH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("is aborted", &["http-request lua.aborts"], vec![send(GET), Finish], vec![])
             .instead("2.6 goes on to the server and logs a refused request after the server's timeout", "HTTP/1.1 503 Service Unavailable | \"<html><body><h1>503 Service Unavailable</h1>\\nNo server is available to handle this request.\\n</body></html>\\n\" [closed]\ncase/<NOSRV> N/-1/-1/-1/N 503 217 - - PR-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("has its response aborted", &["http-response lua.aborts"], vec![send(GET)], vec![head(), send(OK), Logged])
-            .instead("2.6 holds both connections and never logs", " | \"\" [closed]\ncase/s N/N/N/-1/N 200 51 - - PH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
+            .instead("2.6 holds both connections and never logs", " | \"\" [closed]\ncase/s N/N/N/N/N 200 51 - - PH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("has an invalid response", &["http-response lua.invalid"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
-        case("has an error for a response", &["http-response lua.errs"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has an error for a response", &["http-response lua.errs"], vec![send(GET), Finish], vec![head(), send(OK), Logged])
+            .instead("2.6 logs no time of the response, 3.2 does", "HTTP/1.1 500 Internal Server Error | \"<html><body><h1>500 Internal Server Error</h1>\\nAn internal server error occurred.\\n</body></html>\\n\" [closed]\ncase/s N/N/N/N/N 500 259 - - IH-- N/1/0/0/0 0/0 \"GET /a HTTP/1.1\""),
         case("is served", &["http-request use-service lua.hello"], vec![send(GET), Wait("hello"), Finish], vec![]),
         case("closes while it is served", &["http-request use-service lua.slow"], vec![send(HALF_A_POST), Finish], vec![]),
         // Without HTTP.
