@@ -12,6 +12,7 @@ mod documents;
 mod engine_examples;
 mod engines;
 mod fetches;
+mod first_run;
 mod hatop;
 mod http;
 mod keywords;
