@@ -6,6 +6,7 @@ mod as_haproxy;
 mod bench;
 mod command_line;
 mod compressed;
+mod cookbook;
 mod corpus;
 mod dns;
 mod documents;
