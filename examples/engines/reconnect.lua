@@ -51,8 +51,16 @@ local function measure(name, set)
 end
 
 core.register_task(function()
+    local pong, problem = redis:pcall("PING")
+    if not pong then
+        print(string.format("No Redis at %s:%d (%s).", host, port, tostring(problem)))
+        print("Start redis-server, or name another one with REDIS_HOST and REDIS_PORT. Ctrl-C ends this example.")
+        io.stdout:flush()
+        return
+    end
     print(string.format("%-11s%11s%11s%11s%14s", "", "user", "system", "total", "real"))
     measure("reuse redis", reuse)
     measure("new redis", new)
+    print("Done. Ctrl-C ends this example.")
     io.stdout:flush()
 end)

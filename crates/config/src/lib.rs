@@ -26,6 +26,7 @@ pub mod catalogue;
 mod check;
 mod condition;
 mod converter;
+mod default_path;
 mod diagnostic;
 mod directive;
 mod environment;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
 pub use converter::{digest_name, script_arguments};
+pub use default_path::DefaultPaths;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;
@@ -72,6 +74,12 @@ pub trait Files {
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
+    /// Whether there is a directory of this name; files in memory need none.
+    fn is_directory(&self, _path: &std::path::Path) -> bool {
+        true
+    }
+    /// The files that are read next are named at this place, which decides where relative paths start.
+    fn stand_at(&self, _at: &model::Position) {}
 }
 
 /// What Lua registered, asked when rules are typed.

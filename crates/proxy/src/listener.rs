@@ -213,7 +213,7 @@ impl Listener {
     }
 
     /// The address that it really has, as `show stat` tells it.
-    pub(crate) fn address(&self) -> Cow<'static, str> {
+    pub fn address(&self) -> Cow<'static, str> {
         self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
     }
 

@@ -40,7 +40,7 @@ pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagno
     let names: Vec<&str> = stores.chain(config.engines.iter().map(|engine| &*engine.name)).collect();
     for load in &global.lua_loads {
         // A script that can't be read was reported when it was to be run.
-        let Ok(text) = files.read(&load.path) else { continue };
+        let Ok(text) = files.read(&load.file()) else { continue };
         let text = String::from_utf8_lossy(&text);
         for (number, line) in text.lines().enumerate() {
             for (column, name) in store_names(line).filter(|(_, name)| !names.contains(name)) {

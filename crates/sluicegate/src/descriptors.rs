@@ -147,18 +147,21 @@ fn place(config: &Config, keyword: &str) -> String {
     config.global.at(keyword).map(|at| format!("{}:{}: ", at.file, at.line)).unwrap_or_default()
 }
 
-/// Lowers `maxclients` of the stores that listen to `share` each, and says so.
+/// Lowers `maxclients` of the stores that listen to `share` each, and warns of each that the file asked for.
 fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, report: Report) {
     let share = u32::try_from(share).unwrap_or(u32::MAX);
     for (section, options) in config.stores.iter().zip(stores) {
-        if !section.binds.is_empty() && options.maxclients > share {
+        if section.binds.is_empty() || options.maxclients <= share {
+            continue;
+        }
+        if section.parameters.iter().any(|(name, ..)| name == "maxclients") {
             report.warning(&format!(
                 "store '{}': the limit of {limit} descriptors leaves no room for 'maxclients {}', it is {share} now; raise \
                  the limit (ulimit -n)",
                 section.name, options.maxclients
             ));
-            options.maxclients = share;
         }
+        options.maxclients = share;
     }
 }
 

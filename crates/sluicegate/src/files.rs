@@ -19,6 +19,10 @@ impl Files for Disk {
         Ok((host, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
     }
 
+    fn is_directory(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         use std::io::Read;
         let mut bytes = Vec::new();
@@ -55,6 +59,10 @@ impl Recorder {
 }
 
 impl Files for Recorder {
+    fn is_directory(&self, path: &Path) -> bool {
+        Disk.is_directory(path)
+    }
+
     fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         let addresses = Disk.resolve(host)?;
         let (path, answer) = recorded_name(host, &addresses);

@@ -21,7 +21,7 @@ use sluicegate_proxy::running::{Parts, Running, build};
 use sluicegate_proxy::worker::{self, WorkerTask};
 use sluicegate_proxy::{cli, control, server};
 
-use crate::arguments::Service;
+use crate::arguments::{Mode, Service};
 use crate::clients::{self, Clients};
 use crate::files::Disk;
 use crate::handover;
@@ -161,7 +161,11 @@ fn start(
         if living.current.running().config.global.dumpable {
             shape::privileges::allow_core_files(report);
         }
-        control(&living, bound, tasks, shape, begun).map_err(|error| error.to_string())
+        // HAProxy and services are silent; a person in front of a terminal wants a sign of life.
+        let greets = !service.as_haproxy
+            && !report.is_quiet()
+            && service.mode(&living.current.running().config.global) == Mode::Foreground;
+        control(&living, bound, tasks, shape, (begun, greets)).map_err(|error| error.to_string())
     });
     if served.is_err()
         && let Some(pidfile) = &shape.pidfile
@@ -216,7 +220,7 @@ fn control(
     bound: Vec<Arc<Listener>>,
     tasks: Vec<Vec<WorkerTask>>,
     shape: &mut Shape,
-    begun: Instant,
+    (begun, greets): (Instant, bool),
 ) -> io::Result<Option<i32>> {
     let runtime = tokio::runtime::LocalRuntime::new()?;
     runtime.block_on(async {
@@ -231,8 +235,11 @@ fn control(
         let running = living.current.running();
         // Before the workers, since whoever one of them has answered may ask for a reload.
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
+        let greeting = greets.then(|| hints::greeting(&running, &bound));
         let workers = worker::start(&running, bound, tasks)?;
-        hints::print(&running);
+        if let Some(greeting) = greeting {
+            eprint!("{greeting}");
+        }
         let process = running.process.clone();
         drop(running);
         let _ = process.boot.set(begun.elapsed());

@@ -12,7 +12,7 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "anonkey", "debug", "default-path",
+    "51degrees-data-file", "anonkey", "debug",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",

@@ -172,6 +172,8 @@ pub struct Global {
     pub stats_maxconn: Option<usize>,
     /// `stats timeout`; default 10 s.
     pub stats_timeout: Option<Duration>,
+    /// `default-path`.
+    pub default_paths: crate::DefaultPaths,
     /// `lua-load` and `lua-load-per-thread`, in order.
     pub lua_loads: Vec<LuaLoad>,
     /// `lua-prepend-path PATTERN [path|cpath]`, in order.
@@ -340,14 +342,26 @@ pub enum LuaLogStderr {
 /// `lua-load[-per-thread] FILE [ARG…]`.
 #[derive(Clone, Debug)]
 pub struct LuaLoad {
-    /// The script; relative to the working directory, as HAProxy.
+    /// The script, as it is written.
     pub path: PathBuf,
+    /// Where a relative path starts and the script's body runs (`default-path`); `None`: the working directory.
+    pub directory: Option<PathBuf>,
     /// Arguments, the script's `...`.
     pub args: Vec<String>,
     /// A state per worker instead of the shared one.
     pub per_thread: bool,
     /// Where it stands.
     pub at: Position,
+}
+
+impl LuaLoad {
+    /// The script's file, seen from the working directory.
+    pub fn file(&self) -> PathBuf {
+        match &self.directory {
+            Some(directory) => directory.join(&self.path),
+            None => self.path.clone(),
+        }
+    }
 }
 
 /// `lua-prepend-path`.

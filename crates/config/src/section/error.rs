@@ -159,6 +159,7 @@ impl PageReader<'_> {
     /// The page in the file that the `index`th word names.
     pub(crate) fn page(&self, line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<Arc<ErrorPage>> {
         let path = line.text(index);
+        self.files.stand_at(&line.at(index));
         let read = self.files.read(Path::new(path)).map_err(|error| format!("cannot read '{path}': {error}"));
         let page = read.and_then(|bytes| {
             if bytes.len() + BUFFER_OVERHEAD > self.bufsize {

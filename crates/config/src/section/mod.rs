@@ -141,6 +141,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn file(&mut self, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
+        self.global.begin(name);
         let mut blocks = Blocks::default();
         // A file starts outside any section, whatever the one before it ended in.
         let first_section = self.sections.len();
@@ -378,6 +379,8 @@ impl Draft {
         let Draft {
             source, mut global, sections, mut diagnostics, lua_failed, patterns, commands, environment, ..
         } = self;
+        let placed = crate::default_path::Placed::new(files, global.default_paths.clone());
+        let files: &dyn Files = &placed;
         global::read_name_cases(&mut global, files, &mut diagnostics);
         let loaded = proxy::Loaded { files, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);

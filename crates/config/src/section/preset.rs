@@ -19,6 +19,9 @@ pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &m
         sections.iter().filter(|section| section.kind == SectionKind::Global).flat_map(|section| &section.lines);
     let mut presets = Vec::new();
     for line in lines {
+        if let Some(files) = stores.files {
+            files.stand_at(&line.at(0));
+        }
         let keyword = line.text(0);
         let wrong = match name(line.text(1)) {
             Err(problem) => Err((1, problem)),

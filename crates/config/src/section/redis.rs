@@ -390,6 +390,7 @@ impl EngineReader<'_> {
             "@system-ca" if name == "ca-file" => SYSTEM_CA,
             path => path,
         };
+        self.files.stand_at(&line.at(1));
         match self.files.read(Path::new(path)) {
             Ok(bytes) => self.part(name, line, Part::File(bytes)),
             Err(error) => {

@@ -14,6 +14,7 @@
 mod applet;
 mod channel;
 mod core_api;
+mod directory;
 mod forgotten;
 mod host;
 mod http;

@@ -14,6 +14,7 @@ use sluicegate_config::model::{self, LuaLoad, StatsLevel};
 use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, Watch, ffi};
 use tokio::sync::{mpsc, oneshot};
 
+use super::directory::Entered;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::run::Purpose;
@@ -427,10 +428,17 @@ fn run_body(state: &mut State, load: &LuaLoad, read: Option<ReadBody<'_>>) -> Re
         message: format!("lua-load: the name {:?} holds a zero byte", load.path),
     })?;
     let args: Vec<CString> = load.args.iter().map(|arg| c_string(arg)).collect();
-    let code = read.map(|read| read(&load.path)).transpose().map_err(|error| LoadError {
+    let code = read.map(|read| read(&load.file())).transpose().map_err(|error| LoadError {
         at: Some(load.at.clone()),
         message: format!("Lua file: cannot open {} ({error})", load.path.display()),
     })?;
+    let _there = match &load.directory {
+        Some(directory) => Entered::enter(directory, read.is_some()).map_err(|error| LoadError {
+            at: Some(load.at.clone()),
+            message: format!("Lua file: cannot change to directory {} ({error})", directory.display()),
+        })?,
+        None => None,
+    };
     let ran = match code {
         None => state.run_file(&path, &args),
         Some(mut code) => {

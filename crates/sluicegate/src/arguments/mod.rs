@@ -56,10 +56,13 @@ commands:
 ";
 
 const RUN: &str = "\
-usage: sluicegate run [-f] FILE…
+usage: sluicegate run [-q] [-f] FILE…
 
 Starts with these configuration files, read one after the other. A folder stands for its files that end in .cfg, in
-the order of their names. Runs in the foreground.
+the order of their names. Runs in the foreground and prints a line for each address it listens on.
+
+options:
+  -q          print nothing
 
 signals:
   TERM, INT   stop at once
@@ -152,10 +155,11 @@ fn files(
     help: &'static str,
     command: fn(Box<Service>) -> Command,
 ) -> Result<Command, lexopt::Error> {
-    let mut files = Vec::new();
+    let (mut files, mut quiet) = (Vec::new(), false);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(help)),
+            Short('q') if help == RUN => quiet = true,
             // As HAProxy's: several files may follow one -f, up to the next option.
             Short('f') => {
                 for value in parser.values()? {
@@ -170,7 +174,7 @@ fn files(
         return Err("no configuration file".into());
     }
     // Sluicegate's own verb stays where it is started, whatever the file says.
-    Ok(command(Box::new(Service { name: String::from(NAME), files, foreground: true, ..Service::default() })))
+    Ok(command(Box::new(Service { name: String::from(NAME), files, quiet, foreground: true, ..Service::default() })))
 }
 
 /// What the words of a service come down to, the program's name first: one that serves was started with them.
@@ -260,7 +264,8 @@ mod tests {
         check("run a.cfg", "run [\"a.cfg\"]");
         check("run -f a.cfg b.cfg -f dir", "run [\"a.cfg\", \"b.cfg\", \"dir\"]");
         check("check -f a.cfg", "check [\"a.cfg\"]");
-        check("run --help", "usage: sluicegate run [-f] FILE…");
+        check("run --help", "usage: sluicegate run [-q] [-f] FILE…");
+        check("check -q a.cfg", "invalid option '-q'");
         check("run", "no configuration file");
         check("run -x", "invalid option '-x'");
         check("reload 12", "reload 12");

@@ -117,7 +117,7 @@ fn offer(
     let config = loaded.config;
     for load in &config.global.lua_loads {
         // The rehearsal has read it a moment ago; who fails now says so to the process that serves.
-        let _ = sluicegate_config::Files::read(recorder, &load.path);
+        let _ = sluicegate_config::Files::read(recorder, &load.file());
     }
     let (names, missing) = server::addresses(&config);
     for error in &missing {

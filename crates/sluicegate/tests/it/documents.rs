@@ -73,11 +73,11 @@ const FRAGMENT: &str = "<!-- fragment -->";
 
 /// An indented or fenced block of a document.
 #[derive(Clone)]
-struct Block {
+pub(crate) struct Block {
     document: String,
     /// Line of the document, from 1, at which the text begins.
     line: usize,
-    text: String,
+    pub(crate) text: String,
     is_marked: bool,
 }
 
@@ -190,7 +190,7 @@ fn all() -> Vec<Block> {
 }
 
 /// Returns the blocks of one document that are configurations.
-fn configurations(document: &str) -> Vec<Block> {
+pub(crate) fn configurations(document: &str) -> Vec<Block> {
     blocks(document, &read(document)).into_iter().filter(|block| block.kind() == Kind::Configuration).collect()
 }
 
@@ -276,9 +276,14 @@ fn configurations_are_complete_and_valid() {
 #[test]
 fn examples_are_valid() {
     for file in files("examples", &["cfg"]) {
-        let output = Command::new(BINARY).args(["check", &file]).current_dir(workspace()).output().expect("it runs");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert_eq!((output.status.code(), &*text), (Some(0), "Configuration file is valid\n"), "{file}");
+        // They work from any directory.
+        for directory in [workspace(), "/".into()] {
+            let mut command = Command::new(BINARY);
+            command.arg("check").arg(workspace().join(&file)).current_dir(&directory);
+            let output = command.output().expect("it runs");
+            let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert_eq!((output.status.code(), &*text), (Some(0), "Configuration file is valid\n"), "{file}");
+        }
     }
 }
 
@@ -369,7 +374,7 @@ fn unsupported_keywords_of_the_readme_are_refused() {
 }
 
 /// A configuration of a document that runs: on sockets of the test, in front of servers that answer with their names.
-struct Running {
+pub(crate) struct Running {
     _server: Sluicegate,
     _files: Files,
     /// Listening sockets by the address in the document.
@@ -378,7 +383,7 @@ struct Running {
 
 impl Running {
     /// Starts `text`; `engine` replaces the servers of `redis` sections.
-    fn start(text: &str, engine: Option<&RedisServer>) -> Running {
+    pub(crate) fn start(text: &str, engine: Option<&RedisServer>) -> Running {
         let files = Files::new();
         let mut sockets: BTreeMap<String, Listening> = BTreeMap::new();
         for line in text.lines() {
@@ -403,7 +408,10 @@ impl Running {
                         let _ = write!(
                             upstream,
                             "frontend upstream-{name}\n    mode http\n    bind \"{}\"\n    timeout client 30s\n    \
-                             http-request return status 200 hdr X-Server {name}\n",
+                             http-request return status 401 hdr X-Server {name} if {{ path /status/401 }}\n    \
+                             http-request return status 500 hdr X-Server {name} if {{ path /status/500 }}\n    \
+                             http-request return status 200 hdr X-Server {name} \
+                             hdr X-Saw \"%[req.hdr(x-feature-checkout)]\"\n",
                             socket.word()
                         );
                     }
@@ -419,13 +427,13 @@ impl Running {
         Running { _server: server, _files: files, sockets }
     }
 
-    fn client(&self, address: &str) -> Client {
+    pub(crate) fn client(&self, address: &str) -> Client {
         Client::connect(&self.sockets[address].address())
     }
 }
 
 /// Sends requests until one is denied: `at_least` pass before. A slow machine passes more, as allowance returns.
-fn exhaust(place: &str, at_least: usize, mut status: impl FnMut() -> u16) {
+pub(crate) fn exhaust(place: &str, at_least: usize, mut status: impl FnMut() -> u16) {
     for passed in 0..100_000 {
         match status() {
             200 => {}
@@ -440,7 +448,7 @@ fn exhaust(place: &str, at_least: usize, mut status: impl FnMut() -> u16) {
 }
 
 /// Every key of the store has a time to live, and there is at least one while requests come.
-fn check_keys_expire(place: &str, store: &mut Client, mut request: impl FnMut()) {
+pub(crate) fn check_keys_expire(place: &str, store: &mut Client, mut request: impl FnMut()) {
     wait_for("a key", || {
         request();
         let keys = store.ask(&["KEYS", "*"]);
@@ -540,7 +548,7 @@ fn rules_of_engines_limit_expire_and_route() {
 #[test]
 fn the_accounting_example_counts() {
     let text = read("examples/accounting/sluicegate.cfg");
-    let text = text.replace("examples/", &format!("{}/examples/", workspace().display()));
+    let text = text.replace("lua-load ", &format!("lua-load {}/examples/accounting/", workspace().display()));
     let running = Running::start(&text, None);
     let mut client = running.client("127.0.0.1:10060");
     for _ in 0..5 {

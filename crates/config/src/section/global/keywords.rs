@@ -25,6 +25,19 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
         r.reader.global.description = Some(words.join(" "));
     }),
+    line(
+        "default-path",
+        1,
+        2,
+        "current|config|parent|origin DIRECTORY",
+        "Where relative paths start from this line on: the working directory, the configuration file's directory, its \
+         parent, or DIRECTORY. It moves files that are read with the configuration: scripts, maps, ACL files, error files.",
+        |r, line| {
+            if let Err(message) = r.reader.global.default_paths.read(line, r.files) {
+                r.diagnostics.error(line.at(1), message);
+            }
+        },
+    ),
     flag("daemon", "Goes to the background; '-db' wins.", |g| &mut g.daemon),
     one(
         "gid",
@@ -492,6 +505,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
 fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {
     r.reader.global.lua_loads.push(LuaLoad {
         path: PathBuf::from(line.text(1)),
+        directory: r.reader.global.default_paths.base(&line.at(0)),
         args: line.words[2..].iter().map(|w| w.text().to_owned()).collect(),
         per_thread,
         at: line.at(1),

@@ -104,6 +104,11 @@ static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 
 impl GlobalReader {
     /// Reads one line.
+    /// Notes the file that is read next.
+    pub(crate) fn begin(&mut self, file: &std::sync::Arc<str>) {
+        self.global.default_paths.begin(file);
+    }
+
     pub(crate) fn line(
         &mut self,
         line: &Line,

@@ -32,6 +32,7 @@ pub(super) fn file(r: &mut Reading<'_>, line: &Line) {
 /// Reads the file that was named, once all lines are.
 pub(crate) fn read_file(global: &mut Global, files: &dyn Files, diagnostics: &mut Diagnostics) {
     let Some((path, at)) = global.name_case_file.clone() else { return };
+    files.stand_at(&at);
     match files.read(path.as_ref()) {
         Ok(bytes) => pairs(global, &String::from_utf8_lossy(&bytes), &path, &at, diagnostics),
         Err(error) => {

@@ -181,6 +181,7 @@ pub(crate) fn all(
             SectionKind::Listen => (Contexts::LISTEN, "listen", Some(ProxyKind::Listen)),
             _ => continue,
         };
+        loaded.files.stand_at(&section.at);
         let base = defaults.base(section, kind, diagnostics);
         let mut settings = Settings::clone(&base);
         settings.start(section, kind);

@@ -129,7 +129,7 @@ impl Scripts {
         let path = self.directory.path().join(format!("script{}.lua", self.global.lua_loads.len()));
         std::fs::write(&path, code).expect("written");
         let at = Position { file: "test.cfg".into(), line: 2, column: 5 };
-        self.global.lua_loads.push(LuaLoad { path, args: vec!["one".into()], per_thread, at });
+        self.global.lua_loads.push(LuaLoad { path, directory: None, args: vec!["one".into()], per_thread, at });
         self
     }
 

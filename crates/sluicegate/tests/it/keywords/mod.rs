@@ -1,6 +1,7 @@
 //! Keywords by their effect: a value is changed in a file, and what the process does changes with it.
 
 mod bind;
+mod default_path;
 mod files;
 mod global;
 mod lua;

@@ -1,0 +1,55 @@
+//! The working directory of scripts' bodies: `default-path` starts them in another one, as HAProxy does.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// A directory that was changed to, until it is dropped.
+pub(super) struct Entered {
+    back: File,
+}
+
+impl Entered {
+    /// Changes to a directory.
+    ///
+    /// Where other threads serve (`shared`) the calling thread first takes a working directory of its own, so that theirs
+    /// stays. There it returns `None` if that is not possible: the body was run in a process of its own before, which
+    /// has found the directory; this one may be confined to another root.
+    pub(super) fn enter(directory: &Path, shared: bool) -> io::Result<Option<Entered>> {
+        if shared && !own_directory() {
+            return Ok(None);
+        }
+        let entered = File::open(".").and_then(|back| {
+            std::env::set_current_dir(directory)?;
+            Ok(Entered { back })
+        });
+        match entered {
+            Err(_) if shared => Ok(None),
+            entered => entered.map(Some),
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // The directory was the working directory a moment ago; a failure leaves nothing to do.
+        let _ = change_to(&self.back);
+    }
+}
+
+/// Changes back to an open directory.
+fn change_to(directory: &impl AsFd) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open for the duration of the call, which touches no memory.
+    match unsafe { libc::fchdir(directory.as_fd().as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Gives the calling thread a working directory of its own; `false` if the system refuses.
+fn own_directory() -> bool {
+    // SAFETY: the call changes what the kernel shares between threads and touches no memory.
+    unsafe { libc::unshare(libc::CLONE_FS) == 0 }
+}
