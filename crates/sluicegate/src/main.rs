@@ -34,6 +34,7 @@ use arguments::Command;
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
+    allocator::configure();
     let mut words = std::env::args_os();
     // A link or a copy called `haproxy` is HAProxy to those who call it, and one called `redis-server` Redis.
     let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
