@@ -47,8 +47,57 @@ pub(crate) trait Subscriber: Send + Sync {
     fn kill(&self);
 }
 
-/// Those who listen to one channel, by number.
-type Listeners = BTreeMap<u64, Arc<dyn Subscriber>>;
+/// Those who listen to one channel, by number. A node of a map takes some 300 bytes, which most channels do not need.
+#[derive(Default)]
+enum Listeners {
+    #[default]
+    None,
+    One(u64, Arc<dyn Subscriber>),
+    Many(BTreeMap<u64, Arc<dyn Subscriber>>),
+}
+
+impl Listeners {
+    fn len(&self) -> usize {
+        match self {
+            Listeners::None => 0,
+            Listeners::One(..) => 1,
+            Listeners::Many(many) => many.len(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(&Arc<dyn Subscriber>)) {
+        match self {
+            Listeners::None => {}
+            Listeners::One(_, one) => visit(one),
+            Listeners::Many(many) => many.values().for_each(visit),
+        }
+    }
+
+    fn insert(&mut self, id: u64, listener: Arc<dyn Subscriber>) {
+        *self = match std::mem::take(self) {
+            Listeners::None => Listeners::One(id, listener),
+            Listeners::One(other, _) if other == id => Listeners::One(id, listener),
+            Listeners::One(other, one) => Listeners::Many(BTreeMap::from([(other, one), (id, listener)])),
+            Listeners::Many(mut many) => {
+                many.insert(id, listener);
+                Listeners::Many(many)
+            }
+        };
+    }
+
+    fn remove(&mut self, id: u64) {
+        match self {
+            Listeners::One(other, _) if *other == id => *self = Listeners::None,
+            Listeners::Many(many) => drop(many.remove(&id)),
+            _ => {}
+        }
+    }
+}
+
 type Channels = HashMap<Box<[u8]>, Listeners, RandomState>;
 
 /// Patterns that somebody listens to.
@@ -126,13 +175,13 @@ impl PubSub {
         let mut count = 0;
         let mut hand_out = |frame: &[u8], listeners: &Listeners| {
             count += listeners.len();
-            for listener in listeners.values() {
+            listeners.for_each(|listener| {
                 match listener.outbox().put(Some(listener.outbox().kind()), frame, &limit) {
                     Put::More => {}
                     Put::First => due.wake.push(listener.clone()),
                     Put::TooMuch => due.kill.push(listener.clone()),
                 }
-            }
+            });
         };
         let locked = self.lock_of(kind, channel).lock();
         if let Some(listeners) = locked.get(channel) {
@@ -191,7 +240,7 @@ impl PubSub {
         let mut locked = self.lock_of(kind, channel).lock();
         let listeners = locked.entry(channel.into()).or_insert_with(|| {
             self.locks(kind).1.fetch_add(1, Ordering::Relaxed);
-            Listeners::new()
+            Listeners::None
         });
         listeners.insert(client.id(), client.clone());
     }
@@ -200,7 +249,7 @@ impl PubSub {
     pub(crate) fn unsubscribe(&self, kind: Kind, channel: &[u8], id: u64) {
         let mut locked = self.lock_of(kind, channel).lock();
         let Some(listeners) = locked.get_mut(channel) else { return };
-        listeners.remove(&id);
+        listeners.remove(id);
         if listeners.is_empty() {
             locked.remove(channel);
             self.locks(kind).1.fetch_sub(1, Ordering::Relaxed);
@@ -216,7 +265,7 @@ impl PubSub {
             let (number, name) = (patterns.next, Arc::<[u8]>::from(pattern));
             patterns.next += 1;
             patterns.numbers.insert(name.clone(), number);
-            patterns.listeners.insert(number, (name, Listeners::new()));
+            patterns.listeners.insert(number, (name, Listeners::None));
             number
         });
         if let Some((_, listeners)) = patterns.listeners.get_mut(&number) {
@@ -230,7 +279,7 @@ impl PubSub {
         let patterns = &mut *locked;
         let Some(&number) = patterns.numbers.get(pattern) else { return };
         let Some((_, listeners)) = patterns.listeners.get_mut(&number) else { return };
-        listeners.remove(&id);
+        listeners.remove(id);
         if listeners.is_empty() {
             patterns.listeners.remove(&number);
             patterns.numbers.remove(pattern);
@@ -251,7 +300,7 @@ impl PubSub {
 
     /// Clients that listen to a channel by its name.
     pub(crate) fn listeners(&self, kind: Kind, channel: &[u8]) -> usize {
-        self.lock_of(kind, channel).lock().get(channel).map_or(0, BTreeMap::len)
+        self.lock_of(kind, channel).lock().get(channel).map_or(0, Listeners::len)
     }
 
     /// Channels, patterns, and channels of shards that somebody listens to.
