@@ -390,6 +390,7 @@ fn options_for_users_of_other_load_generators_are_known() {
         for options in ours.split('`').skip(1).step_by(2).filter(|code| code.starts_with('-')) {
             // `-m`, `-b` and the like stand without a value.
             let value = if options.contains(' ') || options.len() > 2 { "" } else { "GET" };
+            let options = options.replace("HOST", "localhost").replace("PORT", "6379");
             let script = format!("\"$0\" bench {command} {options} {value} --help");
             let output = Command::new("sh").args(["-c", &script, BINARY]).output().expect("it runs");
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
