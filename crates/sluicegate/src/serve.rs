@@ -164,7 +164,10 @@ fn start(
         // HAProxy and services are silent; a person in front of a terminal wants a sign of life.
         let greets = !service.as_haproxy
             && !report.is_quiet()
-            && service.mode(&living.current.running().config.global) == Mode::Foreground;
+            && matches!(
+                service.mode(&living.current.running().config.global),
+                Mode::Foreground | Mode::MasterWorker { daemon: false, .. }
+            );
         control(&living, bound, tasks, shape, (begun, greets)).map_err(|error| error.to_string())
     });
     if served.is_err()

@@ -373,6 +373,36 @@ fn unsupported_keywords_of_the_readme_are_refused() {
     assert_eq!(seen, 6, "keywords of the table");
 }
 
+/// The options that users of other load generators are told are options of `bench`.
+#[test]
+fn options_for_users_of_other_load_generators_are_known() {
+    let (mut command, mut seen) = (None, 0);
+    for line in read("docs/guide/moving.md").lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, _, ours, _] = cells[..] else {
+            command = None;
+            continue;
+        };
+        if let Some(name) = ours.strip_prefix("`sluicegate bench ") {
+            command = Some(name.trim_end_matches('`').to_owned());
+        }
+        let Some(command) = &command else { continue };
+        for options in ours.split('`').skip(1).step_by(2).filter(|code| code.starts_with('-')) {
+            // `-m`, `-b` and the like stand without a value.
+            let value = if options.contains(' ') || options.len() > 2 { "" } else { "GET" };
+            let options = options.replace("HOST", "localhost").replace("PORT", "6379");
+            let script = format!("\"$0\" bench {command} {options} {value} --help");
+            let output = Command::new("sh").args(["-c", &script, BINARY]).output().expect("it runs");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            // A file that an option names is not there, but the option is.
+            let is_known = output.status.success() || error.contains("No such file");
+            assert!(is_known, "{options}: {error}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 25, "{seen} options");
+}
+
 /// A configuration of a document that runs: on sockets of the test, in front of servers that answer with their names.
 pub(crate) struct Running {
     _server: Sluicegate,

@@ -71,6 +71,16 @@ fn every_listener_has_a_line_in_the_foreground() {
         program.wait();
         assert_eq!(program.output(), "", "quiet");
     }
+    {
+        // A master in the foreground has a person in front of it, too.
+        let text = std::fs::read_to_string(file.path()).expect("a file");
+        std::fs::write(file.path(), text.replace("global\n", "global\n    master-worker\n")).expect("writable");
+        let mut program = file.run(&[]);
+        program.wait_for_output(&expected[4]);
+        assert!(program.output().contains(&expected.concat()), "{}", program.output());
+        program.signal(libc::SIGTERM);
+        program.wait();
+    }
     // HAProxy says nothing in the foreground, and neither does the program in its place.
     let link = file.directory.path().join("haproxy");
     std::os::unix::fs::symlink(BINARY, &link).expect("a link");

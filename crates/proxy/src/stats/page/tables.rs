@@ -178,7 +178,7 @@ pub(super) fn card_labels(view: &View<'_>, out: &mut Vec<u8>) {
     let mut last = "";
     for (index, column) in view.columns().enumerate() {
         if column.group != last {
-            put!(out, ".px td:nth-child({}),.px tr+tr th:nth-child({}),", index + 3, index + 1);
+            put!(out, ".px td:nth-child({}),.px thead tr+tr th:nth-child({}),", index + 3, index + 1);
         }
         last = column.group;
     }

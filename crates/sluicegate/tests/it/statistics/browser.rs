@@ -113,6 +113,9 @@ fn states_are_told_by_colour_and_by_word() {
              return [...document.querySelectorAll('#web .sv')].map(r => [r.className, \
              [...r.children].every(e => colour(e) === known(r.classList[r.classList.length - 1]))])",
         );
+        let edges = browser
+            .run("return [...document.querySelectorAll('#web .sv th')].map(e => getComputedStyle(e).borderLeftStyle)");
+        assert_eq!(edges, "[\"none\",\"none\",\"double\"]", "{scheme}: a backup has an edge of its own");
         assert_eq!(rows, "[[\"sv none\",true],[\"sv maint\",true],[\"sv bk none\",true]]", "{scheme}");
     }
     let order = browser.run("return [...document.querySelectorAll('.legend, main > *')].map(e => e.id || e.className)");
