@@ -47,11 +47,16 @@ pub(super) struct Subscriptions {
     share: Share,
 }
 
-/// What a subscription takes beside twice its name, in bytes: its places in both tables.
-const SUBSCRIPTION_BYTES: usize = 160;
+/// What a subscription takes beside twice its name, in bytes: its places in both tables (measured with 500,000 channels and
+/// 200,000 patterns that one client each listens to).
+const SUBSCRIPTION_BYTES: usize = 150;
 
-fn bytes_of(name: &[u8]) -> usize {
-    2 * heap_bytes(name.len()) + SUBSCRIPTION_BYTES
+/// What one to a pattern takes more, which has a place in three tables.
+const PATTERN_BYTES: usize = 66;
+
+fn bytes_of(topic: Topic, name: &[u8]) -> usize {
+    let more = if topic == Topic::Pattern { PATTERN_BYTES } else { 0 };
+    2 * heap_bytes(name.len()) + SUBSCRIPTION_BYTES + more
 }
 
 impl Subscriptions {
@@ -144,7 +149,7 @@ fn subscribe_to(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
     for name in &args[1..] {
         if subscriptions.of(topic).insert((*name).into()) {
             begin(pubsub, topic, name, &client);
-            subscriptions.bytes += bytes_of(name);
+            subscriptions.bytes += bytes_of(topic, name);
         }
         confirm(topic, true, Some(name), subscriptions.told(topic), out);
     }
@@ -164,7 +169,7 @@ fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     for name in &names {
         if subscriptions.of(topic).remove(name) {
             end(pubsub, topic, name, context.client.id);
-            subscriptions.bytes -= bytes_of(name);
+            subscriptions.bytes -= bytes_of(topic, name);
         }
         counts.push(subscriptions.told(topic));
     }
