@@ -127,11 +127,11 @@ figures! { counter_rows, table_rows:
     Gpt, "get_gpt", "table_gpt", [sc src table], "an element of gpt.";
     Gpt0, "get_gpt0", "table_gpt0", [sc num src table], "gpt0, or the first element of gpt.";
     IncGpc, "inc_gpc", "table_inc_gpc", [sc src table], "an element of gpc, after it was raised by 1.";
-    IncGpc0, "inc_gpc0", "", [sc num src], "gpc0, after it was raised by 1.";
-    IncGpc1, "inc_gpc1", "", [sc num src], "gpc1, after it was raised by 1.";
+    IncGpc0, "inc_gpc0", "table_inc_gpc0", [sc num src table], "gpc0, after it was raised by 1.";
+    IncGpc1, "inc_gpc1", "table_inc_gpc1", [sc num src table], "gpc1, after it was raised by 1.";
     ClrGpc, "clr_gpc", "table_clr_gpc", [sc src table], "an element of gpc, before it was set to 0.";
-    ClrGpc0, "clr_gpc0", "", [sc num src], "gpc0, before it was set to 0.";
-    ClrGpc1, "clr_gpc1", "", [sc num src], "gpc1, before it was set to 0.";
+    ClrGpc0, "clr_gpc0", "table_clr_gpc0", [sc num src table], "gpc0, before it was set to 0.";
+    ClrGpc1, "clr_gpc1", "table_clr_gpc1", [sc num src table], "gpc1, before it was set to 0.";
     Tracked, "tracked", "", [sc num], "it is tracked.";
     Trackers, "trackers", "table_trackers", [sc num table], "how many track it now.";
     UpdtConnCnt, "updt_conn_cnt", "", [src], "conn_cnt, after it was raised by 1.";

@@ -12,15 +12,15 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "anonkey", "debug",
+    "51degrees-data-file", "acme.scheduler", "anonkey", "debug",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
-    "h1-accept-payload-with-any-method",
+    "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
     "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
     "httpclient.retries", "httpclient.timeout.connect",
     "limits", "load-server-state-from-file", "noreuseport",
     "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
-    "stats-file", "tune.fail-alloc",
+    "stats-file", "stress-level", "tune.fail-alloc",
     "tune.notsent-lowat.client", "tune.notsent-lowat.server",
     "tune.rcvbuf.client", "tune.rcvbuf.server",
     "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",
@@ -39,8 +39,8 @@ pub const PROXY: &[&str] = &[
     "option external-check",
     "option httpclog",
     "option spop-check",
-    "option transparent", "option use-small-buffers", 
-    
+    "option transparent", "option use-small-buffers",
+    "ssl-f-use",
     "timeout mail", "transparent",
     "use-fcgi-app",
 ];
@@ -85,7 +85,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "crt", "curves", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "guid", "idle-ping", "log-bufsize", "log-proto",
     "namespace",
-    "npn",
+    "no-check-reuse-pool", "npn",
     "pool-conn-name", "redir",
     "renegotiate",
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
@@ -103,7 +103,7 @@ pub const BALANCE: &[&str] = &[
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
-    ("tcp-request session", &["attach-srv"]),
+    ("tcp-request session", &["attach-srv", "do-log"]),
     ("tcp-request content", &[
         "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
     ]),

@@ -19,7 +19,7 @@ mod variables;
 
 pub use converter::{Converted, ConverterCode, Effect, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub(crate) use converter::{Hash, avalanche, read_time_zone, url_decode};
-pub(crate) use converter::{is_host, node_name, node_port};
+pub(crate) use converter::{is_forwarded, is_host, node_name, node_port};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub(crate) use fetch::{basic, basic_credentials, random};

@@ -2,22 +2,27 @@
 //!
 //! The first two are fields of their own at the end, as HAProxy adds them. Where frontend and backend both have the
 //! option, the backend names the field, either one's `except` spares an address, and `if-none` holds only if both say
-//! so. `forwarded` is the field of RFC 7239; the backend's wins.
+//! so. `forwarded` is the field of RFC 7239; only the backend's counts.
 
 use std::net::{IpAddr, SocketAddr};
 
 use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOptions};
 
+use sluicegate_wire::http::Message;
+
 use super::StreamContext;
 use crate::running::{Engines, ProxyRun};
-use crate::sample::{ExpressionCode, FetchScope, Value, append_ip, is_host, node_name, node_port};
+
+use crate::sample::{
+    ExpressionCode, FetchScope, Value, append_ip, header_values, is_forwarded, is_host, node_name, node_port,
+};
 
 /// Room for the longest address, an IPv6 one with an embedded IPv4 one.
 const ADDRESS_MAX: usize = 45;
 
 /// Adds the fields to the request that options ask for.
 pub(crate) fn tell(cx: &mut StreamContext, frontend: &ProxyRun, backend: &ProxyRun) {
-    if let Some(code) = backend.rules.forwarded.as_ref().or(frontend.rules.forwarded.as_ref()) {
+    if let Some(code) = &backend.rules.forwarded {
         code.add(cx);
     }
     let (front, back) = (&frontend.config.options, &backend.config.options);
@@ -137,8 +142,21 @@ impl ForwardedCode {
             value.extend(quotes.then_some(b'"'));
         }
         if !value.is_empty() {
-            cx.request.add(b"forwarded", &value);
+            append(&mut cx.request, value);
         }
+    }
+}
+
+/// Appends a value to the last of the request's own fields, if all of them are valid; otherwise it is a field of its own,
+/// so that a server can trust it.
+fn append(request: &mut Message, value: Vec<u8>) {
+    const NAME: &[u8] = b"forwarded";
+    let last = request.fields_named(NAME).last().map(|(id, before)| (id, before.to_vec()));
+    match last {
+        Some((id, before)) if header_values(request, NAME, false).all(is_forwarded) => {
+            request.set_value(id, &[&before[..], b",", &value].concat());
+        }
+        _ => _ = request.add(NAME, &value),
     }
 }
 

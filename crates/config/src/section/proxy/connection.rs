@@ -45,11 +45,12 @@ pub(super) const CONTSTATS: Row<ProxyParser> =
 /// `option forwarded`.
 pub(super) const FORWARDED: Row<ProxyParser> = row(
     "option forwarded",
-    PROXY,
+    BACK,
     0,
     MANY,
     "[proto] [host|host-expr E] [by|by-expr E] [by_port|by_port-expr E] [for|for-expr E] [for_port|for_port-expr E]",
-    "Adds the field Forwarded of RFC 7239, with the protocol and the client's address unless told otherwise.",
+    "Adds the field Forwarded of RFC 7239, with the protocol and the client's address unless told otherwise: behind the \
+     client's own ones if they are valid, else as a field of its own.",
     |r, line| r.forwarded(line),
 );
 

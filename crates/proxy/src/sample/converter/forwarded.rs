@@ -101,6 +101,11 @@ pub(super) fn parse(field: &[u8]) -> Option<Parsed> {
     (count > 0).then_some(parsed)
 }
 
+/// Whether a value of the field is valid.
+pub(crate) fn is_forwarded(text: &[u8]) -> bool {
+    parse(text).is_some()
+}
+
 /// Parses a node, whose name may be an IPv6 address in brackets; what follows it is ignored, as in HAProxy.
 pub(super) fn node(text: &[u8]) -> Option<Node<'_>> {
     Input(text).node(true)

@@ -59,7 +59,7 @@ use when::When;
 
 pub use encode::fuzz_decoders;
 pub(crate) use encode::url_decode;
-pub(crate) use forwarded::{is_host, node_name, node_port};
+pub(crate) use forwarded::{is_forwarded, is_host, node_name, node_port};
 pub use json::fuzz_json;
 pub(crate) use time::read_time_zone;
 

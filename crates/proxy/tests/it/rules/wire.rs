@@ -584,6 +584,23 @@ fn servers_are_told_of_clients_by_the_standard() {
     check("option forwarded for-expr req.hdr(none)", "for=unknown");
 }
 
+/// What clients say is gone on with if it is valid; what is not stands beside it.
+#[test]
+fn forwarded_goes_on_with_valid_fields() {
+    let check = |fields: &str, expected: &[&str]| {
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
+        let answer = told(" option forwarded proto\n", &request);
+        let found: Vec<&str> = answer.lines().filter_map(|line| line.strip_prefix("forwarded: ")).collect();
+        assert_eq!(found, expected, "{fields}");
+    };
+    check("", &["proto=http"]);
+    check("Forwarded: for=9.9.9.9\r\n", &["for=9.9.9.9,proto=http"]);
+    check("Forwarded: for=a\r\n", &["for=a", "proto=http"]);
+    check("Forwarded: for=_a, for=\"[::1]:80\"\r\n", &["for=_a, for=\"[::1]:80\",proto=http"]);
+    check("Forwarded: for=_a\r\nForwarded: by=_b\r\n", &["for=_a", "by=_b,proto=http"]);
+    check("Forwarded: for=_a\r\nForwarded: junk\r\n", &["for=_a", "junk", "proto=http"]);
+}
+
 #[test]
 fn a_redirect_keeps_the_query_and_sets_a_made_cookie() {
     let check = |rule: &str, target: &str, location: &str, cookie: Option<&str>| {

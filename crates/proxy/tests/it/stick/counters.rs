@@ -203,14 +203,18 @@ fn sc_add_gpc_and_the_converters_that_change() {
     let rules = " http-request track-sc0 src table array\n http-request sc-add-gpc(1,0) 5\n http-request sc-add-gpc(1,0) \
                  int(2)\n http-request return status 200 hdr X \"%[sc_get_gpc(1,0)] %[sc_gpc_rate(1,0)] \
                  %[src,table_inc_gpc(0,array)] %[src,table_inc_gpc(0,array)] %[src,table_clr_gpc(0,array)] \
-                 %[src,table_gpc(0,array)] %[int(9),table_inc_gpc(2,array)] %[table_cnt(array)] %[table_avail(array)]\"\n";
+                 %[src,table_gpc(0,array)] %[int(9),table_inc_gpc(2,array)] %[table_cnt(array)] %[table_avail(array)]\" \
+                 hdr Y \"%[src,table_inc_gpc0(two)] %[src,table_inc_gpc0(two)] %[src,table_clr_gpc0(two)] \
+                 %[src,table_gpc0(two)] %[src,table_inc_gpc1(two)] %[src,table_clr_gpc1(two)] %[src,table_gpc1(two)]\"\n";
     let text = format!(
         "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n{rules}backend array\n stick-table \
-                        type ip size 100 store gpc(3),gpc_rate(3,1h)\n"
+                        type ip size 100 store gpc(3),gpc_rate(3,1h)\nbackend two\n \
+                        stick-table type ip size 100 store gpc0,gpc1\n"
     );
     let whole = crate::server::fixture::Whole::start(&text, 1);
     let response = sluicegate_testkit::Client::connect(&whole.address()).get("/");
     assert_eq!(response.header("x"), Some("7 7 1 2 2 0 1 2 98"));
+    assert_eq!(response.header("y"), Some("1 2 2 0 1 1 0"));
 }
 
 /// `tune.stick-counters`, of which 2.6 has none: what three counters do, the others do as well.

@@ -239,6 +239,20 @@ fn removed_keywords_say_what_replaces_them() {
     takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
 }
 
+/// What HAProxy 3.2 has and this program has not is told apart from slips.
+#[test]
+fn keywords_of_later_versions_are_not_supported_yet() {
+    let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
+    for line in ["acme.scheduler auto", "h1-do-not-close-on-insecure-transfer-encoding", "stress-level 1"] {
+        refuses(&global(line), "is not supported yet");
+    }
+    for line in
+        ["ssl-f-use crt a.pem", "server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session do-log profile p"]
+    {
+        refuses(&listen(line), "is not supported yet");
+    }
+}
+
 /// Values of keywords that change nothing here are checked all the same, in HAProxy's bounds.
 #[test]
 fn numbers_without_effect_have_haproxys_bounds() {
