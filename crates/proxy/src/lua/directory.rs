@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 /// A directory that was changed to, until it is dropped.
@@ -34,17 +33,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         // The directory was the working directory a moment ago; a failure leaves nothing to do.
-        let _ = change_to(&self.back);
-    }
-}
-
-/// Changes back to an open directory.
-fn change_to(directory: &impl AsFd) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open for the duration of the call, which touches no memory.
-    match unsafe { libc::fchdir(directory.as_fd().as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        let _ = rustix::process::fchdir(&self.back);
     }
 }
 
