@@ -84,6 +84,11 @@ impl Inspection {
         }
     }
 
+    /// What a fetch found is enough, though more may come: a converter of its value has decided.
+    pub fn settle(&self) {
+        self.missed.set(false);
+    }
+
     /// Whether one did since this was asked last.
     pub fn take_missed(&self) -> bool {
         self.missed.take()

@@ -75,7 +75,7 @@ impl MessageCode {
                 found(fix::tag_value(&value.into_bytes(), *tag), cx).map(|value| Value::Bin(value.to_vec().into()))
             }
             MessageCode::MqttIsValid => match mqtt::parse(&value.into_bytes()) {
-                Found::Nothing => Some(Value::Bool(false)),
+                Found::Nothing => found(Found::Is(false), cx).map(Value::Bool),
                 parsed => found(parsed, cx).map(|_| Value::Bool(true)),
             },
             MessageCode::MqttFieldValue(packet, field) => {
@@ -137,8 +137,9 @@ fn hidden(text: &[u8]) -> Option<Value<'static>> {
     forwarded::is_obfuscated(text).then(|| Value::owned_text([b"_", text].concat()))
 }
 
-/// What was found; content rules wait for data that is missing.
+/// What was found; content rules wait for data that is missing, and for no more than that.
 fn found<T>(found: Found<T>, cx: &StreamContext) -> Option<T> {
+    cx.inspection.settle();
     match found {
         Found::Is(value) => Some(value),
         Found::NeedsMore => {

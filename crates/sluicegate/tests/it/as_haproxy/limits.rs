@@ -84,7 +84,10 @@ fn created_files_follow_no_link_and_ignore_the_umask() {
         wait_for("its stats socket", || place.path().join("stats").exists().then_some(()));
         let meta = |name: &str| std::fs::symlink_metadata(place.path().join(name)).unwrap();
         let mode = |name: &str| meta(name).permissions().mode() & 0o7777;
-        wait_for("its pidfile", || meta("pid").is_file().then_some(()));
+        // The link is taken away before the file is there.
+        let is_file = || std::fs::symlink_metadata(place.path().join("pid")).is_ok_and(|meta| meta.is_file());
+        let written = || std::fs::read_to_string(place.path().join("pid")).is_ok_and(|text| text.ends_with('\n'));
+        wait_for("its pidfile", || (is_file() && written()).then_some(()));
         assert_eq!(std::fs::read_to_string(place.path().join("pid")).unwrap().trim(), program.pid().to_string());
         assert_eq!(std::fs::read_to_string(place.path().join("precious")).unwrap(), "untouched");
         assert_eq!([mode("pid"), mode("stats")], [0o644, 0o755], "umask {umask}");
