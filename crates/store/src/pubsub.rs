@@ -175,12 +175,10 @@ impl PubSub {
         let mut count = 0;
         let mut hand_out = |frame: &[u8], listeners: &Listeners| {
             count += listeners.len();
-            listeners.for_each(|listener| {
-                match listener.outbox().put(Some(listener.outbox().kind()), frame, &limit) {
-                    Put::More => {}
-                    Put::First => due.wake.push(listener.clone()),
-                    Put::TooMuch => due.kill.push(listener.clone()),
-                }
+            listeners.for_each(|listener| match listener.outbox().put(Some(listener.outbox().kind()), frame, &limit) {
+                Put::More => {}
+                Put::First => due.wake.push(listener.clone()),
+                Put::TooMuch => due.kill.push(listener.clone()),
             });
         };
         let locked = self.lock_of(kind, channel).lock();

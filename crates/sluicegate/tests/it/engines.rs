@@ -464,8 +464,8 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     let text = |maxqueue: u32| {
         format!(
             "global\n    nbthread 1\nredis data\n{PATIENT}    server one {}\n    maxqueue {maxqueue}\n{}    \
-             http-request store-call data CLIENT ID set-var(txn.id)\n    \
-             http-request return status 200 content-type text/plain lf-string %[var(txn.id)]\n",
+             http-request store-call data ECHO \"served\" set-var(txn.said)\n    \
+             http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
             engine.address(),
             front(&gate)
         )
@@ -475,7 +475,15 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     let mut command = std::process::Command::new(BINARY);
     command.arg("run").arg(&path);
     let mut program = sluicegate_testkit::Program::start(command, &[gate.fd()]);
-    let ask = || Client::connect(&gate.address()).get("/").text();
+    let mut own = Client::connect(&engine.address());
+    // The number of the connection that has served a request.
+    let mut ask = || {
+        assert_eq!(Client::connect(&gate.address()).get("/").text(), "served");
+        let list = own.ask(&["CLIENT", "LIST"]);
+        let lines = list.lines().filter(|line| line.contains(" name=data ") && line.contains(" cmd=echo "));
+        let number = |line: &str| -> u64 { line.split(['=', ' ']).nth(1).expect("an ID").parse().expect("a number") };
+        lines.map(number).max().expect("a connection")
+    };
     let first = ask();
     let mut reload = |maxqueue: u32| {
         std::fs::write(&path, text(maxqueue)).unwrap();
@@ -487,7 +495,6 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     assert_eq!(ask(), first);
     reload(200);
     assert_ne!(ask(), first);
-    let mut own = Client::connect(&engine.address());
     wait_for("the old connection to end", || {
         (own.ask(&["CLIENT", "LIST"]).matches("name=data").count() == 1).then_some(())
     });
