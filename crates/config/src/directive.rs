@@ -10,7 +10,7 @@ use crate::environment::Environment;
 use crate::limits;
 use crate::model::Position;
 use crate::suggest;
-use crate::word::Line;
+use crate::word::{self, Line};
 
 /// What `feature(NAME)` says yes to: HAProxy's names of what this program has.
 pub const FEATURES: &[&str] = &[
@@ -165,12 +165,16 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition as `.if` does, for `-cc`; the error says what is wrong with it.
+/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; the error says what is wrong with it.
 pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
-    let mut parser = Parser { text, at: 0, env, depth: 0 };
+    let unparsable = |message: &str| format!("unparsable conditional expression '{text}': {message}");
+    let scope = word::Scope { env, file: "", line: 1, section: "" };
+    let words = word::split(text.as_bytes(), &scope).map_err(|error| unparsable(&error.message))?;
+    let text = words.iter().map(word::Word::text).collect::<Vec<_>>().join(" ");
+    let mut parser = Parser { text: &text, at: 0, env, depth: 0 };
     parser.whole().map_err(|problem| {
         let near = problem.suggestion.map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default();
-        format!("unparsable conditional expression '{text}': {}{near}", problem.message)
+        unparsable(&format!("{}{near}", problem.message))
     })
 }
 
@@ -298,6 +302,9 @@ impl<'a> Parser<'a> {
     fn predicate(&mut self) -> Result<bool, Problem> {
         self.blanks();
         let start = self.at;
+        if self.rest().starts_with(['-', '+']) && self.rest().as_bytes().get(1).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
         let length = self.rest().bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_'));
         let word = &self.rest()[..length.unwrap_or(self.rest().len())];
         self.at += word.len();
@@ -346,12 +353,12 @@ impl<'a> Parser<'a> {
 
     /// A version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth part
     /// and a suffix such as `-12` behind a release count as later.
-    fn version(&self, text: &str) -> Result<(u32, u32, u32, u32, u32), Problem> {
+    fn version(&self, text: &str) -> Result<Version, Problem> {
         let bad = |_| Problem { at: self.at, message: format!("'{text}' is no version"), suggestion: None };
         let (numbers, suffix) = text.split_once('-').unwrap_or((text, ""));
-        let mut parts = [0u32; 3];
+        let mut parts = [0u32; 4];
         let given: Vec<&str> = numbers.split('.').collect();
-        if given.len() > 3 || given.len() < 2 {
+        if given.len() > 4 {
             return Err(bad(()));
         }
         for (part, text) in parts.iter_mut().zip(&given) {
@@ -362,20 +369,23 @@ impl<'a> Parser<'a> {
         } else if let Some(rc) = suffix.strip_prefix("rc") {
             (1, rc.parse().unwrap_or(0))
         } else {
-            (2, 0)
+            (2, suffix.rsplit('-').next().unwrap_or("0").parse().unwrap_or(0))
         };
-        Ok((parts[0], parts[1], parts[2], stage, number))
+        Ok((parts, stage, number))
     }
 }
 
-fn baseline() -> (u32, u32, u32, u32, u32) {
-    (BASELINE.0, BASELINE.1, BASELINE.2, 2, 0)
+/// Up to four parts; 0 for `dev`, 1 for `rc`, 2 for a release; the number of that or of a commit.
+type Version = ([u32; 4], u32, u32);
+
+fn baseline() -> Version {
+    ([BASELINE.0, BASELINE.1, BASELINE.2, 0], 2, 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::{self, Scope};
+    use crate::word::Scope;
 
     fn run(condition: &str) -> Result<bool, String> {
         let mut env = Environment::new();
@@ -424,6 +434,8 @@ mod tests {
         check("version_atleast(3.2-dev9)", true);
         check("version_atleast(3.2)", true);
         check("version_atleast(3.2.1)", false);
+        check("version_atleast(3.2.0-12) || version_atleast(3.2.0.1) || version_atleast(4)", false);
+        check("version_atleast(3) && -1000 && +2 && !-0", true);
         check("version_atleast(3.3-dev1)", false);
         check("version_before(3.3-dev0)", true);
         check("version_before(3.2)", false);

@@ -178,7 +178,10 @@ impl StoreNames<'_> {
                 let (backend, server) = match name.split_once('/') {
                     Some((backend, server)) => (backend, server),
                     None => match &*section {
-                        None => return Ok(()),
+                        None => {
+                            let hint = format!("write 'BACKEND/{name}'");
+                            return Err(("the backend must be named here".into(), Some(hint)));
+                        }
                         Some(own) => (&**own, name),
                     },
                 };

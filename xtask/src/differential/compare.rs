@@ -47,18 +47,6 @@ pub(super) const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
-        commands: "OBJECT ENCODING of strings",
-        difference: "`embstr` up to 44 bytes, `raw` beyond",
-        why: "as Redis 7; in Valkey 8.1 the length of the key counts, too",
-        is: |name, words, ours, theirs| {
-            let is_short = |value: &Value| matches!(&value.text[..], b"embstr" | b"raw");
-            name == "object"
-                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"encoding"))
-                && is_short(ours)
-                && is_short(theirs)
-        },
-    },
-    Explained {
         commands: "BITCOUNT with a start alone",
         difference: "a syntax error",
         why: "Valkey alone takes it",
@@ -95,6 +83,18 @@ pub(super) const EXPLAINED: &[Explained] = &[
         why: "as Redis 7",
         is: |name, _, ours, theirs| {
             (name.starts_with('z') || name.starts_with("bz")) && unsigned(ours.clone()) == unsigned(theirs.clone())
+        },
+    },
+    Explained {
+        commands: "OBJECT ENCODING of strings",
+        difference: "`embstr` up to 44 bytes, `raw` beyond",
+        why: "as Redis 7; in Valkey 8.1 the length of the key counts, too",
+        is: |name, words, ours, theirs| {
+            let is_short = |value: &Value| matches!(&value.text[..], b"embstr" | b"raw");
+            name == "object"
+                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"encoding"))
+                && is_short(ours)
+                && is_short(theirs)
         },
     },
 ];

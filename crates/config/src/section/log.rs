@@ -183,6 +183,8 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let Some((host, port)) = host_and_port(plain) else {
         return fail(diagnostics, format!("invalid log address '{text}'"));
     };
+    // HAProxy sends there as well; it is the host itself.
+    let host = if host.is_empty() && port.is_some() { "0.0.0.0" } else { host };
     let port = match port {
         None | Some("") => 514,
         Some(port) => match unit::integer(port, 1, 65535) {

@@ -185,8 +185,9 @@ fn vary(response: &mut Message) {
     if header_values(response, b"vary", false).any(|value| value.eq_ignore_ascii_case(BY)) {
         return;
     }
-    let last = response.fields_named(b"vary").rfind(|(_, value)| !value.is_empty());
-    match last.map(|(id, value)| (id, [value, b",", BY].concat())) {
+    let last = response.fields_named(b"vary").last();
+    let separator = |value: &[u8]| if value.is_empty() { &b""[..] } else { b"," };
+    match last.map(|(id, value)| (id, [value, separator(value), BY].concat())) {
         Some((id, value)) => response.set_value(id, &value),
         None => {
             response.add(b"vary", BY);

@@ -71,6 +71,12 @@ impl Wanted {
             let text = |bytes| url_decode(bytes, true).and_then(|decoded| String::from_utf8(decoded).ok());
             let name = text(&field[..equals]).ok_or(Invalid)?;
             let value = text(field.get(equals + 1..).unwrap_or_default()).ok_or(Invalid)?;
+            let has_value = equals < field.len();
+            if field.iter().filter(|byte| **byte == b'=').count() > 1
+                || !has_value && matches!(&*name, "scope" | "metrics")
+            {
+                return Err(Invalid);
+            }
             match (&*name, &*value) {
                 ("scope", "") => (wanted.scopes, chosen) = (0, true),
                 ("scope", scope) => {

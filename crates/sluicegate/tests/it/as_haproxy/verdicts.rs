@@ -215,6 +215,34 @@ fn what_is_left_out_has_haproxys_meaning() {
     takes(&format!("{HTTP}frontend f\n bind 127.0.0.1:1\nbackend b\n unique-id-format N\n unique-id-header x\n"), &[]);
     takes(&listen("server a 127.0.0.1:1 \"\" x"), &["is empty and marks the end of the argument list"]);
     refuses(&listen("http-request set-header a \"\""), "expects a value");
+    // A log address without a host.
+    takes(&listen("log :514 local0 / log : local0"), &[]);
+}
+
+#[test]
+fn marks_of_negation_may_stand_before_the_pattern() {
+    takes(
+        &listen(
+            "option tcp-check / tcp-check expect !rstring ^a / tcp-check expect min-recv 3 ! !string b / tcp-check expect !!binary 00",
+        ),
+        &[],
+    );
+    takes(&listen("option httpchk / http-check expect !rstatus ^5"), &[]);
+    refuses(&listen("option tcp-check / tcp-check expect !min-recv 3 string a"), "not before 'min-recv'");
+}
+
+/// A server without its backend is one of the section that holds the rules, which `defaults` are not.
+#[test]
+fn rules_of_defaults_name_the_backends_of_their_servers() {
+    let file = |server: &str| {
+        format!(
+            "{HTTP}defaults d\n mode http\n timeout connect 2s\n timeout server 2s\n http-request set-header a \
+             %[srv_conn({server})]\nbackend b from d\n server s 127.0.0.1:1\n"
+        )
+    };
+    refuses(&file("s"), "the backend must be named here");
+    let ended = checked(&file("b/s"));
+    assert_eq!(ended.code, 0, "{ended:?}");
 }
 
 #[test]

@@ -245,6 +245,10 @@ fn a_query_chooses_what_is_told() {
         "?scope=*&scope=",
         "?scope=%73erver",
         "?foo=bar",
+        "?foo",
+        "?scope",
+        "?metrics",
+        "?foo=a=b",
         "?%zz",
     ] {
         let [theirs, ours] = both.ask(0, &get(&format!("/metrics{query}"), ""));

@@ -51,8 +51,8 @@ fn mysql(words: &[&str]) -> Result<Vec<CheckStepKind>, Wrong> {
         }
         _ => return Err((0, "'option mysql-check' expects nothing, or 'user' and a name".to_owned(), None)),
     };
-    let mut steps = vec![linger(), expect(CheckExpect::new(Expected::MysqlPacket))];
-    let Some(user) = user else { return Ok(steps) };
+    let greeting = expect(CheckExpect::new(Expected::MysqlPacket));
+    let Some(user) = user else { return Ok(vec![linger(), greeting]) };
     // What a client may do, the largest packet, for the newer one a character set and room; then who it is.
     let mut login: Vec<u8> = match old {
         true => vec![0, 0x80, 0, 0, 1],
@@ -64,9 +64,8 @@ fn mysql(words: &[&str]) -> Result<Vec<CheckStepKind>, Wrong> {
     packet[3] = 1;
     // A second packet says goodbye.
     let bytes = [&packet[..], &login, &[1, 0, 0, 0, 1]].concat();
-    steps.push(send(bytes));
-    steps.push(expect(CheckExpect::new(Expected::MysqlPacket)));
-    Ok(steps)
+    // As in HAProxy the login does not wait for the greeting.
+    Ok(vec![linger(), send(bytes), greeting, expect(CheckExpect::new(Expected::MysqlPacket))])
 }
 
 fn redis() -> Vec<CheckStepKind> {

@@ -295,28 +295,38 @@ impl ProxyReader<'_> {
             "status-code",
         ];
         let matches = if protocol == CheckProtocol::Http { HTTP_MATCHES } else { TCP_MATCHES };
-        let (mut what, mut negated, mut min_recv, mut comment) = (None, false, None, None);
+        let (mut what, mut negated, mut marked, mut min_recv, mut comment) = (None, false, false, None, None);
         let (mut ok_status, mut error_status, mut timeout_status) = (None, None, None);
         let (mut on_success, mut on_error, mut status_code) = (None, None, None);
         let mut next = 2;
         while next < line.len() {
-            let word = line.text(next);
+            // Any number of `!`, apart or before the word.
+            let word = line.text(next).trim_start_matches('!');
+            let marks = line.text(next).len() - word.len();
+            if marks > 0 {
+                negated ^= marks % 2 == 1;
+                marked = true;
+                if word.is_empty() {
+                    next += 1;
+                    continue;
+                }
+            }
             if matches.contains(&word) {
                 if what.is_some() {
                     self.check_error(line, next, format!("only one pattern, but there is '{word}', too"));
                     return None;
                 }
-                let (expected, behind) = self.check_expected(line, next, protocol)?;
+                let (expected, behind) = self.check_expected(line, next, word, protocol)?;
                 what = Some(expected);
                 next = behind;
+                marked = false;
                 continue;
             }
-            if negated && what.is_none() {
+            if marked {
                 self.check_error(line, next, format!("'!' stands before the pattern, not before '{word}'"));
                 return None;
             }
             match word {
-                "!" => negated = true,
                 "min-recv" => {
                     self.check_value(line, next, "a number")?;
                     match unit::integer(line.text(next + 1), -1, i64::from(i32::MAX)) {
@@ -395,10 +405,15 @@ impl ProxyReader<'_> {
     }
 
     /// Reads what is expected from its keyword on; gives the word behind it, too.
-    fn check_expected(&mut self, line: &Line, at: usize, protocol: CheckProtocol) -> Option<(Expected, usize)> {
-        let word = line.text(at);
+    fn check_expected(
+        &mut self,
+        line: &Line,
+        at: usize,
+        word: &str,
+        protocol: CheckProtocol,
+    ) -> Option<(Expected, usize)> {
         if matches!(word, "hdr" | "fhdr") {
-            return self.check_header(line, at);
+            return self.check_header(line, at, word == "fhdr");
         }
         self.check_value(line, at, "a pattern")?;
         let plain = || CheckBytes::Plain(line.words[at + 1].bytes().to_vec());
@@ -424,8 +439,7 @@ impl ProxyReader<'_> {
         Some((what, at + 2))
     }
 
-    fn check_header(&mut self, line: &Line, at: usize) -> Option<(Expected, usize)> {
-        let full = line.text(at) == "fhdr";
+    fn check_header(&mut self, line: &Line, at: usize, full: bool) -> Option<(Expected, usize)> {
         let mut next = at + 1;
         let name_format = match line.text(next) {
             "name" => false,
