@@ -22,6 +22,14 @@ fn fault(status: CheckStatus, code: u32, info: &[u8]) -> Option<Judgement> {
     Some(Err(Fault { status, code, info: info.to_vec() }))
 }
 
+/// Bytes of the first packet of a MySQL server, or all there are if it is not complete.
+pub(super) fn mysql_length(bytes: &[u8]) -> usize {
+    match bytes {
+        [a, b, c, _, ..] => (4 + usize::from(*a) + (usize::from(*b) << 8) + (usize::from(*c) << 16)).min(bytes.len()),
+        _ => bytes.len(),
+    }
+}
+
 /// A packet of a MySQL server: its length in three bytes, its number, and what it is.
 pub(super) fn mysql(bytes: &[u8], ended: bool) -> Option<Judgement> {
     let length = match bytes {
@@ -171,6 +179,7 @@ mod tests {
     fn mysql_packets() {
         assert_eq!(mysql(&[1, 0, 0, 0, 10], false), Some(Ok(())));
         assert_eq!(mysql(&[2, 0, 0, 0, 10], false), None);
+        assert_eq!([&[1, 0, 0, 0, 10, 2, 0][..], &[2, 0, 0, 0, 10], &[1, 0]].map(mysql_length), [5, 5, 2]);
         assert_eq!(mysql(&[2, 0, 0, 0, 10], true), fault(CheckStatus::L7Rsp, 0, b""));
         assert_eq!(mysql(b"\x05\0\0\0\xff\x15\x04no", false), fault(CheckStatus::L7Sts, 1045, b"no"));
     }

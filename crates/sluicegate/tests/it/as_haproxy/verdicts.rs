@@ -236,8 +236,8 @@ fn marks_of_negation_may_stand_before_the_pattern() {
 fn rules_of_defaults_name_the_backends_of_their_servers() {
     let file = |server: &str| {
         format!(
-            "{HTTP}defaults d\n mode http\n timeout connect 2s\n timeout server 2s\n http-request set-header a \
-             %[srv_conn({server})]\nbackend b from d\n server s 127.0.0.1:1\n"
+            "{HTTP}listen l\n bind 127.0.0.1:1\ndefaults d\n mode http\n timeout connect 2s\n timeout server 2s\n \
+             http-request set-header a %[srv_conn({server})]\nbackend b from d\n server s 127.0.0.1:1\n"
         )
     };
     refuses(&file("s"), "the backend must be named here");
