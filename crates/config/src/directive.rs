@@ -169,7 +169,7 @@ impl Blocks {
 pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
     let unparsable = |message: &str| format!("unparsable conditional expression '{text}': {message}");
     let scope = word::Scope { env, file: "", line: 1, section: "" };
-    let words = word::split(text.as_bytes(), &scope).map_err(|error| unparsable(&error.message))?;
+    let words = word::split(text.as_bytes(), &scope).map_err(|error| unparsable(error.message))?;
     let text = words.iter().map(word::Word::text).collect::<Vec<_>>().join(" ");
     let mut parser = Parser { text: &text, at: 0, env, depth: 0 };
     parser.whole().map_err(|problem| {

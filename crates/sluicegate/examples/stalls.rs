@@ -126,6 +126,7 @@ fn keys(store: &Store) -> u64 {
 }
 
 fn main() {
+    allocator::configure();
     let count: usize = std::env::args().nth(1).map_or(10_000_000, |word| word.parse().expect("a number of keys"));
     let store = Store::new(StoreOptions::default());
     let over = Arc::new(AtomicBool::new(false));

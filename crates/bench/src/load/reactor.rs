@@ -16,6 +16,7 @@
 //! Limits: `pipeline` requests in flight on each connection, one answer's head (64 KiB) kept with each, back-off up to
 //! a second between attempts to connect.
 
+mod connect;
 mod connection;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -25,9 +26,9 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rustix::io::Errno;
-use socket2::{SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 
+use connect::ATTEMPTS_UNREACHED;
 use connection::{Connection, Request, State, connect_fault, request_fault, token};
 
 use super::cpu;
@@ -42,15 +43,6 @@ const BUFFER: usize = 256 * 1024;
 
 /// Longest wait of the loop, ns: how soon an interrupt is seen.
 const LONGEST_WAIT: u64 = 50_000_000;
-
-/// First and longest pause before another attempt to connect, ns.
-const PAUSE: (u64, u64) = (10_000_000, 1_000_000_000);
-
-/// Attempts in a row after which a connection is given up if nobody has ever reached the server.
-const ATTEMPTS_UNREACHED: u32 = 3;
-
-/// Attempts in a row after which a connection is given up if only a number of requests ends the run.
-const ATTEMPTS_COUNTED: u32 = 12;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -433,128 +425,6 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     }
 
     // Sockets.
-
-    fn connect(&mut self, id: usize, now: u64) {
-        let connection = &mut self.connections[id];
-        connection.connect_began = now;
-        connection.generation = connection.generation.wrapping_add(1);
-        connection.session = P::Session::default();
-        connection.partial.clear();
-        connection.out.clear();
-        connection.written = 0;
-        let token = token(id, connection.generation);
-        let socket = match Socket::new(self.address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
-            Ok(socket) => socket,
-            Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
-        };
-        if !self.address.is_unix() {
-            // Requests are written whole; waiting for more would only delay them.
-            let _ = socket.set_tcp_nodelay(true);
-        }
-        let is_made = match socket.connect(self.address) {
-            Ok(()) => true,
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => false,
-            Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
-        };
-        if let Err(error) = self.poller.add(&socket, token, !is_made) {
-            return self.connect_failed(id, now, ConnectFault::Resources, error.to_string());
-        }
-        let connection = &mut self.connections[id];
-        connection.socket = Some(socket);
-        connection.watches_write = !is_made;
-        connection.state = State::Connecting;
-        if is_made {
-            self.connected(id, self.shared.now());
-        } else {
-            self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
-        }
-    }
-
-    fn connected(&mut self, id: usize, now: u64) {
-        self.shared.reached.store(true, Ordering::Relaxed);
-        let (preamble, replies) = self.protocol.preamble();
-        let connection = &mut self.connections[id];
-        connection.state = State::Open;
-        connection.out.extend_from_slice(preamble);
-        connection.login_left = replies;
-        let took = now.saturating_sub(connection.connect_began).max(1);
-        let is_again = std::mem::replace(&mut connection.was_open, true);
-        // The connections that stand before the first request belong to the run.
-        let stats = if self.load.keep_alive { &mut self.stats } else { self.stats_at(now) };
-        stats.connected += 1;
-        stats.reconnected += u64::from(is_again);
-        stats.connect.saturating_record(took);
-        if replies > 0 {
-            self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
-            self.flush(id);
-        } else {
-            self.ready_for_requests(id);
-        }
-    }
-
-    fn ready_for_requests(&mut self, id: usize) {
-        self.connections[id].deadline = NEVER;
-        if let Some(request) = self.connections[id].waiting.take() {
-            self.write(id, request);
-            self.flush(id);
-        }
-        if self.connections[id].state == State::Open {
-            self.give_work(id);
-        }
-    }
-
-    fn connect_failed(&mut self, id: usize, now: u64, fault: ConnectFault, text: String) {
-        if let Some(request) = self.connections[id].waiting.take() {
-            self.open_requests -= 1;
-            let example = text.clone();
-            self.fail_request(&request, RequestFault::Connect, || example);
-        }
-        // What happens before the first request counts with the run.
-        self.stats.connect_fault(fault, || text);
-        self.pause_or_give_up(id, now);
-    }
-
-    /// The connection is lost, or was not made, and is tried again later.
-    fn pause_or_give_up(&mut self, id: usize, now: u64) {
-        self.close(id);
-        let unreached = !self.shared.reached.load(Ordering::Relaxed);
-        let connection = &mut self.connections[id];
-        connection.attempts += 1;
-        let attempts = connection.attempts;
-        let is_over = (unreached && attempts >= ATTEMPTS_UNREACHED)
-            || (self.load.duration_ns.is_none() && attempts >= ATTEMPTS_COUNTED);
-        if is_over || !self.is_sending {
-            connection.state = State::GivenUp;
-            self.given_up += 1;
-            return;
-        }
-        connection.state = State::Paused;
-        let pause = PAUSE.0.saturating_mul(1 << (attempts - 1).min(10)).min(PAUSE.1);
-        self.set_deadline(id, now.saturating_add(pause));
-    }
-
-    fn close(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        connection.socket = None;
-        connection.generation = connection.generation.wrapping_add(1);
-        connection.state = State::Closed;
-        connection.deadline = NEVER;
-        connection.watches_write = false;
-        connection.broken = None;
-    }
-
-    /// The connection has ended as it may end, and takes its place again.
-    fn renew(&mut self, id: usize, now: u64) {
-        self.close(id);
-        if !self.is_sending {
-            return;
-        }
-        if self.load.keep_alive {
-            self.connect(id, now);
-        } else {
-            self.give_work(id);
-        }
-    }
 
     /// The connection is of no use any more: `fault` befell the request that was first in line, and those behind it
     /// are dropped with it.
