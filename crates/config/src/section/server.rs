@@ -865,8 +865,13 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
 }
 
+/// Whether a check would have no port. An unspecified address has none to miss, as in HAProxy.
 fn portless(address: &ServerAddress) -> bool {
-    matches!(address, ServerAddress::Inet(_, ServerPort::Offset(_)) | ServerAddress::Name(_, ServerPort::Offset(_)))
+    match address {
+        ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
+        ServerAddress::Name(_, ServerPort::Offset(_)) => true,
+        _ => false,
+    }
 }
 
 /// Gives every server without an `id` the number of its place, or the next one that is free.

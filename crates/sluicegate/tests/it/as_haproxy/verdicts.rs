@@ -215,6 +215,8 @@ fn what_is_left_out_has_haproxys_meaning() {
     takes(&format!("{HTTP}frontend f\n bind 127.0.0.1:1\nbackend b\n unique-id-format N\n unique-id-header x\n"), &[]);
     takes(&listen("server a 127.0.0.1:1 \"\" x"), &["is empty and marks the end of the argument list"]);
     refuses(&listen("http-request set-header a \"\""), "expects a value");
+    takes(&listen("server s : check"), &[]);
+    refuses(&listen("server s 127.0.0.1 check"), "server 's' has neither service port nor check port");
     // A log address without a host.
     takes(&listen("log :514 local0 / log : local0"), &[]);
 }
