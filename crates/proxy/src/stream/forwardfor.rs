@@ -7,12 +7,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOptions};
-
 use sluicegate_wire::http::Message;
 
 use super::StreamContext;
 use crate::running::{Engines, ProxyRun};
-
 use crate::sample::{
     ExpressionCode, FetchScope, Value, append_ip, header_values, is_forwarded, is_host, node_name, node_port,
 };

@@ -258,11 +258,14 @@ fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
 
 /// Runs all cases through the proxy that `start` brings up; gives a transcript for each.
 fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) -> Vec<String> {
-    let mut configuration = String::from(
-        "global\n    maxconn 1000\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 9s\n    \
-         timeout server 9s\n    timeout http-request 9s\n    retries 0\n",
-    );
     let listening: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
+    // HAProxy takes no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
+    let highest = listening.iter().map(Listening::fd).max().unwrap_or(0);
+    let mut configuration = format!(
+        "global\n    maxconn {}\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 9s\n    \
+         timeout server 9s\n    timeout http-request 9s\n    retries 0\n",
+        highest.max(1000)
+    );
     let mut origins = Vec::new();
     for (number, (case, front)) in cases.iter().zip(&listening).enumerate() {
         let back = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -233,7 +233,7 @@ fn words_without_effect() {
     let mut server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
     assert_eq!(Client::connect(&gate.address()).get("/").text(), "ok");
     assert!(server.program.is_running());
-    assert_eq!(server.program.output(), "");
+    assert_eq!(server.program.output(), format!("listening on {} (listen gate)\n", gate.address()));
 }
 
 /// Sizes of the pipes that a process has, in bytes.
