@@ -2,7 +2,7 @@
 //!
 //! HAProxy resolves the names of `bind`, `source`, `usesrc`, `addr`, `agent-addr`, `nameserver` and of a check's
 //! `connect addr` while it reads the file, once, with the system's resolver. So does this module, through
-//! [`Files`](crate::Files): the model then holds addresses only, a test needs no network, and a process that takes a
+//! [`Files`]: the model then holds addresses only, a test needs no network, and a process that takes a
 //! configuration over uses the addresses that its sender found. Names of servers and of log targets are not resolved
 //! here: they are kept as names and have their own rules (`init-addr`, `resolvers`).
 

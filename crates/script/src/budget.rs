@@ -10,7 +10,7 @@
 //! that the kernel kept from running is as short as before, however much else the machine has to do.
 //!
 //! The hook yields if everything beneath can be yielded across, else it looks again every few instructions until
-//! [a part](BLOCKED_PART) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
+//! a part (`BLOCKED_PART`) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
 //! signalled lasted less than two ticks and counts as nothing.
 //!
 //! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call

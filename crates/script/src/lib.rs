@@ -19,7 +19,7 @@
 //! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
 //!
 //! **Limits.** A hook can't leave a C function. In both kinds of states functions of the libraries that can run long
-//! ask [`poll`] and are suspended, and finalizers run under a budget ([`standard`], [`sandbox`]). A C module, or blocking
+//! ask [`poll`] and are suspended, and finalizers run under a budget (`standard`, `sandbox`). A C module, or blocking
 //! I/O, keeps its thread; a [`Watch`] tells where.
 
 pub mod budget;

@@ -119,7 +119,7 @@ unsafe extern "C-unwind" fn panic(lua: *mut lua_State) -> c_int {
 }
 
 impl State {
-    /// A state with all standard libraries, as [`standard`](crate::standard) has them.
+    /// A state with all standard libraries, as `standard` has them.
     pub fn new<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         let mut state = State::bare(memory, host)?;
         // SAFETY: the function may raise and holds nothing.

@@ -129,6 +129,14 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
     ("SORT of a sorted set in place", "Redis gives it its large form for good; a copy is sorted instead"),
     ("ranges by name over members of different scores", "what they are is not defined"),
     ("LSET, LINDEX and LPOS of -9223372036854775808", "the number has no opposite; Valkey takes it for an index"),
+    (
+        "combinations of sets of more integers than set-max-intset-entries",
+        "which form they have depends on whether a text comes early, and so on the order of a hash table",
+    ),
+    (
+        "CONFIG SET of list-max-listpack-size beside lists",
+        "Redis's lists keep the size that they were made with; a large one may become small at another moment",
+    ),
     ("LSET with an index of more than 32 bits", "Valkey cuts it to 32 bits, which may be those of an index"),
     (
         "LIMIT with a negative offset",

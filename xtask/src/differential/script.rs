@@ -51,7 +51,7 @@ impl Settings {
             ("hash-max-listpack-value", &["64", "16"]),
             ("zset-max-listpack-entries", &["128", "12", "0"]),
             ("zset-max-listpack-value", &["64", "8"]),
-            ("set-max-intset-entries", &["512", "8", "0"]),
+            ("set-max-intset-entries", &["512"]),
             ("list-max-listpack-size", &["-2", "5", "1", "-1"]),
             ("hll-sparse-max-bytes", &["3000", "40"]),
             ("stream-node-max-bytes", &["4096", "0", "60"]),

@@ -412,11 +412,25 @@ unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Whether an argument is an integer, or absent where `or_nothing`.
+/// Whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is made one.
 #[inline]
 unsafe fn is_integer(lua: *mut lua_State, index: c_int, or_nothing: bool) -> bool {
-    // SAFETY: a read.
-    unsafe { if ffi::lua_type(lua, index) <= ffi::LUA_TNIL { or_nothing } else { ffi::lua_isinteger(lua, index) != 0 } }
+    // SAFETY: a slot is free.
+    unsafe {
+        if ffi::lua_isinteger(lua, index) != 0 {
+            return true;
+        }
+        if ffi::lua_type(lua, index) <= ffi::LUA_TNIL {
+            return or_nothing;
+        }
+        let mut fits = 0;
+        let value = ffi::lua_tointegerx(lua, index, &mut fits);
+        if fits != 0 {
+            ffi::lua_pushinteger(lua, value);
+            ffi::lua_replace(lua, index);
+        }
+        fits != 0
+    }
 }
 
 /// Raises where a string of so many bytes is too large for a burst.
@@ -430,8 +444,14 @@ unsafe fn check_size(lua: *mut lua_State, bytes: usize) {
 unsafe fn rep(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
+        // Numbers count as their texts.
+        for index in [1, 3] {
+            if ffi::lua_type(lua, index) == ffi::LUA_TNUMBER {
+                ffi::lua_tolstring(lua, index, std::ptr::null_mut());
+            }
+        }
         if let Some(bytes) = to_bytes(lua, 1)
-            && ffi::lua_isinteger(lua, 2) != 0
+            && is_integer(lua, 2, false)
         {
             let between = to_bytes(lua, 3).unwrap_or_default().len();
             let count = usize::try_from(ffi::lua_tointeger(lua, 2)).unwrap_or(0);

@@ -212,7 +212,10 @@ function slow.unpack(t, i, j)
   i = i or 1
   j = j or #t
   local copy = {}
-  if i <= j and j - i >= 0 and j - i < 1000000 then
+  if i <= j then
+    if j - i < 0 or j - i >= 1000000 then
+      error("too many results to unpack", 3)
+    end
     for at = i, j do
       copy[at] = t[at]
     end

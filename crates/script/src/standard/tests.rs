@@ -305,3 +305,26 @@ fn closed_libraries_are_not_there() {
         setmetatable({}, {__gc = function() done = true end}) collectgarbage() assert(done)";
     state.run_chunk(code.as_bytes(), c"=test", &[]).expect("nothing is there");
 }
+
+#[test]
+fn floats_and_texts_count_as_integers() {
+    let mut state = state();
+    for code in [
+        "return ('ab'):rep(3.0), ('ab'):rep('3', ','), string.rep(7, 2.0, 1)",
+        "return ('ab'):rep(1.5)",
+        "return ('ab'):rep('x')",
+        "return table.concat({1, 2, 3}, ',', 1.0, '2')",
+        "local t = {1, 2, 3} table.insert(t, 1.0, 'x') table.insert(t, '2', 'y') return table.concat(t)",
+        "local t = {1, 2, 3} return table.remove(t, 1.0), table.remove(t, '1'), #t",
+        "return table.concat(table.move({1, 2, 3}, 1.0, '3', 2.0))",
+        "return table.unpack({1, 2, 3}, 2.0, '3')",
+        "return utf8.len('äbc', 1.0, '-1')",
+    ] {
+        check(&mut state, code);
+    }
+    // None of them is a way around the limits.
+    for code in ["('x'):rep(1e9)", "('x'):rep('1000000000')", "string.rep(7, 2^30)", "('x'):rep(2, ('y'):rep(3e7))"] {
+        let answer = run(&mut state, &format!("return {code}"), None);
+        assert!(answer.ends_with("resulting string too large"), "{code}: {answer}");
+    }
+}

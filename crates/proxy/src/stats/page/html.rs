@@ -3,7 +3,7 @@
 //! Each proxy is a section with one table, whose rows have the colour of their state; a legend names the colours. From
 //! 1400 pixels on a table fits the screen, below that it scrolls by itself with its first column fixed, and up to 768
 //! pixels each row is a card. The proxies stand first; tables of the stores, engines and limits and a glossary of the
-//! headings ([`tables`](super::tables)) follow, collapsible. Every text that comes from a file or a peer goes through
+//! headings ([`tables`]) follow, collapsible. Every text that comes from a file or a peer goes through
 //! [`Text`]. The only script ticks all servers of a table; everything works without it.
 
 use std::borrow::Cow;
