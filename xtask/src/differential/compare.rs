@@ -102,6 +102,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "Valkey refuses it unless it is a node of a cluster"),
+    ("client|setinfo", "names that CLIENT LIST shows; tests of its own"),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
     ("eval", SCRIPTS),
@@ -120,6 +121,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("readwrite", "Valkey refuses it unless it is a node of a cluster"),
     ("script", SCRIPTS),
     ("shutdown", "ends the server; tests of its own"),
+    ("waitaof", "what it waits for is not there; tests of its own"),
 ];
 
 const SCRIPTS: &str = "scripts are compared by a corpus of their own";

@@ -226,9 +226,8 @@ fn lset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = ctx
         .key(0)
         .edit_existing_as(|list: &mut List| {
-            let index = list.index(integer(words[2])?).ok_or("ERR index out of range")?;
-            list.set(index, words[3]);
-            Ok::<(), Refused>(())
+            let index = list.index(integer(words[2])?).unwrap_or(list.len());
+            if list.set(index, words[3]) { Ok::<(), Refused>(()) } else { Err("ERR index out of range".into()) }
         })
         .and_then(|set| set.ok_or(NO_SUCH_KEY)?)
         .map(|()| {

@@ -446,11 +446,9 @@ impl List {
 
     /// Puts another element in the place of one; false if there is none.
     pub(crate) fn set(&mut self, index: usize, text: &[u8]) -> bool {
+        // Redis does this before it looks whether there is such an element.
         self.make_room(&[text]);
-        let Some(place) = self.seek(index) else {
-            self.settle();
-            return false;
-        };
+        let Some(place) = self.seek(index) else { return false };
         match self {
             List::Packed(packed) => packed.replace(place.at, text),
             List::Nodes(nodes) => nodes.replace(place.node, place.at, text),

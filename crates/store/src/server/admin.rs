@@ -93,13 +93,13 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 
 /// The same in a transaction or a script, which has no client that waits.
 pub(super) fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let (Some(local), Some(replicas)) = (parse_i64(args[1]), parse_i64(args[2])) else { return fail(NOT_INTEGER, out) };
+    let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     if !(0..=1).contains(&local) {
         return fail("ERR value is out of range, value must between 0 and 1", out);
     }
-    if replicas < 0 {
+    let Some(replicas) = parse_i64(args[2]).filter(|replicas| *replicas >= 0) else {
         return fail("ERR value is out of range, must be positive", out);
-    }
+    };
     let until = match timeout(args[3]) {
         Ok(until) => until,
         Err(text) => return fail(text, out),

@@ -82,7 +82,8 @@ fn wait_ends_with_its_time_and_not_before() {
         ("WAITAOF 0 1 20", "*2\r\n:0\r\n:0\r\n"),
         ("WAITAOF 1 0 0", "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n"),
         ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1\r\n"),
-        ("WAITAOF 0 x 0", "-ERR value is not an integer or out of range\r\n"),
+        ("WAITAOF 0 x 0", "-ERR value is out of range, must be positive\r\n"),
+        ("WAITAOF x 0 0", "-ERR value is not an integer or out of range\r\n"),
         ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive\r\n"),
         ("WAITAOF 0 1 -1", "-ERR timeout is negative\r\n"),
     ] {
