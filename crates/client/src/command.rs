@@ -50,10 +50,10 @@ const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("WATCH", TRANSACTION),
 ];
 
-/// What CLIENT does that is not about the connection that asks for it.
+/// Subcommands of CLIENT that do not concern the connection that sends them.
 const OF_ALL_CLIENTS: [&str; 5] = ["HELP", "KILL", "LIST", "UNBLOCK", "UNPAUSE"];
 
-/// What CLIENT tells of the connection that asks for it and leaves as it is.
+/// Subcommands of CLIENT that read the state of the connection that sends them.
 const OF_ONE_CLIENT: [&str; 5] = ["GETNAME", "GETREDIR", "ID", "INFO", "TRACKINGINFO"];
 
 /// Commands that wait for replicas to have what was written on their own connection.

@@ -13,7 +13,7 @@ use crate::Files;
 use crate::model::Position;
 use crate::word::Line;
 
-/// What a `default-path` line asks for.
+/// The policy of a `default-path` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Policy {
     /// The directory that the process was started in.

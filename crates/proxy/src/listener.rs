@@ -776,24 +776,11 @@ fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn wanted(address: &BindAddress) -> Wanted<'_> {
-        Wanted {
-            address,
-            backlog: 16,
-            v6only: None,
-            transparent: false,
-            exclusive: false,
-            mode: None,
-            user: None,
-            group: None,
-        }
-    }
-
     #[test]
     fn an_address_in_use_is_said_in_the_systems_words() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = BindAddress::Inet(taken.local_addr().unwrap().ip(), taken.local_addr().unwrap().port());
-        let error = SystemSockets.listen(wanted(&address)).unwrap_err();
+        let error = SystemSockets.listen(Wanted::plain(&address)).unwrap_err();
         let at = Position { file: "a.cfg".into(), line: 7, column: 5 };
         let text = BindError { at, proxy: "www".into(), address: DisplayAddress(&address).to_string(), error };
         let expected = format!("a.cfg:7: 'www': cannot bind {} (Address already in use)", taken.local_addr().unwrap());

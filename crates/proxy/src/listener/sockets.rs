@@ -262,10 +262,9 @@ fn look_up(name: &str, what: &str, find: impl Fn(&std::ffi::CStr) -> Option<u32>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(address: &BindAddress) -> Wanted<'_> {
+impl<'a> Wanted<'a> {
+    /// A socket at an address, without options.
+    pub(super) fn plain(address: &'a BindAddress) -> Wanted<'a> {
         Wanted {
             address,
             backlog: 16,
@@ -277,26 +276,31 @@ mod tests {
             group: None,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_unix_socket_gets_its_mode_replaces_a_stale_one_and_spares_a_living_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let address = BindAddress::Unix(path.clone());
-        let first = SystemSockets.listen(Wanted { mode: Some(0o600), ..wanted(&address) }).unwrap();
+        let first = SystemSockets.listen(Wanted { mode: Some(0o600), ..Wanted::plain(&address) }).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
-        let error = SystemSockets.listen(wanted(&address)).unwrap_err();
+        let error = SystemSockets.listen(Wanted::plain(&address)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
         drop(first);
-        SystemSockets.listen(wanted(&address)).unwrap();
+        SystemSockets.listen(Wanted::plain(&address)).unwrap();
     }
 
     #[test]
     fn an_exclusive_socket_is_the_first_and_others_may_follow() {
         let any = BindAddress::Inet("127.0.0.1".parse().unwrap(), 0);
         fn exclusive(address: &BindAddress) -> io::Result<OwnedFd> {
-            SystemSockets.listen(Wanted { exclusive: true, ..wanted(address) })
+            SystemSockets.listen(Wanted { exclusive: true, ..Wanted::plain(address) })
         }
         let first = exclusive(&any).unwrap();
         let port = SockRef::from(&first).local_addr().unwrap().as_socket().unwrap().port();
@@ -305,20 +309,20 @@ mod tests {
             assert_eq!(exclusive(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE), "{host}");
         }
         let address = BindAddress::Inet("127.0.0.1".parse().unwrap(), port);
-        let second = SystemSockets.listen(wanted(&address)).unwrap();
+        let second = SystemSockets.listen(Wanted::plain(&address)).unwrap();
         drop(first);
         // A socket that shares the address stands in the way, too; a process that replaces another one takes it.
         assert_eq!(exclusive(&address).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
         let replacing = ReplacingSockets { shares: true };
-        replacing.listen(Wanted { exclusive: true, ..wanted(&address) }).unwrap();
+        replacing.listen(Wanted { exclusive: true, ..Wanted::plain(&address) }).unwrap();
         drop(second);
     }
 
     #[test]
     fn an_inherited_socket_may_listen_already() {
         let parent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let fd = SystemSockets.listen(wanted(&BindAddress::Fd(parent.as_raw_fd()))).unwrap();
+        let fd = SystemSockets.listen(Wanted::plain(&BindAddress::Fd(parent.as_raw_fd()))).unwrap();
         assert_eq!(SockRef::from(&fd).local_addr().unwrap().as_socket(), parent.local_addr().ok());
-        assert!(SystemSockets.listen(wanted(&BindAddress::Fd(999_999))).is_err());
+        assert!(SystemSockets.listen(Wanted::plain(&BindAddress::Fd(999_999))).is_err());
     }
 }
