@@ -10,7 +10,8 @@
 //! - other workers accept on its sockets ([`listener::accept_for`]), and nobody hands it a connection;
 //! - with `tune.lua.watchdog-abort` the process aborts if it is in a script.
 //!
-//! A worker that is ready to run and gets no core is not stuck. Time in which the control thread did not run itself counts as one look, so a machine that stood still is no fault.
+//! A worker that is ready to run and gets no core is not stuck. Time in which the control thread did not run itself
+//! counts as one look, so a machine that stood still is no fault.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -129,15 +130,16 @@ async fn is_stuck(current: &Arc<Current>, index: usize, still: Duration, first: 
     let plural = if seconds == 1 { "" } else { "s" };
     let message =
         format!("Worker {} has stopped processing traffic for {seconds} second{plural}{place}{more}.", index + 1);
+    // Before it is told: whoever reads of it finds that nobody hands the worker a connection.
+    let process = &running.process;
+    process.workers[index].stuck.store(true, Ordering::Relaxed);
+    process.workers[index].still_ms.store(still.as_millis() as u64, Ordering::Relaxed);
     tell(&running, Severity::Alert, &message);
     if aborts {
         running.logger.drain(ANSWER).await;
         eprintln!("[ALERT]    ({}) : {message}", std::process::id());
         std::process::abort();
     }
-    let process = &running.process;
-    process.workers[index].stuck.store(true, Ordering::Relaxed);
-    process.workers[index].still_ms.store(still.as_millis() as u64, Ordering::Relaxed);
     if first && process.phase() == Phase::Serving {
         relieve(process.clone(), index);
     }

@@ -25,7 +25,7 @@ use sluicegate_config::model::{Bind, BindAddress};
 use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Sockets};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::worker::{Worker, WorkerTask};
-use sluicegate_store::server::Server;
+use sluicegate_store::server::{Generation, Server};
 use socket2::SockRef;
 use tokio::sync::watch;
 
@@ -280,7 +280,10 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
     let (what, serving): (_, Pin<Box<dyn Future<Output = io::Result<()>>>>) = match host {
-        Host::Store(server) => ("store", Box::pin(serve_store(server, socket))),
+        Host::Store(server) => {
+            let generation = server.generation();
+            ("store", Box::pin(serve_store(server, generation, socket)))
+        }
         Host::Origin => ("origin", Box::pin(origin::serve(TcpListener::from(socket)))),
     };
     tokio::select! {
@@ -294,11 +297,11 @@ async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Serves a socket of either kind until the server stops.
-pub async fn serve_store(server: Arc<Server>, socket: OwnedFd) -> io::Result<()> {
+/// Serves a socket of either kind until the server stops, or a TCP socket until its generation ends.
+pub async fn serve_store(server: Arc<Server>, generation: Generation, socket: OwnedFd) -> io::Result<()> {
     if SockRef::from(&socket).local_addr()?.is_unix() {
         server.serve_unix(UnixListener::from(socket)).await
     } else {
-        server.serve_tcp(TcpListener::from(socket)).await
+        server.serve_tcp_of(generation, TcpListener::from(socket)).await
     }
 }

@@ -37,7 +37,7 @@ use task::run_task;
 pub use task::start_worker;
 
 use super::applet::AppletIo;
-use super::host::{Host, Phase, TaskReference, host, wait_for};
+use super::host::{Host, TaskReference, host, wait_for};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
 use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
@@ -92,9 +92,6 @@ impl fmt::Debug for WorkerLua {
 
 impl WorkerLua {
     pub(super) fn new(states: Arc<LuaStates>, index: usize) -> WorkerLua {
-        for cell in states.cells.iter().flatten() {
-            cell.lock.lock_blocking().host::<Host>().phase = Phase::Run;
-        }
         let inner = Inner {
             states,
             index,

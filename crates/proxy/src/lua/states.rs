@@ -347,11 +347,6 @@ impl LuaStates {
     pub(crate) fn watch_of(&self, worker: usize) -> Option<Watch> {
         self.watches.lock().get(&worker).cloned()
     }
-
-    /// Bytes that all states use, by Lua's own account. Waits for running bursts: not for a worker.
-    pub fn memory_used(&self) -> usize {
-        self.cells.iter().flatten().map(|cell| cell.lock.lock_blocking().memory_used()).sum()
-    }
 }
 
 impl LuaNames for LuaStates {

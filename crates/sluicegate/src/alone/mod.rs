@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_store::config::{self, ServerOptions};
-use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION, Server};
+use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -245,17 +245,18 @@ fn serve(
 }
 
 /// The way by which a worker is given further sockets.
-type Sockets = UnboundedSender<OwnedFd>;
+type Sockets = UnboundedSender<(Generation, OwnedFd)>;
 
 /// Starts the workers; each serves sockets of its own.
 fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
     let start = |(index, sockets): (usize, Vec<OwnedFd>)| {
-        let server = server.clone();
+        // Of now, not of when the thread gets a core: clients may have changed the port by then.
+        let (server, generation) = (server.clone(), server.generation());
         let (sender, more) = unbounded_channel();
         let worker = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             sluicegate_script::short_turns();
             let served = tokio::runtime::LocalRuntime::new()
-                .map(|runtime| runtime.block_on(serve_sockets(server, sockets, more)));
+                .map(|runtime| runtime.block_on(serve_sockets(server, generation, sockets, more)));
             if let Err(error) = served {
                 eprintln!("error: a worker can't start: {error}");
             }
@@ -266,14 +267,21 @@ fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<Joi
 }
 
 /// Serves a worker's sockets, those that come later included, until the server is stopped.
-async fn serve_sockets(server: Arc<Server>, sockets: Vec<OwnedFd>, mut more: UnboundedReceiver<OwnedFd>) {
+async fn serve_sockets(
+    server: Arc<Server>,
+    generation: Generation,
+    sockets: Vec<OwnedFd>,
+    mut more: UnboundedReceiver<(Generation, OwnedFd)>,
+) {
     let mut tasks = JoinSet::new();
     for socket in sockets {
-        tasks.spawn_local(serve_store(server.clone(), socket));
+        tasks.spawn_local(serve_store(server.clone(), generation.clone(), socket));
     }
     loop {
         tokio::select! {
-            Some(socket) = more.recv() => drop(tasks.spawn_local(serve_store(server.clone(), socket))),
+            Some((generation, socket)) = more.recv() => {
+                tasks.spawn_local(serve_store(server.clone(), generation, socket));
+            }
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
                 if let Ok(Err(error)) = ended {
                     eprintln!("error: a listener stopped: {error}");
@@ -293,9 +301,10 @@ fn listen_anew(server: &Arc<Server>, senders: Vec<Sockets>, log: &Arc<Log>) {
         let sockets = listen::tcp_again(process, senders.len(), probes, &log).map_err(io::Error::other)?;
         let senders = senders.clone();
         Ok(Box::new(move || {
+            let generation = server.generation();
             for (sender, sockets) in senders.iter().zip(sockets) {
                 // A worker that has ended serves nobody any more.
-                sockets.into_iter().for_each(|socket| drop(sender.send(socket)));
+                sockets.into_iter().for_each(|socket| drop(sender.send((generation.clone(), socket))));
             }
         }))
     });

@@ -149,6 +149,10 @@ pub struct Server {
     replaced: watch::Sender<u64>,
 }
 
+/// TCP sockets that were bound together; `CONFIG SET port` begins another generation.
+#[derive(Clone)]
+pub struct Generation(watch::Receiver<u64>);
+
 /// Binds what `bind` and `port` say now. What it returns hands the sockets over to those who serve.
 type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
@@ -280,9 +284,12 @@ impl Server {
     fn relisten(&self, options: &ProcessOptions) -> io::Result<()> {
         let Some(relisten) = self.relisten.get() else { return Err(io::ErrorKind::Unsupported.into()) };
         let hand_over = relisten(options)?;
-        self.listeners.lock().retain(|listener| !listener.starts_with("name=tcp"));
-        self.tcp_port.store(options.port.into(), Ordering::Relaxed);
-        self.replaced.send_modify(|times| *times += 1);
+        {
+            let mut listeners = self.listeners.lock();
+            listeners.retain(|listener| !listener.starts_with("name=tcp"));
+            self.tcp_port.store(options.port.into(), Ordering::Relaxed);
+            self.replaced.send_modify(|times| *times += 1);
+        }
         hand_over();
         Ok(())
     }
@@ -355,12 +362,34 @@ impl Server {
 
     /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
     pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
+        let generation = self.generation();
+        self.serve_tcp_of(generation, listener).await
+    }
+
+    /// The TCP sockets of now, for [`serve_tcp_of`](Self::serve_tcp_of).
+    pub fn generation(&self) -> Generation {
+        Generation(self.replaced.subscribe())
+    }
+
+    /// Serves a socket that was bound in a generation, for as long as that lasts: `CONFIG SET port` may have replaced it
+    /// before its worker came to it.
+    pub async fn serve_tcp_of(
+        self: &Arc<Self>,
+        generation: Generation,
+        listener: std::net::TcpListener,
+    ) -> io::Result<()> {
+        let Generation(mut replaced) = generation;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let mut replaced = self.replaced.subscribe();
         let local = listener.local_addr()?;
-        self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
-        self.note_listener(format!("name=tcp,bind={},port={}", local.ip(), local.port()));
+        {
+            let mut listeners = self.listeners.lock();
+            if replaced.has_changed().unwrap_or(true) {
+                return Ok(());
+            }
+            self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
+            note(&mut listeners, format!("name=tcp,bind={},port={}", local.ip(), local.port()));
+        }
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         tokio::select! {
@@ -379,7 +408,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
-        self.note_listener(format!("name=unix,bind={path}"));
+        note(&mut self.listeners.lock(), format!("name=unix,bind={path}"));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
@@ -445,14 +474,6 @@ impl Server {
                 },
                 _ = tick.tick() => worker.server.keep_house(),
             }
-        }
-    }
-
-    /// Notes a socket that is listened on; every worker has its own of the same address.
-    fn note_listener(&self, listener: String) {
-        let mut listeners = self.listeners.lock();
-        if !listeners.contains(&listener) {
-            listeners.push(listener);
         }
     }
 
@@ -747,6 +768,13 @@ fn apply(store: &Store, options: &ServerOptions) {
 /// Whether protected mode refuses a client from this address.
 fn is_refused(options: &ServerOptions, peer: IpAddr) -> bool {
     options.refuses_strangers() && !client::is_own_machine(peer)
+}
+
+/// Notes a socket that is listened on; every worker has its own of the same address.
+fn note(listeners: &mut Vec<String>, listener: String) {
+    if !listeners.contains(&listener) {
+        listeners.push(listener);
+    }
 }
 
 /// Whether accepting failed for want of descriptors or memory, which waiting may mend.

@@ -232,6 +232,7 @@ fn words_without_effect() {
     global.push_str("    daemon\n    tune.lua.forced-yield 1\n");
     let mut server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
     assert_eq!(Client::connect(&gate.address()).get("/").text(), "ok");
+    server.program.wait_for_output("listening on");
     assert!(server.program.is_running());
     assert_eq!(server.program.output(), format!("listening on {} (listen gate)\n", gate.address()));
 }

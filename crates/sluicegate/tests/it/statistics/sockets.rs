@@ -167,16 +167,21 @@ fn families(text: &str) -> Vec<String> {
 fn figures_of_sockets_are_haproxys() {
     let sockets = Sockets::start();
     sockets.same("at the start");
-    let talk = |frontend: usize, bytes: &str| {
+    // HAProxy drops a pipelined request if the client's end arrives before it comes to it.
+    let answered = |frontend: usize, bytes: &str, responses: usize| {
         for addresses in &sockets.both.addresses {
             let mut client = Client::connect(&addresses[frontend]);
             client.send(bytes);
+            for _ in 0..responses {
+                client.read_response();
+            }
             client.finish();
             client.read_to_end();
         }
     };
+    let talk = |frontend, bytes: &str| answered(frontend, bytes, 0);
     talk(1, &get("/own", "Connection: close\r\n"));
-    talk(1, &get("/own/twice", "").repeat(2));
+    answered(1, &get("/own/twice", "").repeat(2), 2);
     talk(1, &get("/deny", ""));
     talk(3, "no request at all\r\n\r\n");
     talk(3, &get("/deny", ""));
