@@ -5,6 +5,7 @@
 
 mod bench;
 mod clients;
+mod compare;
 mod connection;
 mod differential;
 mod engines;
@@ -32,6 +33,7 @@ cargo xtask test [--install]    everything: peers, tidy, every suite, with times
 cargo xtask clients             client libraries of other languages, which the store is tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
+cargo xtask bench compare BASE  CPU time of another build and of this one; names what is worse
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         ["clients"] => clients::CLIENTS.ensure(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "engines", rest @ ..] => engines::engines(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),

@@ -64,5 +64,5 @@ fn failures(crates: &[test::Tests], times: u32) -> u32 {
 }
 
 fn execute(folder: &Path, program: &str) -> std::io::Result<Output> {
-    Command::new(program).arg("--quiet").current_dir(folder).output()
+    Command::new(program).args(test::arguments(program)).current_dir(folder).output()
 }

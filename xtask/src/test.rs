@@ -31,8 +31,12 @@ pub fn test(install: bool) -> Result<(), String> {
         Ok(())
     });
     for one in &crates {
-        suites
-            .run(&one.name, || one.programs.iter().try_for_each(|program| run_in(&one.folder, program, &["--quiet"])));
+        suites.run(&one.name, || {
+            one.programs.iter().try_for_each(|program| {
+                let arguments = arguments(program);
+                run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+            })
+        });
     }
     suites.run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
     suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
@@ -48,6 +52,17 @@ pub struct Tests {
     pub folder: PathBuf,
     /// Paths of its programs.
     pub programs: Vec<String>,
+}
+
+/// The arguments of a test program. Tests of programs that run wait more than they compute: two for each core at a time.
+pub fn arguments(program: &str) -> Vec<String> {
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    let mut arguments = vec!["--quiet".to_owned()];
+    if name.starts_with("it-") {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        arguments.push(format!("--test-threads={}", 2 * cores));
+    }
+    arguments
 }
 
 /// Builds all test programs at once and gives them by crate. They are run directly: `cargo test -p CRATE` would choose
@@ -141,6 +156,12 @@ impl Suites {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integration_tests_have_more_threads() {
+        assert_eq!(arguments("/t/quick/deps/sluicegate_wire-0a").len(), 1);
+        assert_eq!(arguments("/t/quick/deps/it-0a").len(), 2);
+    }
 
     #[test]
     fn test_programs_are_found() {
