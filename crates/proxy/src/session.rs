@@ -48,7 +48,8 @@ pub(crate) struct Session {
     pub(crate) tracked: Tracked,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
-    /// What its PROXY protocol header said, if it sent one; `peer` and `local` are then what that says.
+    /// Its own addresses and what its PROXY protocol header said, where `peer` and `local` are others: those of the header,
+    /// or those that `tcp-request session` rules set.
     pub(crate) proxied: Option<Rc<Proxied>>,
     pub(crate) accepted: Instant,
     /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
@@ -294,7 +295,11 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
     let expects_header = stream.cx.expects_header;
     // What rules say of a connection holds for all of its streams.
-    (session.peer, session.local) = (stream.cx.source, stream.cx.destination);
+    let (before, now) = ((session.peer, session.local), (stream.cx.source, stream.cx.destination));
+    if !of_connection && before != now && session.proxied.is_none() {
+        session.proxied = Some(Rc::new(Proxied { peer: before.0, local: before.1, tlvs: None }));
+    }
+    (session.peer, session.local) = now;
     stream.finish(session);
     if !matches!(verdict, Verdict::Continue) {
         let refused = |counters: &Counters| if of_connection { counters.dcon.add(1) } else { counters.dses.add(1) };

@@ -266,8 +266,8 @@ fn control(
             process.ended().await;
         };
         let current = living.current.clone();
-        let serve_client = move |client, level| {
-            tokio::task::spawn_local(cli::serve_one(current.clone(), client, level));
+        let serve_client = move |client, rights| {
+            tokio::task::spawn_local(cli::serve_one(current.clone(), client, rights));
         };
         let mut outcome = Ok(None);
         let mut left_behind = false;

@@ -208,7 +208,7 @@ impl protocol::Commands for Current {
 
 /// Answers one client that came another way than by a stats socket: over a connection that the master made. One line is
 /// answered, as a stats socket answers it.
-pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixStream, level: StatsLevel) {
+pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixStream, rights: protocol::Rights) {
     let begin = || -> io::Result<UnixStream> {
         stream.set_nonblocking(true)?;
         UnixStream::from_std(stream)
@@ -216,7 +216,8 @@ pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixSt
     let Ok(stream) = begin() else { return };
     let running = current.running();
     let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
-    let mut session = protocol::Session::new(level, timeout, running.process.started);
+    let mut session = protocol::Session::new(rights.level, timeout, running.process.started);
+    (session.expert, session.experimental) = (rights.expert, rights.experimental);
     drop(running);
     let _ = protocol::converse(stream, &mut session, &*current).await;
 }

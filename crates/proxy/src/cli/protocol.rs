@@ -52,6 +52,17 @@ pub enum SeverityOutput {
     String,
 }
 
+/// What the client of a socket may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// The commands that it may send.
+    pub level: StatsLevel,
+    /// `expert-mode on`.
+    pub expert: bool,
+    /// `experimental-mode on`.
+    pub experimental: bool,
+}
+
 /// A client's state between lines.
 #[derive(Debug)]
 pub struct Session {

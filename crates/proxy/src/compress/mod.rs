@@ -166,7 +166,7 @@ pub(crate) fn prepare_response(
     frame(response, body);
     vary(response);
     if !encoder.is_identity() {
-        response.add(b"content-encoding", algorithm.coding().as_bytes());
+        response.add_lower(b"content-encoding", algorithm.coding().as_bytes());
     }
     Some(encoder)
 }
@@ -175,7 +175,7 @@ pub(crate) fn prepare_response(
 fn frame(message: &mut Message, framing: Framing) {
     message.delete_all(b"content-length");
     if framing != Framing::Chunked {
-        message.add(b"transfer-encoding", b"chunked");
+        message.add_lower(b"transfer-encoding", b"chunked");
     }
 }
 
@@ -190,7 +190,7 @@ fn vary(response: &mut Message) {
     match last.map(|(id, value)| (id, [value, separator(value), BY].concat())) {
         Some((id, value)) => response.set_value(id, &value),
         None => {
-            response.add(b"vary", BY);
+            response.add_lower(b"vary", BY);
         }
     }
 }
@@ -243,7 +243,7 @@ pub(crate) fn prepare_request(
     let encoder = Encoder::new(algorithm, limits, &worker.running.process.compressors)?;
     frame(request, head.body);
     if !encoder.is_identity() {
-        request.add(b"content-encoding", algorithm.coding().as_bytes());
+        request.add_lower(b"content-encoding", algorithm.coding().as_bytes());
     }
     Some(encoder)
 }

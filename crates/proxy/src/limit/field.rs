@@ -89,8 +89,8 @@ impl Fields {
             return;
         }
         if !self.limit.is_empty() {
-            response.add(b"ratelimit-policy", &self.policy);
-            response.add(b"ratelimit", &self.limit);
+            response.add_lower(b"ratelimit-policy", &self.policy);
+            response.add_lower(b"ratelimit", &self.limit);
         }
         let mut number = itoa::Buffer::new();
         if let Some((capacity, remaining, reset)) = self.x {
@@ -106,7 +106,7 @@ impl Fields {
         }
         if let Some(retry_after) = self.retry_after {
             response.delete_all(b"retry-after");
-            response.add(b"retry-after", number.format(retry_after).as_bytes());
+            response.add_lower(b"retry-after", number.format(retry_after).as_bytes());
         }
         self.clear();
     }

@@ -68,7 +68,7 @@ impl Answer {
             Failure::Unresolved => {
                 // HAProxy has no page for it either.
                 answer.head.set_response(Version::Http11, 503, status::reason(503).as_bytes());
-                answer.head.add(b"content-length", b"0");
+                answer.head.add_lower(b"content-length", b"0");
                 return answer;
             }
             Failure::Unreachable => 503,

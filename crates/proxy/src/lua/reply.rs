@@ -129,7 +129,7 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
             reply.body.extend_from_slice(body);
         }
         if code != 204 && code != 304 && code >= 200 {
-            reply.head.add(b"content-length", itoa::Buffer::new().format(reply.body.len()).as_bytes());
+            reply.head.add_lower(b"content-length", itoa::Buffer::new().format(reply.body.len()).as_bytes());
         }
     }
 }

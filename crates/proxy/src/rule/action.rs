@@ -231,7 +231,7 @@ impl ActionCode {
                     if cx.early_hints.status() == 0 {
                         cx.early_hints.set_response(Version::Http11, 103, b"Early Hints");
                     }
-                    cx.early_hints.add(name, machine.text());
+                    cx.early_hints.add_lower(name, machine.text());
                 }
                 if *last && cx.early_hints.status() != 0 {
                     return Done::Hints;
@@ -387,8 +387,8 @@ fn add_field(cx: &mut StreamContext, hook: Hook, name: &[u8], machine: &Machine,
     if message.wire_len() + name.len() + value.len() + 4 > bufsize {
         return does_not_fit(machine, cx);
     }
-    message.add(name, value);
-    if !hook.is_response() && name.eq_ignore_ascii_case(b"host") {
+    message.add_lower(name, value);
+    if !hook.is_response() && name == b"host" {
         message.set_authority(value);
     }
     Done::Next

@@ -630,7 +630,7 @@ impl Builder<'_> {
                 debug_assert!(false, "a rule of its own");
                 return;
             }
-            Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
+            Action::DelHeader(name) => ActionCode::DeleteHeader(lower(name)),
             Action::DoResolve(resolve, expr) => {
                 let Some(variable) = self.variable(&resolve.variable, at) else { return };
                 let found = self.scope.directory.and_then(|directory| directory.resolver(&resolve.section));

@@ -74,13 +74,13 @@ impl RedirectCode {
         let mut head = response.take();
         head.set_response(Version::Http11, self.code, reason(self.code).as_bytes());
         add_length(&mut head, 0);
-        head.add(b"location", &location);
+        head.add_lower(b"location", &location);
         // Permanent redirects may be cached, the others may not.
         if matches!(self.code, 302 | 303 | 307) {
-            head.add(b"cache-control", b"no-cache");
+            head.add_lower(b"cache-control", b"no-cache");
         }
         if let Some(cookie) = cookie.or(self.set_cookie.as_deref()) {
-            head.add(b"set-cookie", cookie);
+            head.add_lower(b"set-cookie", cookie);
         }
         Some(LocalReply { source: ReplySource::Redirect, head, body: Vec::new(), close: false, page: ReplyPage::None })
     }

@@ -76,7 +76,7 @@ impl ReplyCode {
         if let Some(kind) = &self.content_type
             && !body.is_empty()
         {
-            head.add(b"content-type", kind);
+            head.add_lower(b"content-type", kind);
         }
         LocalReply { source: self.source, head, body, close: false, page: ReplyPage::None }
     }
@@ -103,5 +103,5 @@ pub(super) fn lower(name: &str) -> Box<[u8]> {
 }
 
 pub(super) fn add_length(head: &mut Message, length: usize) {
-    head.add(b"content-length", itoa::Buffer::new().format(length).as_bytes());
+    head.add_lower(b"content-length", itoa::Buffer::new().format(length).as_bytes());
 }

@@ -14,22 +14,22 @@ use sluicegate_wire::proxy_protocol::{Addresses, Header, HeaderError, Tlvs, read
 use super::Session;
 use crate::stream::Active;
 
-/// What a client's PROXY protocol header said, and what was known before.
+/// A connection whose streams see other addresses than its own.
 #[derive(Debug)]
 pub struct Proxied {
     /// The peer of the connection.
     pub peer: Option<SocketAddr>,
     /// This end of the connection.
     pub local: Option<SocketAddr>,
-    /// What the header says besides addresses.
-    pub tlvs: Tlvs,
+    /// What its PROXY protocol header says besides addresses; without a header rules of the session set the addresses.
+    pub tlvs: Option<Tlvs>,
 }
 
 impl Proxied {
     /// The value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
     pub fn tlv(&self, kind: u8) -> Option<Vec<u8>> {
         let mut found: Option<Vec<u8>> = None;
-        for (other, value) in self.tlvs.iter() {
+        for (other, value) in self.tlvs.iter().flat_map(Tlvs::iter) {
             if other == kind {
                 found.get_or_insert_default().extend_from_slice(value);
             }
@@ -115,7 +115,7 @@ pub(super) async fn receive(session: &mut Session) -> bool {
     match header(session).await {
         Ok(Header { len, addresses, tlvs, .. }) => {
             session.input.consume(len);
-            session.proxied = Some(Rc::new(Proxied { peer: session.peer, local: session.local, tlvs }));
+            session.proxied = Some(Rc::new(Proxied { peer: session.peer, local: session.local, tlvs: Some(tlvs) }));
             if let Addresses::Inet { source, destination } = addresses {
                 (session.peer, session.local) = (Some(source), Some(destination));
             }
@@ -180,7 +180,7 @@ mod tests {
         // LOCAL says nothing; PROXY of no family is read.
         bytes[12] = 0x21;
         let tlvs = read(&bytes, 1024).unwrap().unwrap().tlvs;
-        let proxied = Proxied { peer: None, local: None, tlvs };
+        let proxied = Proxied { peer: None, local: None, tlvs: Some(tlvs) };
         assert_eq!(proxied.tlv(0xe0), Some(b"ab".to_vec()));
         assert_eq!(proxied.tlv(tlv::SSL_VERSION), Some(b"TLSv1.3".to_vec()));
         assert_eq!(proxied.tlv(tlv::SSL_CN), Some(b"me".to_vec()));

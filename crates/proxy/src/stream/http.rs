@@ -127,6 +127,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         server_timeout: None,
         up: Flow::new(Vec::new(), head.body, head.body),
         peek: None,
+        left: false,
         up_failed: false,
         answered: false,
         begins_malformed: false,
@@ -193,6 +194,8 @@ struct Exchange<'a> {
     up: Flow,
     /// How far rules have seen the request's body, if any wanted to.
     peek: Option<Peek>,
+    /// The client left while its body was waited for: as in HAProxy, rules go on and no server is asked.
+    left: bool,
     /// The server takes no more of the request; its response may still come.
     up_failed: bool,
     /// Bytes of a final response went to the client.
@@ -242,6 +245,9 @@ impl Exchange<'_> {
         self.sent_method = Method::of(self.stream.cx.request.method());
         self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
         self.balance_key(backend).await?;
+        if self.left {
+            return Err(self.lost_client(b'R'));
+        }
         forwardfor::tell(&mut self.stream.cx, frontend, backend);
         self.stream.cx.persistence.last = self.session.last_server.in_backend(backend.id);
         let reuse = self.session.requests > 1;

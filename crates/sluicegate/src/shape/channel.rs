@@ -10,14 +10,20 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 use sluicegate_config::model::StatsLevel;
+use sluicegate_proxy::cli::protocol::Rights;
+
+/// Bits of the byte beside the level.
+const EXPERT: u8 = 4;
+const EXPERIMENTAL: u8 = 8;
 
 /// Sends a client.
-pub fn send(worker: &UnixStream, client: &UnixStream, level: StatsLevel) -> io::Result<()> {
-    let byte = match level {
-        StatsLevel::User => b'u',
-        StatsLevel::Operator => b'o',
-        StatsLevel::Admin => b'a',
+pub fn send(worker: &UnixStream, client: &UnixStream, rights: Rights) -> io::Result<()> {
+    let level = match rights.level {
+        StatsLevel::User => 0,
+        StatsLevel::Operator => 1,
+        StatsLevel::Admin => 2,
     };
+    let byte = level | if rights.expert { EXPERT } else { 0 } | if rights.experimental { EXPERIMENTAL } else { 0 };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = [client.as_fd()];
@@ -27,7 +33,7 @@ pub fn send(worker: &UnixStream, client: &UnixStream, level: StatsLevel) -> io::
 }
 
 /// The next client; `None` once the master has gone.
-pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, StatsLevel)>> {
+pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, Rights)>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -36,12 +42,14 @@ pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, StatsLevel
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    let level = match byte {
-        [b'u'] => StatsLevel::User,
-        [b'o'] => StatsLevel::Operator,
+    let [byte] = byte;
+    let level = match byte & 3 {
+        0 => StatsLevel::User,
+        1 => StatsLevel::Operator,
         _ => StatsLevel::Admin,
     };
-    Ok(client.filter(|_| read == 1).map(|client| (UnixStream::from(client), level)))
+    let rights = Rights { level, expert: byte & EXPERT != 0, experimental: byte & EXPERIMENTAL != 0 };
+    Ok(client.filter(|_| read == 1).map(|client| (UnixStream::from(client), rights)))
 }
 
 #[cfg(test)]
@@ -51,14 +59,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_come_with_their_level_and_the_end_is_told() {
+    fn clients_come_with_their_rights_and_the_end_is_told() {
         let (master, worker) = UnixStream::pair().unwrap();
-        for level in [StatsLevel::User, StatsLevel::Operator, StatsLevel::Admin] {
+        for (level, expert, experimental) in
+            [(StatsLevel::User, false, true), (StatsLevel::Operator, true, false), (StatsLevel::Admin, true, true)]
+        {
+            let rights = Rights { level, expert, experimental };
             let (mut client, given) = UnixStream::pair().unwrap();
-            send(&master, &given, level).unwrap();
+            send(&master, &given, rights).unwrap();
             drop(given);
             let (mut received, known) = receive(&worker).unwrap().unwrap();
-            assert_eq!(known, level);
+            assert_eq!(known, rights);
             received.write_all(b"hi").unwrap();
             drop(received);
             let mut text = String::new();

@@ -28,7 +28,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use sluicegate_config::model::{Global, StatsLevel};
+use sluicegate_config::model::Global;
+use sluicegate_proxy::cli::protocol::Rights;
 
 use crate::arguments::{Mode, Service};
 use crate::report::Report;
@@ -120,7 +121,7 @@ impl Shape {
 
     /// Takes the clients that the master sends, for `serve`, until the master has gone; waits for ever where there is
     /// none. Inside a runtime.
-    pub async fn orphaned(&self, serve: impl Fn(UnixStream, StatsLevel)) -> io::Result<()> {
+    pub async fn orphaned(&self, serve: impl Fn(UnixStream, Rights)) -> io::Result<()> {
         let Some(master) = &self.master else { return std::future::pending().await };
         let master = master.try_clone()?;
         master.set_nonblocking(true)?;
@@ -131,7 +132,7 @@ impl Shape {
         loop {
             let mut ready = master.readable().await?;
             match ready.try_io(|master| channel::receive(master.get_ref())) {
-                Ok(Ok(Some((client, level)))) => serve(client, level),
+                Ok(Ok(Some((client, rights)))) => serve(client, rights),
                 Ok(Ok(None) | Err(_)) => return Ok(()),
                 Err(_would_block) => {}
             }

@@ -561,7 +561,7 @@ mod tests {
         let body = &stream.0;
         let good = body.nodes[0].as_bytes();
         let mut taken = 0;
-        for _ in 0..30_000 {
+        for _ in 0..10_000 {
             let mut bytes = good.to_vec();
             crate::random::damage(&mut bytes, 1 + next(3), &mut next);
             let Some(found) = Stream::parse([(id(1, 1), bytes)], body.len, body.last, None) else { continue };

@@ -270,6 +270,17 @@ impl Message {
     pub fn add(&mut self, name: &[u8], value: &[u8]) -> EntryId {
         let name = self.store(name);
         lower(&mut self.arena[name.start as usize..]);
+        self.add_stored(name, value)
+    }
+
+    /// Adds a field whose name is in lower case.
+    pub fn add_lower(&mut self, name: &[u8], value: &[u8]) -> EntryId {
+        debug_assert!(!name.iter().any(u8::is_ascii_uppercase));
+        let name = self.store(name);
+        self.add_stored(name, value)
+    }
+
+    fn add_stored(&mut self, name: Span, value: &[u8]) -> EntryId {
         let value = self.store(value);
         self.entries.push(Entry { name, value, deleted: false });
         EntryId(self.entries.len() as u32 - 1)
@@ -288,7 +299,7 @@ impl Message {
 
     /// Deletes all fields of this name (ASCII case ignored); says how many.
     pub fn delete_all(&mut self, name: &[u8]) -> usize {
-        self.delete_where(|field| field.eq_ignore_ascii_case(name))
+        self.delete_where(|field| is_named(field, name))
     }
 
     /// Deletes all fields whose name a test picks; says how many.
@@ -330,14 +341,14 @@ impl Message {
 
     /// The fields of one name (ASCII case ignored), in order.
     pub fn fields_named<'a>(&'a self, name: &'a [u8]) -> impl DoubleEndedIterator<Item = (EntryId, &'a [u8])> {
-        self.fields().filter(move |(_, field, _)| field.eq_ignore_ascii_case(name)).map(|(id, _, value)| (id, value))
+        self.fields().filter(move |(_, field, _)| is_named(field, name)).map(|(id, _, value)| (id, value))
     }
 
     /// The first value of this name.
     pub fn first(&self, name: &[u8]) -> Option<&[u8]> {
         self.entries
             .iter()
-            .find(|entry| !entry.deleted && self.bytes(entry.name).eq_ignore_ascii_case(name))
+            .find(|entry| !entry.deleted && is_named(self.bytes(entry.name), name))
             .map(|entry| self.bytes(entry.value))
     }
 
@@ -346,6 +357,13 @@ impl Message {
         let start = self.first.len as usize + self.second.len as usize + 16;
         start + self.fields().map(|(_, name, value)| name.len() + value.len() + 4).sum::<usize>()
     }
+}
+
+/// Whether a field has this name (ASCII case ignored). Most names that are looked for are in lower case as fields are, and
+/// are compared as bytes.
+#[inline]
+fn is_named(field: &[u8], name: &[u8]) -> bool {
+    field.len() == name.len() && (field == name || field.eq_ignore_ascii_case(name))
 }
 
 /// Puts ASCII letters in lower case, eight at a time. Doing it twice changes nothing, so the last word may overlap the one

@@ -156,7 +156,7 @@ impl Connection {
                 Value::Int(1)
             }
             Connection::ReceivedProxy if cx.refused.is_some() => return None,
-            Connection::ReceivedProxy => Value::Bool(cx.proxied.is_some()),
+            Connection::ReceivedProxy => Value::Bool(cx.proxied.as_ref().is_some_and(|proxied| proxied.tlvs.is_some())),
             Connection::Tlv(kind) => Value::Str(cx.proxied.as_ref()?.tlv(*kind)?.into()),
             Connection::Error(Side::Client) if let Some(error) = cx.refused => Value::Int(error.number()),
             Connection::Error(side) => {

@@ -206,7 +206,7 @@ impl Exchange<'_> {
         if let Some((name, value)) = self.stream.cx.challenge.take() {
             let response = &mut self.stream.cx.response;
             response.delete_all(name);
-            response.add(name, &value);
+            response.add_lower(name, &value);
         }
         self.stream.cx.tell_limits();
         let status = self.stream.cx.response.status();

@@ -62,7 +62,7 @@ impl Exchange<'_> {
             Version::Http11 => {
                 // As in HAProxy the head alone does not say how its body would come.
                 if self.head.method != Method::Head {
-                    self.stream.cx.response.add(b"transfer-encoding", b"chunked");
+                    self.stream.cx.response.add_lower(b"transfer-encoding", b"chunked");
                 }
                 Framing::Chunked
             }

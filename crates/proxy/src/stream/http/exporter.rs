@@ -13,10 +13,10 @@ impl Exchange<'_> {
         let response = &mut self.stream.cx.response;
         response.clear();
         response.set_response(Version::Http11, 200, b"OK");
-        response.add(b"cache-control", b"no-cache");
-        response.add(b"content-type", b"text/plain; version=0.0.4");
+        response.add_lower(b"cache-control", b"no-cache");
+        response.add_lower(b"content-type", b"text/plain; version=0.0.4");
         if self.head.method == Method::Head {
-            response.add(b"transfer-encoding", b"chunked");
+            response.add_lower(b"transfer-encoding", b"chunked");
         }
         let mut scrape = Scrape::new(self.stream.worker().running.clone(), wanted);
         match Box::pin(self.document(&mut scrape)).await {

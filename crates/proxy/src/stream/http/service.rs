@@ -194,7 +194,7 @@ impl Exchange<'_> {
             _ if bodiless => Framing::None,
             Some(length) => Framing::Length(length),
             None if self.version == Version::Http11 => {
-                cx.response.add(b"transfer-encoding", b"chunked");
+                cx.response.add_lower(b"transfer-encoding", b"chunked");
                 Framing::Chunked
             }
             None => Framing::UntilClose,

@@ -42,8 +42,8 @@ impl Exchange<'_> {
         let response = &mut self.stream.cx.response;
         response.clear();
         response.set_response(Version::Http11, 200, b"OK");
-        response.add(b"cache-control", b"no-cache");
-        response.add(
+        response.add_lower(b"cache-control", b"no-cache");
+        response.add_lower(
             b"content-type",
             match asked.form {
                 Form::Html => b"text/html",
@@ -52,7 +52,7 @@ impl Exchange<'_> {
             },
         );
         if let Some(refresh) = page.refresh.filter(|_| !asked.no_refresh) {
-            response.add(b"refresh", itoa::Buffer::new().format(refresh.as_secs()).as_bytes());
+            response.add_lower(b"refresh", itoa::Buffer::new().format(refresh.as_secs()).as_bytes());
         }
         let running = worker.running.clone();
         let Some(own) = running.proxies.get(proxy.id.0 as usize).cloned() else { return Ok(()) };
@@ -88,7 +88,7 @@ impl Exchange<'_> {
     async fn ask_password(&mut self, realm: Option<&str>) -> After {
         let mut reply = rule::page_reply(401, rule::ReplySource::Return);
         let challenge = format!("Basic realm=\"{}\"", realm.unwrap_or(REALM));
-        reply.head.add(b"www-authenticate", challenge.as_bytes());
+        reply.head.add_lower(b"www-authenticate", challenge.as_bytes());
         self.local(reply, Hook::HttpRequest).await
     }
 
@@ -114,10 +114,10 @@ impl Exchange<'_> {
         let response = &mut self.stream.cx.response;
         response.clear();
         response.set_response(Version::Http11, 303, b"See Other");
-        response.add(b"cache-control", b"no-cache");
-        response.add(b"content-type", b"text/plain");
-        response.add(b"content-length", b"0");
-        response.add(b"location", location.as_bytes());
+        response.add_lower(b"cache-control", b"no-cache");
+        response.add_lower(b"content-type", b"text/plain");
+        response.add_lower(b"content-length", b"0");
+        response.add_lower(b"location", location.as_bytes());
         self.stream.cx.log.response_started = Some(Instant::now());
         self.local_response_rules().await?;
         Ok(self.answer(b"", Ending::length(false)).await)

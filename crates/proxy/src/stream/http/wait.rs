@@ -98,7 +98,8 @@ impl Exchange<'_> {
             }
             BodyCame::Gone => {
                 self.stream.cx.log.request_done = Some(Instant::now());
-                Err(self.lost_client(b'R'))
+                self.left = true;
+                Ok(())
             }
         }
     }

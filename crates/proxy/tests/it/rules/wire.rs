@@ -312,6 +312,8 @@ fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
           http-request set-dst-port str(x)\n http-request set-dst-port int(2)\n",
         " tcp-request connection set-src str(10.1.1.1)\n tcp-request connection set-src-port int(5)\n \
           tcp-request connection set-dst str(10.1.1.2)\n tcp-request connection set-dst-port int(6)\n",
+        " tcp-request connection set-src str(10.1.1.1)\n tcp-request session set-src str(10.1.1.5)\n \
+          tcp-request session set-dst str(10.1.1.6)\n",
         " tcp-request content set-src str(10.1.1.3)\n tcp-request content set-src-port int(5)\n \
           tcp-request content set-dst-port int(5)\n tcp-request content set-dst str(10.1.1.4)\n",
     ] {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use sluicegate_config::model::StatsLevel;
-use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Session};
+use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Rights, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
@@ -136,7 +136,23 @@ impl Commands for Master {
                 return Ok(());
             }
             let word = |at: usize| request.words.get(at).map(Vec::as_slice);
-            let own = matches!(word(0), Some(b"quit" | b"prompt"));
+            // What concerns the session alone is the master's, whoever was chosen to answer.
+            let own = match word(0) {
+                Some(b"quit" | b"prompt") => true,
+                Some(b"operator" | b"user") => prefix.is_none(),
+                Some(b"expert-mode" | b"experimental-mode") if prefix.is_none() => {
+                    let admin = session.level == StatsLevel::Admin;
+                    let is_on = word(1) == Some(b"on");
+                    match word(0) {
+                        _ if !admin => out.push("Permission denied\n"),
+                        Some(b"expert-mode") => session.expert = is_on,
+                        _ => session.experimental = is_on,
+                    }
+                    session.unanswered = admin;
+                    return Ok(());
+                }
+                _ => false,
+            };
             match to {
                 Target::Worker if !own => self.pass_on(&request, session, out).await,
                 Target::Master if word(0) == Some(b"reload") && word(1).is_none() => self.reload(session, out).await,
@@ -209,7 +225,8 @@ impl Master {
     /// Has the worker answer a command, as its stats socket would at this level.
     async fn pass_on(&self, request: &Request, session: &Session, out: &mut Output) -> io::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
-        if channel::send(&self.channel, &theirs, session.level).is_err() {
+        let rights = Rights { level: session.level, expert: session.expert, experimental: session.experimental };
+        if channel::send(&self.channel, &theirs, rights).is_err() {
             out.push("the worker process does not take commands\n");
             return Ok(());
         }
@@ -318,6 +335,7 @@ fn level_word(level: StatsLevel) -> &'static str {
 
 fn lower(session: &mut Session, level: StatsLevel) -> String {
     session.level = session.level.min(level);
+    session.unanswered = true;
     String::new()
 }
 

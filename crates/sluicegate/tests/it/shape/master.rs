@@ -172,6 +172,14 @@ fn the_masters_socket_answers() {
     assert_eq!(all(&format!("@!{worker} show cli level")), "admin\n\n");
     let talk = format!("master> {worker}> admin\n\n{worker}> 3.2.0");
     assert!(all("prompt\n@1\nshow cli level\n@master show version\n@\nquit").starts_with(&talk));
+    // Modes are the master's, whoever answers; a command with a prefix is the worker's.
+    assert_eq!(
+        all("@1; expert-mode on; debug dev write 3; expert-mode off; debug dev write 3"),
+        "..\n\nThis command is restricted to expert mode only.\n\n"
+    );
+    assert_eq!(all("@1 expert-mode on; expert-mode; @1 expert-mode"), "\nexpert-mode is OFF\n\n");
+    assert_eq!(all("experimental-mode on; @1 experimental-mode"), "experimental-mode is ON\n\n");
+    assert_eq!(all("@1; operator; show cli level; expert-mode on"), "operator\n\nPermission denied\n\n");
     assert_eq!(all("@2 show info"), "Can't find the target PID matching the prefix '@2'\n\n");
     assert_eq!(ask(&site.path("some"), "@1 disable frontend f"), "Permission denied\n\n");
     assert!(all("reload").starts_with("Success=1\n--\n"));
