@@ -128,7 +128,7 @@ fn interval(mut values: Vec<f64>) -> [f64; 3] {
     let count = values.len();
     let mut chance = 0.5_f64.powi(count as i32);
     let (mut below, mut rank) = (chance, 0);
-    while below <= 0.025 && rank + 1 <= count / 2 {
+    while below <= 0.025 && rank < count / 2 {
         rank += 1;
         chance *= (count - rank + 1) as f64 / rank as f64;
         below += chance;

@@ -11,6 +11,7 @@ mod differential;
 mod engines;
 mod guard;
 mod http_self;
+mod layers;
 mod logs;
 mod package;
 mod peers;
@@ -43,6 +44,7 @@ cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
+cargo xtask layers              which modules use what stands above them; a part of tidy
 cargo xtask package             a .deb; --program PATH, --to DIRECTORY
 cargo xtask repeat [N] [CRATE]  every test program N times beside a load on all cores
 cargo xtask release             the release build, optimised by what the program was seen doing
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
+        ["layers"] => tidy::layers(),
         ["package", rest @ ..] => package::package(rest),
         ["release", rest @ ..] => release::release(rest),
         ["repeat", rest @ ..] => repeat::repeat(rest),

@@ -21,11 +21,18 @@ pub fn tidy() -> Result<(), String> {
     faults.extend(dead_files(&files));
     faults.extend(foreign_words(&files));
     faults.extend(untested_rows(&files));
+    faults.extend(crate::layers::faults(&files));
     if faults.is_empty() {
         println!("tidy");
         return Ok(());
     }
     Err(format!("{} fault(s):\n{}", faults.len(), faults.join("\n")))
+}
+
+/// The check of the layers alone.
+pub fn layers() -> Result<(), String> {
+    let faults = crate::layers::faults(&tracked()?);
+    if faults.is_empty() { Ok(()) } else { Err(format!("{} fault(s):\n{}", faults.len(), faults.join("\n"))) }
 }
 
 fn formatting() -> Result<(), String> {

@@ -1,0 +1,224 @@
+//! Layers of a crate's modules: what may use what.
+//!
+//! `xtask/layers/CRATE.txt` is the table. A line is a layer, from the bottom: its name and its modules, which own the
+//! modules below them that no line names. A module may use modules of its own layer and of those before it; two modules
+//! never use each other, directly or round about. `FROM -> TO` is an exception that stands until the code is mended: one
+//! that nothing needs is a fault, so the list can only shrink.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use source::{Module, Tree, module_of};
+
+use crate::run::root;
+
+/// Folder of the tables.
+const TABLES: &str = "xtask/layers";
+
+/// Checks every crate that has a table.
+pub fn faults(files: &[std::path::PathBuf]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for path in files.iter().filter(|path| path.starts_with(TABLES)) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+        let own = Path::new("crates").join(&name).join("src");
+        let mut tree = Tree::default();
+        for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+            let Ok(inside) = file.strip_prefix(&own) else { continue };
+            let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+            tree.add(module_of(inside), &file.display().to_string(), &text);
+        }
+        match Table::parse(&text) {
+            Ok(table) => faults.extend(table.faults(&tree).iter().map(|fault| format!("{}: {fault}", path.display()))),
+            Err(error) => faults.push(format!("{}: {error}", path.display())),
+        }
+    }
+    faults
+}
+
+/// A crate's layers.
+struct Table {
+    /// By module: the layer's number and name.
+    layers: BTreeMap<Module, (usize, String)>,
+    exceptions: BTreeSet<(Module, Module)>,
+}
+
+/// A use of one listed module by another.
+struct Arrow {
+    from: Module,
+    to: Module,
+    /// File and line of one of them.
+    at: String,
+}
+
+impl Table {
+    fn parse(text: &str) -> Result<Table, String> {
+        let mut table = Table { layers: BTreeMap::new(), exceptions: BTreeSet::new() };
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        for (number, line) in lines.enumerate() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [from, "->", to] => drop(table.exceptions.insert((path(from), path(to)))),
+                [layer, ref modules @ ..] => {
+                    for module in modules {
+                        let known = table.layers.insert(path(module), (number, layer.to_owned()));
+                        if known.is_some() {
+                            return Err(format!("{module} stands there twice"));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    /// The listed module that a module belongs to.
+    fn owner(&self, module: &[String]) -> Option<&Module> {
+        (0..=module.len()).rev().find_map(|len| self.layers.get_key_value(&module[..len])).map(|(owner, _)| owner)
+    }
+
+    fn faults(&self, tree: &Tree) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (module, file) in &tree.files {
+            // The crate's root shows what is public, and uses whatever it shows.
+            if !module.is_empty() && self.owner(module).is_none() {
+                faults.push(format!("{file}: no layer names {}", module.join("::")));
+            }
+        }
+        for module in self.layers.keys().filter(|module| !tree.files.contains_key(*module)) {
+            faults.push(format!("there is no module {}", module.join("::")));
+        }
+        let arrows = self.arrows(tree);
+        let mut unused: BTreeSet<_> = self.exceptions.iter().collect();
+        let mut even: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
+        for arrow in arrows.values() {
+            let pair = (arrow.from.clone(), arrow.to.clone());
+            let ((from, lower), (to, upper)) = (&self.layers[&arrow.from], &self.layers[&arrow.to]);
+            if unused.remove(&pair) || self.exceptions.contains(&pair) {
+                continue;
+            }
+            if from < to {
+                let (one, other) = (arrow.from.join("::"), arrow.to.join("::"));
+                faults.push(format!("{}: {one} ({lower}) uses {other} ({upper}), which is above it", arrow.at));
+            } else if from == to {
+                even.entry(&arrow.from).or_default().insert(&arrow.to);
+            }
+        }
+        faults.extend(circles(&even));
+        for (from, to) in unused {
+            let (from, to) = (from.join("::"), to.join("::"));
+            faults.push(format!("the exception {from} -> {to} is needed no more: take it out"));
+        }
+        faults
+    }
+
+    /// Uses of listed modules by each other.
+    fn arrows(&self, tree: &Tree) -> BTreeMap<(Module, Module), Arrow> {
+        let mut arrows = BTreeMap::new();
+        for reference in &tree.references {
+            let (Some(from), Some(target)) = (self.owner(&reference.module), tree.target(reference)) else { continue };
+            let Some(to) = self.owner(&target) else { continue };
+            if from != to {
+                let at =
+                    format!("{}:{} ({})", tree.file_of(&reference.module), reference.line, reference.path.join("::"));
+                let arrow = Arrow { from: from.clone(), to: to.clone(), at };
+                arrows.entry((from.clone(), to.clone())).or_insert(arrow);
+            }
+        }
+        arrows
+    }
+}
+
+/// One circle through each module that is in any, each circle once.
+fn circles(uses: &BTreeMap<&Module, BTreeSet<&Module>>) -> Vec<String> {
+    let mut told = BTreeSet::new();
+    let mut found = Vec::new();
+    for start in uses.keys() {
+        if told.contains(start) {
+            continue;
+        }
+        // The shortest way back.
+        let mut before: BTreeMap<&Module, &Module> = BTreeMap::new();
+        let mut queue = std::collections::VecDeque::from([*start]);
+        'search: while let Some(now) = queue.pop_front() {
+            for next in uses.get(now).into_iter().flatten() {
+                if next == start {
+                    let mut way = vec![now];
+                    while let Some(previous) = before.get(way[way.len() - 1]) {
+                        way.push(previous);
+                    }
+                    way.reverse();
+                    let names: Vec<String> = way.iter().chain([start]).map(|module| module.join("::")).collect();
+                    found.push(format!("a circle: {}", names.join(" -> ")));
+                    told.extend(way);
+                    break 'search;
+                }
+                if !before.contains_key(next) {
+                    before.insert(next, now);
+                    queue.push_back(next);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn path(text: &str) -> Module {
+    text.split("::").map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(table: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let mut tree = Tree::default();
+        for (file, text) in files {
+            tree.add(module_of(Path::new(file)), file, text);
+        }
+        Table::parse(table).expect("a table").faults(&tree)
+    }
+
+    const FILES: [(&str, &str); 4] = [
+        ("lib.rs", "mod base; mod middle; mod top;"),
+        ("base.rs", "pub fn f() {}"),
+        ("middle.rs", "use crate::base;"),
+        ("top.rs", "fn g() { crate::middle::h(super::base::f()) }"),
+    ];
+
+    #[test]
+    fn arrows_point_down() {
+        assert_eq!(check("one base\ntwo middle\nthree top", &FILES), Vec::<String>::new());
+        let faults = check("one base\ntwo top\nthree middle", &FILES);
+        assert_eq!(faults, ["top.rs:1 (crate::middle::h): top (two) uses middle (three), which is above it"]);
+    }
+
+    #[test]
+    fn every_module_is_listed_and_every_listed_one_is_there() {
+        let faults = check("one base\nthree top absent", &FILES);
+        assert_eq!(faults, ["middle.rs: no layer names middle", "there is no module absent"]);
+        assert_eq!(Table::parse("one a\ntwo a").err().as_deref(), Some("a stands there twice"));
+    }
+
+    #[test]
+    fn modules_of_a_layer_use_each_other_one_way() {
+        assert_eq!(check("all base middle top", &FILES), Vec::<String>::new());
+        let mut files = FILES;
+        files[1].1 = "use crate::top::g;";
+        assert_eq!(
+            check("all base middle top", &files),
+            ["a circle: base -> top -> base", "a circle: middle -> base -> top -> middle"]
+        );
+    }
+
+    #[test]
+    fn exceptions_only_shrink() {
+        let table = "one base\ntwo top\nthree middle\n";
+        assert_eq!(check(&format!("{table}top -> middle"), &FILES), Vec::<String>::new());
+        let faults = check(&format!("{table}top -> middle\nbase -> middle"), &FILES);
+        assert_eq!(faults, ["the exception base -> middle is needed no more: take it out"]);
+    }
+}
