@@ -13,19 +13,18 @@ use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind,
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
+use crate::engines::Engines;
+use crate::errors::CompileError;
 use crate::limit::Limit;
 use crate::listener::{FrontendShared, Gate, Listener};
 use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::resolve::Resolver;
-use crate::rule::{CompileError, ProxyRules};
+use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun, build_backend};
 use crate::stick::Table;
-
-/// The stores and engines that rules and scripts may name.
-pub type Engines = HashMap<Arc<str>, Arc<dyn Engine>>;
 
 /// One configuration, running.
 pub struct Running {

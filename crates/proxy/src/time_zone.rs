@@ -13,7 +13,20 @@ pub fn local() -> &'static TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(|| {
         // `ltime` asks the C library, which reads the zone when it is first used and never again.
-        crate::sample::read_time_zone();
+        calendar(0, true);
         TimeZone::system()
     })
+}
+
+/// A time by the C library's calendar, local or UTC; `None` for a year that it can't hold.
+#[allow(unsafe_code)]
+pub(crate) fn calendar(seconds: i64, local: bool) -> Option<libc::tm> {
+    // SAFETY: `tm` is a plain struct of integers and a pointer that may be null, so all zeros are a value of it.
+    let mut calendar: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live values of the right types; the functions write nothing else and keep neither.
+    // The time zone's name that `localtime_r` leaves in `calendar` is the C library's and lives as long as the process.
+    let done = unsafe {
+        if local { libc::localtime_r(&seconds, &mut calendar) } else { libc::gmtime_r(&seconds, &mut calendar) }
+    };
+    (!done.is_null()).then_some(calendar)
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sluicegate_client::{Address, Auth, Client, Mode, Names, Options, Tls, TlsOptions};
 use sluicegate_config::model::{EngineAddress, EngineMode, EngineServer, EngineTls, RedisSection};
 use sluicegate_config::{Config, Diagnostics};
-use sluicegate_proxy::running::Engines;
+use sluicegate_proxy::engines::Engines;
 use sluicegate_wire::engine::Engine;
 
 type ByName = HashMap<Arc<str>, Arc<Client>>;

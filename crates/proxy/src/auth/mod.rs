@@ -21,9 +21,7 @@ use sha2::Sha256;
 use sluicegate_config::Config;
 use sluicegate_config::model::Password;
 
-use crate::rule::CompileError;
-use crate::sample::basic_credentials;
-use crate::stream::StreamContext;
+use crate::errors::CompileError;
 
 /// Passwords whose hashes wait to be computed.
 const WAITING: usize = 1024;
@@ -96,12 +94,11 @@ impl UserList {
         Some((name, user, &credentials[colon + 1..]))
     }
 
-    /// The user's name and groups, if the request names one and has the right password; `None` also for a request
-    /// without credentials, which `brought` tells apart.
-    pub(crate) fn user(self: &Arc<Self>, cx: &StreamContext) -> Option<(&str, &[String])> {
-        let credentials = basic_credentials(cx)?;
-        let known = cx.auth.as_ref().filter(|known| known.is_about(self, &credentials));
-        let (name, user, password) = self.named(&credentials)?;
+    /// The name and groups of the user that credentials (`user:password`) name, if the password is right. `known` is what
+    /// a [`Check`] found before.
+    pub(crate) fn user(self: &Arc<Self>, credentials: &[u8], known: Option<&Known>) -> Option<(&str, &[String])> {
+        let known = known.filter(|known| known.is_about(self, credentials));
+        let (name, user, password) = self.named(credentials)?;
         let right = match (user.quickly(password), known) {
             (Some(right), _) => right,
             (None, Some(known)) => known.right,
@@ -118,10 +115,9 @@ impl Known {
     }
 }
 
-/// Begins to find out who a request is, unless that is known or costs nothing.
-pub(crate) fn begin(list: &Arc<UserList>, cx: &StreamContext) -> Option<Check> {
-    let credentials = basic_credentials(cx)?;
-    if cx.auth.as_ref().is_some_and(|known| known.is_about(list, &credentials)) {
+/// Begins to check credentials, unless they are known or the check costs nothing.
+pub(crate) fn begin(list: &Arc<UserList>, credentials: Vec<u8>, known: Option<&Known>) -> Option<Check> {
+    if known.is_some_and(|known| known.is_about(list, &credentials)) {
         return None;
     }
     let (_, user, password) = list.named(&credentials)?;

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use sluicegate_config::model::{HashFunction, HashType};
 
-use crate::sample::{Hash, avalanche};
+use crate::hash::Hash;
+use crate::hash::avalanche;
 
 /// Bob Jenkins' full avalanche with a factor that spreads it over all of 32 bits.
 pub fn full_hash(value: u32) -> u32 {

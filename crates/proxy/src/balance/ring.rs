@@ -14,7 +14,7 @@ use sluicegate_config::model::Affinity;
 
 use super::hash::full_hash;
 use super::{Load, Member, Method, Pick, Servers, Wish};
-use crate::sample::random;
+use crate::random::random;
 
 /// A place on the ring; places of one position stand in the order in which they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

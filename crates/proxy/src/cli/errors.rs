@@ -6,7 +6,7 @@ use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
-use crate::log::header::{Clock, append_date};
+use crate::date::{Clock, append_date};
 use crate::stream::Invalid;
 
 /// The theme's rows.

@@ -78,7 +78,7 @@ impl Fields {
             -1 => return,
             us => seconds(us).max(1) as u64,
         };
-        self.retry_after = Some(least + crate::sample::random() % ((least / 10).max(1) + 1));
+        self.retry_after = Some(least + crate::random::random() % ((least / 10).max(1) + 1));
         self.any = true;
     }
 

@@ -44,7 +44,7 @@ impl Held {
 
 /// Distinct in all processes that share an engine.
 fn next_id() -> String {
-    static PROCESS: LazyLock<u64> = LazyLock::new(crate::sample::random);
+    static PROCESS: LazyLock<u64> = LazyLock::new(crate::random::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{:016x}-{:x}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
 }

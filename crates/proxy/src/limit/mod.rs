@@ -25,7 +25,7 @@ use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
-use crate::running::Engines;
+use crate::engines::Engines;
 
 pub(crate) use field::{Fields, Fresh};
 pub(crate) use lease::Lease;

@@ -14,9 +14,10 @@ use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
 
 use super::capture::Slots;
 use super::encode;
-use super::header::{self, Clock, append_date, host_name};
+use super::header::{self, host_name};
 use super::line::Timers;
 use crate::counters::Figures;
+use crate::date::{Clock, append_date};
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
 use crate::session::HandshakeError;
 use crate::stream::{LogRecord, StreamContext};

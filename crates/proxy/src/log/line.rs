@@ -10,8 +10,8 @@ use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Log
 
 use super::alias::{self, View};
 use super::encode;
-use crate::rule::CompileError;
-use crate::running::Engines;
+use crate::engines::Engines;
+use crate::errors::CompileError;
 use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value};
 use crate::stream::{LogRecord, StreamContext};
 

@@ -20,8 +20,9 @@ use super::patterns::LuaPatterns;
 use super::run::Purpose;
 use super::{Hook, LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
 use crate::cli::catalogue::{Dynamic, Handler, Outlet};
+use crate::engines::Engines;
 use crate::log::Throttle;
-use crate::running::{Engines, Running};
+use crate::running::Running;
 
 /// What all states share.
 pub(super) struct Shared {

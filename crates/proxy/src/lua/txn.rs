@@ -24,7 +24,7 @@ use super::host::{Host, host, key, push_sample, raise_text, set_functions, tagge
 use super::operation::{Operation, Outcome};
 use super::states::StateCell;
 use super::{http, reply};
-use crate::running::Engines;
+use crate::engines::Engines;
 use crate::sample::{
     CallError, Called, FetchCode, Sample, VarRef, call_converter, call_fetch, converter_by_name, fetch_by_name,
     finish_call,

@@ -18,6 +18,7 @@ use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
 use crate::sample::{
     Converted, ConverterCode, Cursor, Effect, FetchCode, FormatMode, MatcherCode, Sample, Value, VarRef, append_value,
+    basic_credentials,
 };
 use crate::stream::{RulePlace, StreamContext};
 
@@ -268,7 +269,8 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
         match op {
             Op::Fetch(fetch) => value = fetch.fetch(cx),
             Op::Authenticate(list) => {
-                if let Some(check) = auth::begin(list, cx) {
+                let credentials = basic_credentials(cx);
+                if let Some(check) = credentials.and_then(|sent| auth::begin(list, sent, cx.auth.as_ref())) {
                     machine.next = at as u32;
                     return Step::Authenticate(check);
                 }

@@ -22,15 +22,16 @@ mod reply;
 mod run;
 mod store;
 
-use std::fmt;
 use std::sync::Arc;
 
-use sluicegate_config::model::{ErrorPage, Position};
+use sluicegate_config::model::ErrorPage;
 
 use crate::lua::BoundService;
 use crate::sample::FetchCode;
 
 pub use compile::ProxyRules;
+
+use crate::errors::CompileError;
 pub(crate) use failed::shown;
 pub use limit::StreamLimits;
 pub use normalize::fuzz_normalizers;
@@ -188,20 +189,3 @@ impl RuleList {
         self.looks
     }
 }
-
-/// Why a rule cannot run as configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CompileError {
-    /// Where the rule stands.
-    pub at: Position,
-    /// What is wrong, without the place.
-    pub message: String,
-}
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: error: {}", self.at.file, self.at.line, self.at.column, self.message)
-    }
-}
-
-impl std::error::Error for CompileError {}

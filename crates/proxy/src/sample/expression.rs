@@ -5,7 +5,7 @@ use std::fmt;
 use sluicegate_config::model::Expr;
 
 use super::{Converted, ConverterCode, FetchCode, FetchScope, Value};
-use crate::running::Engines;
+use crate::engines::Engines;
 use crate::stream::StreamContext;
 
 /// An expression, compiled.

@@ -14,7 +14,7 @@ use sluicegate_wire::reply::Reply;
 use super::converter::{Converted, ConverterCode};
 use super::fetch::{FetchCode, FetchScope};
 use super::value::Sample;
-use crate::running::Engines;
+use crate::engines::Engines;
 use crate::stream::StreamContext;
 
 /// Why a call from a script cannot be made: its arguments are wrong.

@@ -17,12 +17,12 @@ mod preset;
 mod value;
 mod variables;
 
+pub(crate) use converter::url_decode;
 pub use converter::{Converted, ConverterCode, Effect, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
-pub(crate) use converter::{Hash, avalanche, read_time_zone, url_decode};
 pub(crate) use converter::{is_forwarded, is_host, node_name, node_port};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
-pub(crate) use fetch::{basic, basic_credentials, random};
+pub(crate) use fetch::{basic, basic_credentials};
 pub use fetch::{fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
 pub(crate) use field::{elements, trim};

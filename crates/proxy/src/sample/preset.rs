@@ -9,8 +9,8 @@ use sluicegate_config::model::{Preset, PresetValue};
 
 use super::converter::conditions_hold;
 use super::{ExpressionCode, FetchScope, FormatMode, Value, VarRef};
+use crate::errors::CompileError;
 use crate::log::{LineCode, View};
-use crate::rule::CompileError;
 use crate::running::{ProxyRun, Running};
 use crate::stream::{LogRecord, StreamContext};
 

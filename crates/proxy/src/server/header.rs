@@ -9,11 +9,11 @@ use std::sync::Arc;
 use sluicegate_config::model::{self, SendProxy};
 use sluicegate_wire::proxy_protocol::{Writer, tlv, write_v1};
 
+use crate::engines::Engines;
+use crate::errors::CompileError;
 use crate::log::alias::View;
 use crate::log::line::LineCode;
 use crate::log::unique_id;
-use crate::rule::CompileError;
-use crate::running::Engines;
 use crate::sample::{FetchScope, FormatMode};
 use crate::stream::StreamContext;
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Mode, ServerAddress};
 
-use crate::log::header::{Clock, append_date};
+use crate::date::{Clock, append_date};
 use crate::running::{ProxyRun, Running};
 use crate::session::Session;
 use crate::worker::Worker;

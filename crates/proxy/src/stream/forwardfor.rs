@@ -10,7 +10,8 @@ use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOption
 use sluicegate_wire::http::Message;
 
 use super::StreamContext;
-use crate::running::{Engines, ProxyRun};
+use crate::engines::Engines;
+use crate::running::ProxyRun;
 use crate::sample::{
     ExpressionCode, FetchScope, Value, append_ip, header_values, is_forwarded, is_host, node_name, node_port,
 };

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use sluicegate_wire::http::HeadError;
 
-use crate::log::header::{Clock, append_date};
+use crate::date::{Clock, append_date};
 
 /// Bytes that are kept of a message.
 pub const KEPT_MAX: usize = 16_384;

@@ -38,12 +38,12 @@ use super::acl::AclCode;
 use super::fetch::FetchScope;
 use super::value::{Sample, Value, append_hex};
 use super::variables::VarRef;
+use crate::engines::Engines;
+use crate::hash::Hash;
 use crate::lua::LuaCall;
-use crate::running::Engines;
 use crate::stream::StreamContext;
 use encode::{Base64, Chunks};
 use hash::DigestKind;
-pub(crate) use hash::{Hash, avalanche};
 use json::{InputCode, Path};
 use map::MapCode;
 use message::MessageCode;
@@ -61,7 +61,6 @@ pub use encode::fuzz_decoders;
 pub(crate) use encode::url_decode;
 pub(crate) use forwarded::{is_forwarded, is_host, node_name, node_port};
 pub use json::fuzz_json;
-pub(crate) use time::read_time_zone;
 
 /// Bytes that a converter may give. HAProxy's limit is `tune.bufsize`; this one keeps a chain of converters that each
 /// double their text from growing without end.

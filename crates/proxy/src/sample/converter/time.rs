@@ -1,9 +1,11 @@
 //! Dates: for HTTP header fields, and by formats of strftime.
 //!
 //! The formats are the C library's own, called as HAProxy calls it, so that every conversion of the manual page is
-//! there. Two calls into it are this module's `unsafe`.
+//! there.
 
 use std::ffi::{CStr, CString};
+
+use crate::time_zone::calendar;
 
 /// In which unit a date counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,23 +220,6 @@ fn seconds(year: i64, month: i64, day: i64, time: i64) -> i64 {
         year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
             - 719_469;
     days * 86_400 + time
-}
-
-/// Lets the C library read the time zone now: inside a chroot it would find none and take UTC.
-pub fn read_time_zone() {
-    calendar(0, true);
-}
-
-#[allow(unsafe_code)]
-fn calendar(seconds: i64, local: bool) -> Option<libc::tm> {
-    // SAFETY: `tm` is a plain struct of integers and a pointer that may be null, so all zeros are a value of it.
-    let mut calendar: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live values of the right types; the functions write nothing else and keep neither.
-    // The time zone's name that `localtime_r` leaves in `calendar` is the C library's and lives as long as the process.
-    let done = unsafe {
-        if local { libc::localtime_r(&seconds, &mut calendar) } else { libc::gmtime_r(&seconds, &mut calendar) }
-    };
-    (!done.is_null()).then_some(calendar)
 }
 
 #[allow(unsafe_code)]

@@ -52,19 +52,23 @@ impl AuthFetch {
         self.gives == Gives::Groups
     }
 
+    fn user(&self, cx: &StreamContext) -> Option<(&str, &[String])> {
+        self.list.user(&basic_credentials(cx)?, cx.auth.as_ref())
+    }
+
     pub(super) fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         match self.gives {
             Gives::Truth => {
                 basic_credentials(cx)?;
-                Some(Value::Bool(self.list.user(cx).is_some()))
+                Some(Value::Bool(self.user(cx).is_some()))
             }
-            Gives::User => self.list.user(cx).map(|(name, _)| Value::Str(Cow::Borrowed(name.as_bytes()))),
+            Gives::User => self.user(cx).map(|(name, _)| Value::Str(Cow::Borrowed(name.as_bytes()))),
             Gives::Groups => self.fetch_next(cx, &mut Cursor::default()),
         }
     }
 
     pub(super) fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
-        let (_, groups) = self.list.user(cx)?;
+        let (_, groups) = self.user(cx)?;
         let group = groups.get(cursor.seen as usize)?;
         cursor.seen += 1;
         Some(Value::Str(Cow::Borrowed(group.as_bytes())))

@@ -1,6 +1,5 @@
 //! Clocks, random numbers, the process, and what a stream knows of itself (HAProxy configuration manual 7.3.2).
 
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +9,7 @@ use sluicegate_config::model::Mode;
 use super::Args;
 use crate::log::line::Timers;
 use crate::process::Phase;
+use crate::random::{random, random_below};
 use crate::sample::value::Value;
 use crate::stream::{LogRecord, StreamContext};
 
@@ -279,27 +279,6 @@ fn hostname() -> &'static [u8] {
     })
 }
 
-/// Random numbers from a xorshift generator per thread: they choose and spread, they keep no secrets.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    thread_local! {
-        static STATE: Cell<u64> = Cell::new(std::collections::hash_map::RandomState::new().build_hasher().finish() | 1);
-    }
-    STATE.with(|state| {
-        let mut x = state.get();
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        state.set(x);
-        x
-    })
-}
-
-/// A number below `range`: the high half of a product is an even spread over it without a division.
-fn random_below(range: u64) -> u64 {
-    ((u128::from(random()) * u128::from(range)) >> 64) as u64
-}
-
 /// An identifier of RFC 9562: random (version 4), or a time in milliseconds and random bits (version 7).
 fn uuid(version: u8) -> Vec<u8> {
     let mut bits = (u128::from(random()) << 64) | u128::from(random());
@@ -317,15 +296,6 @@ fn uuid(version: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn random_numbers_fill_their_range() {
-        let mut seen = [0u32; 10];
-        for _ in 0..10_000 {
-            seen[random_below(10) as usize] += 1;
-        }
-        assert!(seen.iter().all(|count| (500..2_000).contains(count)), "{seen:?}");
-    }
 
     #[test]
     fn dates_have_their_unit() {

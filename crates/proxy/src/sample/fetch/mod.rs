@@ -47,7 +47,6 @@ use content::Content;
 use counter::Counter;
 use http::Http;
 use internal::Internal;
-pub(crate) use internal::random;
 use state::State;
 pub(super) use state::{queue_of, usable_servers_of};
 

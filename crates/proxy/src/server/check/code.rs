@@ -10,9 +10,9 @@ use sluicegate_config::model::{
 };
 use sluicegate_pattern::Regex;
 
+use crate::engines::Engines;
+use crate::errors::CompileError;
 use crate::log::{LineCode, View};
-use crate::rule::CompileError;
-use crate::running::Engines;
 use crate::sample::{ExpressionCode, FetchScope, FormatMode, Setting, VarRef};
 
 /// A check's steps.

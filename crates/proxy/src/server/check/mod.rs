@@ -99,7 +99,7 @@ fn wander(time: Duration, percent: u32) -> Duration {
         return time;
     }
     let most = time.as_millis() as u64 * u64::from(percent) / 100;
-    let chance = crate::sample::random() % (2 * most + 1);
+    let chance = crate::random::random() % (2 * most + 1);
     (time + Duration::from_millis(chance)).saturating_sub(Duration::from_millis(most))
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use sluicegate_config::model::{Global, LuaAction, LuaLoad, LuaPath, Position, Tune};
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::lua::{ActionOutcome, BoundAction, Hook, LoadMap, LuaPatterns, LuaStates, run_action};
 use sluicegate_proxy::process::Process;
-use sluicegate_proxy::running::{self, Engines, Parts};
+use sluicegate_proxy::running::{self, Parts};
 use sluicegate_proxy::stream::StreamContext;
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
 use sluicegate_wire::engine::{Engine, Own, PendingReply, Started};

@@ -9,9 +9,10 @@ use std::thread;
 
 use sluicegate_config::model::BindAddress;
 use sluicegate_config::{Environment, MemoryFiles};
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
-use sluicegate_proxy::running::{self, Engines, Parts, Running};
+use sluicegate_proxy::running::{self, Parts, Running};
 use sluicegate_proxy::worker::{self, Workers};
 use sluicegate_testkit::{Client, PATIENCE, RedisServer, wait_for};
 use sluicegate_wire::engine::Engine;

@@ -8,9 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use sluicegate_config::model::BindAddress;
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
-use sluicegate_proxy::running::{self, Engines, Parts, Running};
+use sluicegate_proxy::running::{self, Parts, Running};
 use sluicegate_proxy::worker::{self, Workers};
 use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE};
 

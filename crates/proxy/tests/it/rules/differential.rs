@@ -3,8 +3,8 @@
 //! Each case is one or more rules that act when the request's field `case` holds its number, so one haproxy serves
 //! all of them, and its answer and ours are compared byte by byte (less what the connection adds).
 
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::rule::{Hook, run};
-use sluicegate_proxy::running::Engines;
 use sluicegate_testkit::{Client, Haproxy, Listening};
 use sluicegate_wire::http::Version;
 

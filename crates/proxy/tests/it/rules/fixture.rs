@@ -9,9 +9,10 @@ use std::sync::{Arc, mpsc};
 use std::time::{Instant, SystemTime};
 
 use sluicegate_config::{Config, Environment, Files, MemoryFiles, NoLua};
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
-use sluicegate_proxy::running::{self, Engines, Parts, ProxyRun, Running};
+use sluicegate_proxy::running::{self, Parts, ProxyRun, Running};
 use sluicegate_proxy::stream::{LogRecord, StreamContext};
 use sluicegate_proxy::worker::{self, Worker};
 use sluicegate_wire::http::{Limits, Message, Version, parse_request};

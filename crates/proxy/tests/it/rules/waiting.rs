@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use sluicegate_config::model::ProxyId;
+use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::rule::{Attempt, Hook, Verdict, choose_backend, resume, run, try_run};
-use sluicegate_proxy::running::Engines;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 
