@@ -13,8 +13,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::Global;
+use sluicegate_config::model::{Global, Tune};
 use sluicegate_script::CpuClock;
+use sluicegate_transport::{BufferPool, Ledger, PipeLimits};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -543,6 +544,45 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Makes the buffers and pipes of a worker, whose figures its process shows.
+pub(crate) fn buffers(tune: &Tune, process: Arc<Process>, worker: usize) -> BufferPool {
+    let workers = process.workers.len().max(1);
+    let pipes = tune.pipes(workers);
+    let limits = PipeLimits {
+        most: pipes.div_ceil(workers as u32),
+        // What `maxpipes` asks for is set aside when the limit of sessions is derived.
+        of_all: if tune.maxpipes.is_some() { 0 } else { pipes },
+        size: tune.pipesize,
+    };
+    BufferPool::of_worker(tune.bufsize, limits, Box::new(PoolFigures { process, worker }))
+}
+
+/// The figures of one worker's buffers and pipes.
+struct PoolFigures {
+    process: Arc<Process>,
+    worker: usize,
+}
+
+impl Ledger for PoolFigures {
+    fn pipes(&self, used: u32, free: u32) {
+        let desk = &self.process.workers[self.worker];
+        desk.pipes_used.store(used.into(), Ordering::Relaxed);
+        desk.pipes_free.store(free.into(), Ordering::Relaxed);
+    }
+
+    fn spliced(&self, count: usize) {
+        self.process.workers[self.worker].spliced.add(count as u64);
+    }
+
+    fn free(&self, bytes: usize) {
+        self.process.workers[self.worker].buffers_free.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn leaves(&self, pipes: u32) -> bool {
+        self.process.sessions.leaves(pipes)
     }
 }
 

@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{ErrorPage, Mode, ProxyId};
+use sluicegate_transport::{Buffer, Socket, Timer};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
 use crate::counters::Counters;
@@ -29,7 +30,7 @@ use crate::sample::VarMap;
 use crate::server;
 use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
-use crate::stream::{Active, Buffer, Fault, Invalid, Socket, Timer, tcp};
+use crate::stream::{Active, Fault, Invalid, tcp};
 use crate::worker::{SessionPlace, Worker};
 pub use handshake::{HandshakeError, Proxied};
 
@@ -249,7 +250,7 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         session.listener().count(index, |counters| counters.conn_tot.add(1));
         let counters = session.frontend().frontend.figures.at(index);
         let options = &session.frontend().config.options;
-        session.socket.settle(&options.client_probes, options.nolinger);
+        session.socket.settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
         counters.conn_rate.add(now, 1);
         let rules = &session.frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();

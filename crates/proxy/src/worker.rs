@@ -20,24 +20,18 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_script::CpuClock;
+use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::listener::{self, Accepted, Listener};
 use crate::lua::{self, WorkerLua};
-use crate::process::{Phase, WorkerFigures};
+use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
 use crate::session::{self, Session};
-use crate::stream::{BufferPool, Cards, FreeList, Job};
-
-/// Ends a slice of what is polled: it has its next turn when the worker has looked at its sockets and done what else
-/// there is. A task that wakes itself has dozens of turns before that.
-pub(crate) fn give_way(waker: &Waker) {
-    // It has noted the waker when it is polled, and is not needed for more.
-    let _ = std::pin::pin!(tokio::task::yield_now()).poll(&mut std::task::Context::from_waker(waker));
-}
+use crate::stream::{Cards, FreeList, Job};
 
 /// Accepted connections on their way to another worker.
 pub const INBOX: usize = 256;
@@ -113,7 +107,7 @@ impl Worker {
             cards: Cards::default(),
             idle: running.idle[index].clone(),
             lua,
-            buffers: BufferPool::of_worker(tune, running.process.clone(), index),
+            buffers: process::buffers(tune, running.process.clone(), index),
             running,
             station,
         })

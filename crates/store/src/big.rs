@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::give_way;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, Handler};
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words, give_way};
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::section::{Ending, Section, SectionError, SectionWait};
 use crate::undeclared::WORK_MAX;
 use crate::whole::ELEMENTS_MAX;

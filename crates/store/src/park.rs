@@ -4,9 +4,10 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::give_way;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
 
@@ -49,13 +50,6 @@ impl ReplyForm {
             }
         }
     }
-}
-
-/// Ends a slice: the task is polled again when the worker has done what else there is. The runtime looks at its sockets
-/// first; of a task that wakes itself it has dozens of turns between two looks, and others would wait for them all.
-pub(crate) fn give_way(waker: &Waker) {
-    // It has noted the waker when it is polled, and is not needed for more.
-    let _ = std::pin::pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(waker));
 }
 
 /// The words of a command, in one allocation.

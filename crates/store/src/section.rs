@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use sluicegate_transport::give_way;
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
 
@@ -31,7 +32,6 @@ use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
-use crate::park::give_way;
 use crate::short::same;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now, assert_none_locked};

@@ -371,7 +371,7 @@ fn show_pools(call: &mut Call<'_>) {
     let sum = |figure: fn(&crate::process::WorkerFigures) -> u64| process.workers.iter().map(figure).sum::<u64>();
     let size = call.running.config.global.tune.bufsize as u64;
     let free = sum(|worker| worker.buffers_free.load(Ordering::Relaxed));
-    let allocated = crate::stream::allocated();
+    let allocated = sluicegate_transport::allocated();
     let (piped, spare) = (
         sum(|worker| worker.pipes_used.load(Ordering::Relaxed)),
         sum(|worker| worker.pipes_free.load(Ordering::Relaxed)),

@@ -5,9 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use sluicegate_config::model::{Bind, BindAddress, BindTcp};
+use sluicegate_transport::abstract_address;
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
-
-use crate::server::abstract_address;
 
 /// What a listening socket should be.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ServerAddress;
+use sluicegate_transport::Socket;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use tokio::net::{TcpStream, UnixStream};
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 
 use super::httpclient;
 use crate::server::connect_unix;
-use crate::stream::Socket;
 
 /// An operation that a coroutine waits for.
 pub(super) enum Operation {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{self, HttpReuse};
 
-use super::connection::{ConnectError, Open, ServerConnection, connect, reuse_policy, say};
+use super::connection::{ConnectError, Open, ServerConnection, connect, keepalive, reuse_policy, say};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
 use super::queue::{Priority, Turn, Wait};
@@ -469,7 +469,7 @@ impl Assignment<'_> {
         &self,
         server: &Arc<ServerRun>,
         now: &mut Instant,
-    ) -> Result<(crate::stream::Socket, Open, u32), ConnectError> {
+    ) -> Result<(sluicegate_transport::Socket, Open, u32), ConnectError> {
         let (config, header) = (self.config, self.header(server));
         let label = self.label(server);
         if let Some(proven_only) =
@@ -488,7 +488,7 @@ impl Assignment<'_> {
             connected = connect(server, self.destination, local, config.timeouts.connect).await;
         }
         let socket = connected?;
-        socket.settle(&config.options.server_probes, config.options.nolinger);
+        socket.settle(keepalive(&config.options.server_probes).as_ref(), config.options.nolinger);
         if let Some(header) = header {
             say(&socket, header, config.timeouts.connect).await?;
         }

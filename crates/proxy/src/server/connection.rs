@@ -2,20 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, ServerAddress};
-use socket2::{Domain, SockAddr, Type};
-use tokio::net::{TcpStream, UnixStream};
+use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
+use sluicegate_transport::{Socket, UnixAddress};
+use socket2::TcpKeepalive;
+use tokio::net::TcpStream;
 
 use super::idle::{self, IdleConnections, Keeper};
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
-use crate::stream::Socket;
 use crate::worker::Worker;
 
 /// A connection to a server, and the slot (`maxconn`) that its request holds. Dropping it closes the connection and
@@ -158,26 +157,23 @@ pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duratio
     said.map_err(|error| classify(&error))
 }
 
-/// The address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a path, so
-/// both sides agree on it.
-pub(crate) fn abstract_address(name: &str) -> io::Result<SockAddr> {
-    let mut path = [0; 108];
-    let room = path[1..].get_mut(..name.len()).ok_or(io::ErrorKind::InvalidFilename)?;
-    room.copy_from_slice(name.as_bytes());
-    SockAddr::unix(std::ffi::OsStr::from_bytes(&path))
+/// Connects to a unix socket.
+pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
+    match address {
+        ServerAddress::Unix(path) => UnixAddress::Path(path).connect(),
+        ServerAddress::Abstract(name) => UnixAddress::Abstract(name).connect(),
+        ServerAddress::Inet(..) | ServerAddress::Name(..) => Err(io::ErrorKind::InvalidInput.into()),
+    }
 }
 
-/// Connects to a unix socket; the system answers at once.
-pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
-    let address = match address {
-        ServerAddress::Unix(path) => SockAddr::unix(path)?,
-        ServerAddress::Abstract(name) => abstract_address(name)?,
-        ServerAddress::Inet(..) | ServerAddress::Name(..) => return Err(io::ErrorKind::InvalidInput.into()),
-    };
-    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.set_nonblocking(true)?;
-    socket.connect(&address)?;
-    Ok(Socket::Unix(UnixStream::from_std(std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(socket)))?))
+/// The kernel's probes of idle connections, if options ask for them.
+pub(crate) fn keepalive(probes: &Probes) -> Option<TcpKeepalive> {
+    probes.on.then(|| {
+        let mut settings = TcpKeepalive::new();
+        settings = probes.idle.map_or(settings.clone(), |idle| settings.with_time(idle));
+        settings = probes.interval.map_or(settings.clone(), |interval| settings.with_interval(interval));
+        probes.count.map_or(settings.clone(), |count| settings.with_retries(count))
+    })
 }
 
 fn classify(error: &io::Error) -> ConnectError {

@@ -31,11 +31,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_config::model::HttpReuse;
+use sluicegate_transport::Socket;
 use tokio::sync::Notify;
 
 use super::connection::Open;
 use super::shared::ServerRun;
-use crate::stream::Socket;
 
 /// Idle connections of one worker to one server.
 pub const LIST_MAX: usize = 1_024;

@@ -40,7 +40,7 @@ pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use check::{Observed, observe};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
-pub(crate) use connection::{abstract_address, connect_unix};
+pub(crate) use connection::{connect_unix, keepalive};
 pub use header::Headers;
 pub use health::{CheckReport, Health};
 pub use idle::IdleConnections;

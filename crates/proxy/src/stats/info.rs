@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
+use sluicegate_transport::allocated;
+
 use super::typed::{Describe, Field};
 use crate::compress::Cost;
 use crate::counters::{Figures, Rate, second};
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
-use crate::stream::allocated;
 
 /// The version that HAProxy's tools are told.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));

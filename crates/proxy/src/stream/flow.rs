@@ -11,12 +11,10 @@
 
 use std::task::{Context, Poll};
 
+use sluicegate_transport::{Buffer, BufferPool, Pipe, Socket, give_way};
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_last_chunk};
 
-use super::pipe::Pipe;
-use super::{Buffer, BufferPool, Socket};
 use crate::compress::Encoder;
-use crate::worker::give_way;
 
 /// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
 const SPLICED_MIN: u64 = 64 * 1024;

@@ -34,6 +34,7 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
+use sluicegate_transport::Buffer;
 use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
     status, write_chunk, write_last_chunk, write_request, write_response,
@@ -45,7 +46,7 @@ use super::flow::{Flow, Moved};
 use super::forwardfor;
 use super::inspect::{self, BodyCame, Patience, Peek};
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Buffer, Fault, Invalid, Killer};
+use super::{Active, Fault, Invalid, Killer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::log::unique_id;

@@ -10,10 +10,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::Buffer;
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, Limits, parse_request};
 
 use super::flow::{Flow, FlowError, Moved};
-use super::{Active, Buffer, Content};
+use super::{Active, Content};
 use crate::lua::ChannelIo;
 use crate::rule::{self, Hook, RuleList, Verdict};
 use crate::server::ServerConnection;

@@ -1,7 +1,6 @@
 //! One request's life, from its first byte to its log line.
 
 mod active;
-mod buffer;
 mod card;
 mod context;
 mod flow;
@@ -10,21 +9,15 @@ pub(crate) mod http;
 mod inspect;
 mod inspection;
 mod invalid;
-mod pipe;
 mod relay;
-mod socket;
 mod sockets;
 pub(crate) mod tcp;
-mod timer;
 
 pub(crate) use active::{Active, FreeList};
-pub use buffer::{Buffer, BufferPool, allocated};
 pub use card::{Card, Detail, Found, Job, Killer, Selection, Which};
 pub(crate) use card::{Cards, Reached};
 pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext};
 pub(crate) use forwardfor::ForwardedCode;
 pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
-pub use socket::Socket;
 pub use sockets::{Side, Sockets, TcpFigure};
-pub(crate) use timer::Timer;

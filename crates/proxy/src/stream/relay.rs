@@ -13,10 +13,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::Proxy;
+use sluicegate_transport::{Buffer, Socket};
 use sluicegate_wire::http::Framing;
 
 use super::flow::{Flow, FlowError, Moved, Wait};
-use super::{Active, Buffer, Endings, Overrides, Socket};
+use super::{Active, Endings, Overrides};
 use crate::session::Session;
 
 /// The timeouts of a relay, the frontend's for the client's side and the backend's for the server's.

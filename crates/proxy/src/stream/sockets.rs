@@ -11,9 +11,8 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
+use sluicegate_transport::Socket;
 use socket2::SockRef;
-
-use super::Socket;
 
 /// Which connection of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Mode, ProxyId};
+use sluicegate_transport::Buffer;
 
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Buffer, Endings};
+use super::{Active, Endings};
 use crate::lua::{AppletIo, BoundService, Service};
 use crate::persist;
 use crate::rule::{self, Hook, Verdict};

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::give_way;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
@@ -47,7 +48,7 @@ use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
-use crate::park::{Finished, Parked, ReplyForm, Waits, give_way};
+use crate::park::{Finished, Parked, ReplyForm, Waits};
 use crate::script::command::{ScriptHandle, Start};
 use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};

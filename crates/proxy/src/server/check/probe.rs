@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{CheckProtocol, CheckStatus, ServerAddress};
+use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 use sluicegate_wire::proxy_protocol::{Writer, write_v1};
 use tokio::time::{Instant as Deadline, timeout_at};
@@ -24,7 +25,7 @@ use crate::sample::{Sample, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::shared::{Operation, ServerRun};
 use crate::server::source;
-use crate::stream::{ContentForm, LogRecord, Socket, StreamContext};
+use crate::stream::{ContentForm, LogRecord, StreamContext};
 
 /// Bytes of an answer that are kept, which is all that is looked at.
 pub(super) const ANSWER_MAX: usize = 16_384;

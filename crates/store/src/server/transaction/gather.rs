@@ -10,13 +10,14 @@
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use sluicegate_transport::give_way;
+
 use super::alone::alone_until;
 use super::{Context, Exec, Queued, SLICE, Session, Turn, selected};
 use crate::big::KEYS_PER_LOOK;
 use crate::catalogue::Handler;
 use crate::hold::{Gathered, Mode, Ticket};
 use crate::keys::{KeyRule, Places};
-use crate::park::give_way;
 use crate::{Inner, Store};
 
 /// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.

@@ -6,13 +6,9 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate_config::model::Tune;
-
-use super::pipe::{Pipe, Pipes};
-use crate::process::Process;
+use crate::pipe::{Pipe, Pipes};
 
 /// Buffers that a worker keeps for the next connection.
 const KEPT: usize = 256;
@@ -59,73 +55,90 @@ impl DerefMut for Memory {
     }
 }
 
+/// What a pool reports its figures to, and asks for descriptors.
+pub trait Ledger {
+    /// Pipes in use and free ones have changed.
+    fn pipes(&self, used: u32, free: u32);
+    /// So many bytes went out through a pipe.
+    fn spliced(&self, count: usize);
+    /// So many bytes lie on the free list.
+    fn free(&self, bytes: usize);
+    /// Whether descriptors are left for the pipes of all workers, `pipes` of them.
+    fn leaves(&self, pipes: u32) -> bool;
+}
+
+/// Limits of pipes.
+#[derive(Clone, Copy, Debug)]
+pub struct PipeLimits {
+    /// Pipes of this worker.
+    pub most: u32,
+    /// Pipes of all workers, for which the ledger is asked; 0: room for them is set aside.
+    pub of_all: u32,
+    /// Bytes of each; 0: a size that is good for most.
+    pub size: usize,
+}
+
 /// One worker's free list.
-#[derive(Debug)]
 pub struct BufferPool {
     size: usize,
     free: RefCell<Vec<Memory>>,
     pipes: Pipes,
     /// The limit of all workers' pipes.
     pipes_of_all: u32,
-    /// Who is told how much lies on the free list, and for which worker.
-    owner: Option<(Arc<Process>, usize)>,
+    ledger: Option<Box<dyn Ledger>>,
 }
 
 impl BufferPool {
-    /// A pool of buffers of `size` bytes.
+    /// A pool of buffers of `size` bytes, without pipes.
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), pipes_of_all: 0, owner: None }
+        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), pipes_of_all: 0, ledger: None }
     }
 
-    /// The pool of a worker of `process`, which is told what lies on the free list.
-    pub fn of_worker(tune: &Tune, process: Arc<Process>, worker: usize) -> BufferPool {
-        let workers = process.workers.len().max(1);
-        let pipes_of_all = tune.pipes(workers);
-        let pipes = Pipes::new(pipes_of_all.div_ceil(workers as u32), tune.pipesize);
-        // What `maxpipes` asks for is set aside when the limit of sessions is derived.
-        let pipes_of_all = if tune.maxpipes.is_some() { 0 } else { pipes_of_all };
-        BufferPool { owner: Some((process, worker)), pipes, pipes_of_all, ..BufferPool::new(tune.bufsize) }
+    /// The pool of a worker, which reports to `ledger`.
+    pub fn of_worker(size: usize, pipes: PipeLimits, ledger: Box<dyn Ledger>) -> BufferPool {
+        let PipeLimits { most, of_all, size: pipe_size } = pipes;
+        let pipes = Pipes::new(most, pipe_size);
+        BufferPool { pipes, pipes_of_all: of_all, ledger: Some(ledger), ..BufferPool::new(size) }
     }
 
     /// An empty pipe, if one is free.
-    pub(crate) fn take_pipe(&self) -> Option<Pipe> {
-        let has_room = || self.owner.as_ref().is_none_or(|(process, _)| process.sessions.leaves(self.pipes_of_all));
+    pub fn take_pipe(&self) -> Option<Pipe> {
+        let has_room = || self.ledger.as_ref().is_none_or(|ledger| ledger.leaves(self.pipes_of_all));
         let pipe = self.pipes.take(has_room)?;
         self.note_pipes();
         Some(pipe)
     }
 
     /// Takes a pipe back; one that is not empty is closed.
-    pub(crate) fn give_back_pipe(&self, pipe: Pipe) {
+    pub fn give_back_pipe(&self, pipe: Pipe) {
         self.pipes.give_back(pipe);
         self.note_pipes();
     }
 
     /// Closes the free pipes, where descriptors ran out; returns how many they were.
-    pub(crate) fn shed_pipes(&self) -> usize {
+    pub fn shed_pipes(&self) -> usize {
         let count = self.pipes.shed();
         self.note_pipes();
         count
     }
 
     fn note_pipes(&self) {
-        if let Some((process, worker)) = &self.owner {
+        if let Some(ledger) = &self.ledger {
             let (used, free) = self.pipes.counts();
-            process.workers[*worker].pipes_used.store(used.into(), Ordering::Relaxed);
-            process.workers[*worker].pipes_free.store(free.into(), Ordering::Relaxed);
+            ledger.pipes(used, free);
         }
     }
 
     /// Bytes went out through a pipe.
-    pub(crate) fn note_spliced(&self, count: usize) {
-        if let Some((process, worker)) = &self.owner {
-            process.workers[*worker].spliced.add(count as u64);
+    pub fn note_spliced(&self, count: usize) {
+        if let Some(ledger) = &self.ledger {
+            ledger.spliced(count);
         }
     }
 
     fn note_free(&self, count: usize) {
-        if let Some((process, worker)) = &self.owner {
-            process.workers[*worker].buffers_free.store((count * self.size) as u64, Ordering::Relaxed);
+        if let Some(ledger) = &self.ledger {
+            ledger.free(count * self.size);
         }
     }
 

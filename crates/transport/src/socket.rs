@@ -9,12 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use sluicegate_config::model::Probes;
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::pipe::Pipe;
+use crate::pipe::Pipe;
 
 /// What a peer may have sent before its connection is closed on it, bytes; more than that is reset.
 const DISCARDED: usize = 256 * 1024;
@@ -98,12 +97,12 @@ impl Socket {
     }
 
     /// Whether bytes can pass between this socket and another without being copied.
-    pub(crate) fn splices(&self) -> bool {
+    pub fn splices(&self) -> bool {
         matches!(self, Socket::Tcp(_))
     }
 
     /// Fills an empty pipe with at most `most` bytes; 0 is the end of the peer's stream.
-    pub(crate) fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
+    pub fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
         let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
         loop {
             ready!(stream.poll_read_ready(cx))?;
@@ -115,7 +114,7 @@ impl Socket {
     }
 
     /// Sends some of what is in a pipe.
-    pub(crate) fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+    pub fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
         loop {
             ready!(stream.poll_write_ready(cx))?;
@@ -196,19 +195,15 @@ impl Socket {
     }
 
     /// What options say of a connection: whether the kernel probes it while it is idle, and how it ends.
-    pub(crate) fn settle(&self, probes: &Probes, nolinger: bool) {
+    pub fn settle(&self, probes: Option<&TcpKeepalive>, nolinger: bool) {
         if !matches!(self, Socket::Tcp(_)) {
             return;
         }
-        if probes.on {
-            let mut settings = TcpKeepalive::new();
-            settings = probes.idle.map_or(settings.clone(), |idle| settings.with_time(idle));
-            settings = probes.interval.map_or(settings.clone(), |interval| settings.with_interval(interval));
-            settings = probes.count.map_or(settings.clone(), |count| settings.with_retries(count));
+        if let Some(settings) = probes {
             let socket = socket2::SockRef::from(self);
             // A connection without probes is still one.
             let _ = socket.set_keepalive(true);
-            let _ = socket.set_tcp_keepalive(&settings);
+            let _ = socket.set_tcp_keepalive(settings);
         }
         if nolinger {
             self.reset_on_close();

@@ -17,7 +17,7 @@ const SIZE: usize = 256 * 1024;
 
 /// A pipe and what is in it.
 #[derive(Debug)]
-pub(crate) struct Pipe {
+pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     /// Bytes in it.
@@ -44,20 +44,20 @@ impl Pipe {
     }
 
     /// Bytes in it.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// Takes at most `most` bytes from a socket; 0 is the end of its peer's stream. The pipe is empty, so
     /// `WouldBlock` means that the socket has nothing.
-    pub(crate) fn fill(&mut self, source: impl AsFd, most: usize) -> io::Result<usize> {
+    pub fn fill(&mut self, source: impl AsFd, most: usize) -> io::Result<usize> {
         debug_assert_eq!(self.len, 0, "a full pipe looks like an empty socket");
         self.len = splice(source, None, &self.write, None, most, FLAGS)?;
         Ok(self.len)
     }
 
     /// Gives what a socket takes.
-    pub(crate) fn drain(&mut self, sink: impl AsFd) -> io::Result<usize> {
+    pub fn drain(&mut self, sink: impl AsFd) -> io::Result<usize> {
         let count = splice(&self.read, None, sink, None, self.len, FLAGS)?;
         self.len -= count;
         Ok(count)
@@ -66,7 +66,7 @@ impl Pipe {
 
 /// A worker's pipes.
 #[derive(Debug)]
-pub(crate) struct Pipes {
+pub struct Pipes {
     free: RefCell<Vec<Pipe>>,
     /// Those that there are.
     made: Rc<Cell<u32>>,
@@ -76,12 +76,12 @@ pub(crate) struct Pipes {
 
 impl Pipes {
     /// At most so many, each of the given size or, with 0, of a size that is good for most.
-    pub(crate) fn new(most: u32, size: usize) -> Pipes {
+    pub fn new(most: u32, size: usize) -> Pipes {
         Pipes { free: RefCell::default(), made: Rc::default(), most, size: if size == 0 { SIZE } else { size } }
     }
 
     /// An empty pipe: a free one, or one more if the limit and `has_room` allow it.
-    pub(crate) fn take(&self, has_room: impl FnOnce() -> bool) -> Option<Pipe> {
+    pub fn take(&self, has_room: impl FnOnce() -> bool) -> Option<Pipe> {
         if let Some(pipe) = self.free.borrow_mut().pop() {
             return Some(pipe);
         }
@@ -92,18 +92,18 @@ impl Pipes {
     }
 
     /// Those in use, and those that are free.
-    pub(crate) fn counts(&self) -> (u32, u32) {
+    pub fn counts(&self) -> (u32, u32) {
         let free = self.free.borrow().len() as u32;
         (self.made.get() - free, free)
     }
 
     /// Closes the free ones and returns how many they were.
-    pub(crate) fn shed(&self) -> usize {
+    pub fn shed(&self) -> usize {
         std::mem::take(&mut *self.free.borrow_mut()).len()
     }
 
     /// Takes a pipe back. One that is not empty is closed with what is in it.
-    pub(crate) fn give_back(&self, pipe: Pipe) {
+    pub fn give_back(&self, pipe: Pipe) {
         if pipe.len == 0 {
             self.free.borrow_mut().push(pipe);
         }

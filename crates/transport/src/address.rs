@@ -1,0 +1,46 @@
+//! Addresses of unix sockets.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use socket2::{Domain, SockAddr, Type};
+
+use crate::Socket;
+
+/// The address of a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnixAddress<'a> {
+    /// A file.
+    Path(&'a Path),
+    /// A name in the abstract namespace.
+    Abstract(&'a str),
+}
+
+impl UnixAddress<'_> {
+    /// Connects; the system answers at once.
+    pub fn connect(self) -> io::Result<Socket> {
+        let address = match self {
+            UnixAddress::Path(path) => SockAddr::unix(path)?,
+            UnixAddress::Abstract(name) => abstract_address(name)?,
+        };
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&address)?;
+        Socket::from_fd(OwnedFd::from(socket), false)
+    }
+}
+
+/// The address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a path, so
+/// both sides agree on it.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidFilename`] for a name that is too long.
+pub fn abstract_address(name: &str) -> io::Result<SockAddr> {
+    let mut path = [0; 108];
+    let room = path[1..].get_mut(..name.len()).ok_or(io::ErrorKind::InvalidFilename)?;
+    room.copy_from_slice(name.as_bytes());
+    SockAddr::unix(OsStr::from_bytes(&path))
+}

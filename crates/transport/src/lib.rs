@@ -1,0 +1,18 @@
+//! Connected sockets, and the timers, buffers and pipes with which their bytes move.
+//!
+//! The crate knows no protocol and no configuration. Everything of it belongs to the thread whose runtime it is
+//! registered with.
+
+mod address;
+mod buffer;
+mod pipe;
+mod slice;
+mod socket;
+mod timer;
+
+pub use address::{UnixAddress, abstract_address};
+pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
+pub use pipe::{Pipe, Pipes};
+pub use slice::give_way;
+pub use socket::Socket;
+pub use timer::Timer;
