@@ -190,6 +190,48 @@ const BY_DESIGN: &[(&str, &str)] = &[
     ),
     ("parameters that CONFIG GET shows only by their whole name", "are of Redis's own tests, and not here"),
     ("tables of Lua that `pairs` and cmsgpack go through", "come in another order, which Lua leaves open"),
+    (
+        "DEBUG",
+        "has ERROR, OBJECT, POPULATE, PROTOCOL (without `attrib`), SET-ACTIVE-EXPIRE, SLEEP and STRINGMATCH-LEN; the other \
+         subcommands change or show structures of Redis. SLEEP delays the reply of its client alone, also in a \
+         transaction, and DEBUG is never allowed in scripts",
+    ),
+    (
+        "SCAN and KEYS",
+        "leave out expired keys without removing them; the next tick removes them. Only DEBUG SET-ACTIVE-EXPIRE 0 shows \
+         a difference, and DEBUG OBJECT finds no expired key",
+    ),
+    (
+        "`used_memory`",
+        "rises by 0.9 MiB with the first key of each database, for its stripes; a limit of less than that above the \
+         present use leaves no room for another database. Values of up to a few KiB take up to 3 % more memory than \
+         the suites expect of a store of 10 MB",
+    ),
+    ("`used_memory_lua`", "counts an interpreter for each worker that has run a script"),
+    (
+        "clients that do not read their replies",
+        "are not read from until they do, so their replies neither grow without end nor push out keys. \
+         `client-output-buffer-limit` applies to what the system's socket buffers have left, as far as a command's \
+         reply is complete",
+    ),
+    ("`maxmemory-clients`", "is checked after a command that has arrived whole has run, where Redis checks it before"),
+    (
+        "CLIENT LIST",
+        "has the fields of Redis 7.4, with `watch`; the query buffer of an idle client is given back at once, so its \
+         `qbuf` and `qbuf-free` are 0",
+    ),
+    ("INFO", "has no section `debug`, which shows parts of Redis's event loop"),
+    (
+        "parameters that a user would rely on",
+        "are refused by name, not ignored: `enable-protected-configs`, `enable-module-command`, `rename-command`, \
+         `activedefrag`, `oom-score-adj`, `bind-source-addr` and those of other commands that are not here",
+    ),
+    ("`proc-title-template`", "is a hint: the process keeps its command line"),
+    (
+        "what Valkey alone has",
+        "is not here: `NOSUB`, `ERRORSTATS_OVERFLOW`, ZSCAN with NOSCORES, `tot-net-in`, `tot-net-out` and `tot-cmds` \
+         in CLIENT LIST, prefetching, error texts of scripts and functions with `server.` in place of `redis.`",
+    ),
 ];
 
 /// Whether a command is left out.
