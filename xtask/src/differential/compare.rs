@@ -190,6 +190,53 @@ const BY_DESIGN: &[(&str, &str)] = &[
     ),
     ("parameters that CONFIG GET shows only by their whole name", "are of Redis's own tests, and not here"),
     ("tables of Lua that `pairs` and cmsgpack go through", "come in another order, which Lua leaves open"),
+    (
+        "DEBUG",
+        "has ERROR, OBJECT, POPULATE, PROTOCOL (without `attrib`), SET-ACTIVE-EXPIRE, SLEEP and STRINGMATCH-LEN; the other \
+         subcommands change or show structures of Redis. SLEEP delays the reply of its client alone, also in a \
+         transaction, and DEBUG is never allowed in scripts",
+    ),
+    (
+        "SCAN and KEYS",
+        "leave out expired keys without removing them; the next tick removes them. Only DEBUG SET-ACTIVE-EXPIRE 0 shows \
+         a difference, and DEBUG OBJECT finds no expired key",
+    ),
+    (
+        "`used_memory`",
+        "rises by 0.9 MiB with the first key of each database, for its stripes; a limit of less than that above the \
+         present use leaves no room for another database",
+    ),
+    ("`used_memory_lua`", "counts an interpreter for each worker that has run a script"),
+    (
+        "clients that do not read their replies",
+        "are not read from until they do, so their replies neither grow without end nor push out keys. \
+         `client-output-buffer-limit` counts bytes beyond the first 16 KiB; Redis counts its blocks, which take more \
+         than their bytes in replies of many short elements. Its soft limit ends after its seconds, where Redis counts \
+         whole seconds of the clock",
+    ),
+    ("`maxmemory-clients`", "is checked after a command that has arrived whole has run, where Redis checks it before"),
+    (
+        "CLIENT LIST",
+        "has the fields of Redis 7.4, with `watch`. An idle client has no query buffer, so `qbuf` and `qbuf-free` are \
+         0; `qbuf` of half a request counts all of it. The size of a buffer that grows depends on how the request \
+         arrives, so clients with requests of one size may differ in `tot-mem` by half",
+    ),
+    ("INFO", "has no section `debug`, which shows parts of Redis's event loop"),
+    (
+        "parameters that a user would rely on",
+        "are refused by name, not ignored: `enable-protected-configs`, `enable-module-command`, `rename-command`, \
+         `activedefrag`, `oom-score-adj`, `bind-source-addr` and those of other commands that are not here",
+    ),
+    (
+        "`threads`, `server-cpulist`, `bio-cpulist`, `bgsave-cpulist` and `aof-rewrite-cpulist` in CONFIG GET",
+        "the first is a parameter of this store alone, the others have their names of Redis 7.4 beside those of 7.2",
+    ),
+    ("`proc-title-template`", "is a hint: the process keeps its command line"),
+    (
+        "what Valkey alone has",
+        "is not here: `NOSUB`, `ERRORSTATS_OVERFLOW`, ZSCAN with NOSCORES, `tot-net-in`, `tot-net-out` and `tot-cmds` \
+         in CLIENT LIST, prefetching, error texts of scripts and functions with `server.` in place of `redis.`",
+    ),
 ];
 
 /// Whether a command is left out.

@@ -124,7 +124,11 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     for db in databases.iter().filter(|db| db.keys > 0) {
         add(&format!("db.{}", db.index), Database(db.tables));
     }
+    // Tables grow in one step.
+    add("overhead.db.hashtable.lut", Bytes(tables));
+    add("overhead.db.hashtable.rehashing", Bytes(0));
     add("overhead.total", Bytes(overhead));
+    add("db.dict.rehashing.count", Bytes(0));
     add("keys.count", Bytes(keys));
     add("keys.bytes-per-key", Bytes(total.saturating_sub(startup).checked_div(keys).unwrap_or(0)));
     add("dataset.bytes", Bytes(dataset));
@@ -134,6 +138,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     add("allocator.allocated", Bytes(total));
     add("allocator.active", Bytes(rss));
     add("allocator.resident", Bytes(rss));
+    add("allocator.muzzy", Bytes(0));
     add("allocator-fragmentation.ratio", Ratio(share(rss, total)));
     add("allocator-fragmentation.bytes", Bytes(rss.saturating_sub(total)));
     for (name, figure) in [("allocator-rss", Ratio(1.0)), ("rss-overhead", Ratio(1.0))] {

@@ -187,7 +187,7 @@ pub enum Form {
     Memory(u64),
     /// A file's name without its directory, of which an empty one is refused or not.
     Name(&'static str, bool),
-    /// Some of these words.
+    /// Some of these words, of which the first stands for none of the others.
     Flags(&'static [&'static str]),
     /// Three numbers, as `oom-score-adj-values` has them.
     Scores,
@@ -447,6 +447,7 @@ impl Idle {
     pub(super) fn parse(&self, words: &[Vec<u8>]) -> Result<Vec<u8>, String> {
         let value = match words {
             [word] => word.clone(),
+            [] if matches!(self.form, Flags(_)) => Vec::new(),
             [_, ..] if matches!(self.form, Flags(_) | Scores) => words.join(&b' '),
             _ => return Err(super::WRONG_WORDS.into()),
         };
@@ -498,10 +499,17 @@ impl Form {
                 None => Err(super::not_a_choice(choices)),
             },
             Flags(choices) => {
-                match words().all(|word| choices.iter().any(|choice| word.eq_ignore_ascii_case(choice.as_bytes()))) {
-                    true => Ok(lower),
-                    false => Err(super::not_a_choice(choices)),
+                let is_choice = |word: &[u8]| choices.iter().any(|choice| word.eq_ignore_ascii_case(choice.as_bytes()));
+                if words().next().is_none() || !words().all(is_choice) {
+                    return Err(super::not_a_choice(choices));
                 }
+                let has = |choice: &str| words().any(|word| word.eq_ignore_ascii_case(choice.as_bytes()));
+                if has("save") && has("nosave") {
+                    return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
+                }
+                // Each once and in this order, whatever the order that it was given in; the first stands for none.
+                let chosen: Vec<&str> = choices[1..].iter().copied().filter(|choice| has(choice)).collect();
+                Ok(if chosen.is_empty() { choices[0].into() } else { chosen.join(" ").into() })
             }
             Scores => {
                 let numbers: Vec<Option<i64>> = words().map(number).collect();

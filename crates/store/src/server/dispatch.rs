@@ -221,12 +221,18 @@ impl Session {
     /// done that itself, command by command, because one of them may be CLIENT REPLY: it is kept.
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
-        counters.calls.add(1);
-        self.timed_calls = self.timed_calls.saturating_add(1);
-        worker.counters.commands.add(1);
-        if output.get(before) == Some(&b'-') {
-            counters.failed.add(1);
+        let is_error = output.get(before) == Some(&b'-');
+        if is_error && INDEX.rows[usize::from(row)].was_refused(&output[before + 1..]) {
+            counters.rejected.add(1);
             count_error(worker, output, before);
+        } else {
+            counters.calls.add(1);
+            self.timed_calls = self.timed_calls.saturating_add(1);
+            worker.counters.commands.add(1);
+            if is_error {
+                counters.failed.add(1);
+                count_error(worker, output, before);
+            }
         }
         if self.replies != Replies::On {
             let kept = is_kept || INDEX.rows[usize::from(row)].pushes;
@@ -293,7 +299,7 @@ pub(super) fn judge(
         let is_fast = INDEX.rows[usize::from(row)].spec.flags.has(Flags::FAST);
         server.latency.add(if is_fast { "fast-command" } else { "command" }, spent_us / 1000);
     }
-    let is_skipped = INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
+    let is_skipped = options.slowlog_max_len == 0 || INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
     if !is_skipped && u64::try_from(options.slowlog_slower_than_us).is_ok_and(|limit| spent_us >= limit) {
         let (address, name) = sender();
         server.slowlog.add(words(), spent_us, address, name, options.slowlog_max_len);
@@ -381,6 +387,13 @@ impl Row {
     /// Whether it changes to which channels its connection listens, or in which form it gets messages.
     pub fn changes_listening(&self) -> bool {
         self.changes_listening
+    }
+
+    /// Whether an error says that the command was refused for want of memory, before it ran: Redis counts it as
+    /// rejected.
+    #[cold]
+    pub fn was_refused(&self, error: &[u8]) -> bool {
+        self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()
     }
 
     /// Who carries it out if that is the connection.

@@ -115,9 +115,16 @@ impl Server {
             }
             let Some(row) = row else { return false };
             let of_command = &counters.per_command[usize::from(row)];
-            let Came::Ran(spent) = came else {
-                of_command.rejected.add(1);
-                return false;
+            let refused = match reply {
+                Reply::Error(text) => INDEX.rows()[usize::from(row)].was_refused(text.as_bytes()),
+                _ => false,
+            };
+            let spent = match came {
+                Came::Ran(spent) if !refused => spent,
+                _ => {
+                    of_command.rejected.add(1);
+                    return false;
+                }
             };
             counters.commands.add(1);
             of_command.calls.add(1);

@@ -180,6 +180,22 @@ fn the_slow_log_keeps_what_redis_keeps() {
     assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
 }
 
+/// As in Redis 7.4 and Valkey 8: a log of no entries takes no number.
+#[test]
+fn a_slow_log_without_entries_counts_none() {
+    let valkey = RedisServer::start_valkey("8.1", &[]);
+    let ours = Running::start();
+    for client in [&mut Client::connect(&valkey.address()), &mut ours.connect()] {
+        client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "0"]);
+        client.ask(&["SLOWLOG", "RESET"]);
+        client.ask(&["PING"]);
+        assert_eq!(client.ask(&["SLOWLOG", "LEN"]), ":0\r\n");
+        client.ask(&["CONFIG", "SET", "slowlog-max-len", "1"]);
+        let reply = client.ask(&["SLOWLOG", "GET"]);
+        assert!(reply.starts_with("*1\r\n*6\r\n:0\r\n"), "{reply}");
+    }
+}
+
 /// Words of the entries of the slow log, the latest first.
 fn logged(client: &mut Client) -> Vec<String> {
     let reply = client.ask(&["SLOWLOG", "GET", "-1"]);

@@ -94,6 +94,9 @@ const ALIKE: &[&str] = &[
     "CONFIG SET repl-backlog-size 0\r\nCONFIG SET acllog-max-len -1\r\nCONFIG SET tls-port 65536\r\nCONFIG SET tls-port x\r\n",
     "CONFIG SET min-replicas-to-write -1\r\nCONFIG SET list-compress-depth -1\r\nCONFIG SET oom-score-adj foo\r\n",
     "CONFIG SET oom-score-adj-values \"0 200\"\r\nCONFIG SET oom-score-adj-values \"0 200 2001\"\r\n",
+    "CONFIG SET shutdown-on-sigint \"force NOSAVE now force\"\r\nCONFIG GET shutdown-on-sigint\r\n\
+     CONFIG SET shutdown-on-sigint \"\"\r\nCONFIG SET shutdown-on-sigint \"save nosave\"\r\n\
+     CONFIG SET shutdown-on-sigint \"default\"\r\nCONFIG GET shutdown-on-sigint\r\n",
     "CONFIG SET shutdown-on-sigint foo\r\nCONFIG SET maxmemory-clients 101%\r\nCONFIG SET maxmemory-clients x%\r\n",
     "CONFIG SET maxmemory-clients 0%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET hll-sparse-max-bytes -1\r\n",
     "CONFIG SET save \"1 2 3\"\r\nCONFIG SET save \"a b\"\r\nCONFIG SET save \"\" \"\"\r\nCONFIG SET save \"0 1\"\r\n",
@@ -411,6 +414,30 @@ fn command_describes_the_catalogue() {
         get.starts_with("*1\r\n*10\r\n$3\r\nget\r\n:2\r\n~2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n~"),
         "{get}"
     );
+}
+
+#[test]
+fn a_command_that_memory_refuses_counts_as_rejected() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(client.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
+    for words in [&["SET", "k", "v"][..], &["EVAL", "return redis.pcall('GETSET', 'k', 'v')", "1", "k"]] {
+        let reply = client.ask(words);
+        assert!(reply.starts_with("-OOM command not allowed when used memory > 'maxmemory'."), "{reply}");
+    }
+    let stats = client.ask(&["INFO", "commandstats"]);
+    // What a script returns is its own reply.
+    for (name, calls, figures) in [
+        ("set", "calls=0,", ",rejected_calls=1,failed_calls=0"),
+        ("getset", "calls=0,", ",rejected_calls=1,failed_calls=0"),
+        ("eval", "calls=1,", ",rejected_calls=0,failed_calls=1"),
+    ] {
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(name)?.strip_prefix(':'));
+        assert!(line.is_some_and(|line| line.starts_with(calls) && line.ends_with(figures)), "{name} in {stats}");
+    }
+    let errors = client.ask(&["INFO", "errorstats"]);
+    assert!(errors.contains("errorstat_OOM:count="), "{errors}");
 }
 
 #[test]
