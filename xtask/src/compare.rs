@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bench::{Guard, cpu_time_us, free_port, machine, on_core, start, stolen, wait_for_port, wrk};
-use crate::run::{built, root};
+use crate::run::{PACKAGED, built, root};
 
 const RUNS: usize = 15;
 const SECONDS: u32 = 2;
@@ -39,7 +39,7 @@ enum Work {
     Resp(&'static [&'static str]),
 }
 
-/// `bench compare BASE [PROGRAM] [--runs N] [--only WORD]`: whether `PROGRAM`, by default the plain release build, is
+/// `bench compare BASE [PROGRAM] [--runs N] [--only WORD]`: whether `PROGRAM`, by default that of the packaged profile, is
 /// worse than `BASE`.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ impl Options {
         }
         let mut programs = programs.into_iter();
         let base = programs.next().ok_or("the program to compare with is missing")?;
-        let program = programs.next().unwrap_or_else(|| built("release").join("sluicegate"));
+        let program = programs.next().unwrap_or_else(|| built(PACKAGED).join("sluicegate"));
         if let Some(more) = programs.next() {
             return Err(format!("unknown: {}", more.display()));
         }
@@ -163,7 +163,7 @@ impl Place {
             while log.recv(&mut line).is_ok() {}
         });
         let port = free_port()?;
-        let program = built("release").join("sluicegate");
+        let program = built(PACKAGED).join("sluicegate");
         let origin = start(1, &program.display().to_string(), &["origin", "--listen", &format!("127.0.0.1:{port}")])?;
         wait_for_port(port)?;
         Ok(Place { folder, _origin: origin, origin_port: port })

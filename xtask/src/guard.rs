@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::bench::{Guard, free_port, wait_for_port};
-use crate::run::{built, output, root, run};
+use crate::run::{PACKAGED, built, output, root, run};
 
 const FEW: u64 = 2_000;
 const MANY: u64 = 6_000;
@@ -64,8 +64,8 @@ pub fn guard(arguments: &[&str]) -> Result<(), String> {
         other => return Err(format!("unknown: {}", other.join(" "))),
     };
     output("valgrind", &["--version"]).ok_or("valgrind is missing: `cargo xtask test --install` brings it")?;
-    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
-    run("cargo", &["build", "--release", "-p", "sluicegate-wire", "--example", "parse"])?;
+    run("cargo", &["build", "--profile", PACKAGED, "-p", "sluicegate"])?;
+    run("cargo", &["build", "--profile", PACKAGED, "-p", "sluicegate-wire", "--example", "parse"])?;
     let counts = Measurement::new()?.counts()?;
     let file = root().join("docs/benchmarks/guard.md");
     let mut rows = read(&file);
@@ -124,7 +124,7 @@ impl Measurement {
     }
 
     fn parse(&self) -> Result<u64, String> {
-        let program = built("release").join("examples/parse");
+        let program = built(PACKAGED).join("examples/parse");
         let one = |count: u64| {
             let status = self.callgrind(&program, &[&count.to_string()])?.wait()?;
             if status.success() { self.read_counts() } else { Err(format!("{}: {status}", program.display())) }
@@ -208,8 +208,7 @@ impl Measurement {
             let port = free_port()?;
             let file = self.0.join("guard.cfg");
             std::fs::write(&file, configuration(port)).map_err(|error| error.to_string())?;
-            let program =
-                self.callgrind(&built("release").join("sluicegate"), &["run", &file.display().to_string()])?;
+            let program = self.callgrind(&built(PACKAGED).join("sluicegate"), &["run", &file.display().to_string()])?;
             let driven = wait_for_port(port).and_then(|()| {
                 let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
                 drive(&mut stream, count).map_err(|error| format!("the program under callgrind: {error}"))

@@ -1,7 +1,8 @@
 //! `cargo xtask package`: a `.deb` of the program, put together from `packaging/` and the documents.
 //!
 //! `--program PATH` takes a program that was built before; without it the [optimised](crate::release) one is
-//! made. `--to DIRECTORY` says where the package goes, `target/package` unless said otherwise.
+//! made. `--to DIRECTORY` says where the package goes, `target/package` unless said otherwise. The
+//! symbols of the program go beside it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -82,6 +83,10 @@ fn build(program: &Path, to: &Path) -> std::io::Result<PathBuf> {
         return Err(std::io::Error::other(String::from_utf8_lossy(&packed.stderr).into_owned()));
     }
     fs::remove_dir_all(tree)?;
+    let symbols = program.with_extension(release::SYMBOLS);
+    if symbols.exists() {
+        fs::copy(symbols, made.with_extension(release::SYMBOLS))?;
+    }
     Ok(made)
 }
 

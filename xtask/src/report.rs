@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::bench::{machine, spread};
 use crate::release;
-use crate::run::{built, root, run};
+use crate::run::{PACKAGED, built, root, run};
 
 const RUNS: usize = 9;
 
@@ -76,7 +76,7 @@ pub(crate) type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
 
 impl Report {
     pub(crate) fn measure(&self, arguments: &[&str]) -> Result<(), String> {
-        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: "release".into() };
+        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into() };
         let (mut wanted, mut write) = (Vec::new(), false);
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -93,7 +93,7 @@ impl Report {
                 }
             }
         }
-        options.program = if options.profile == "release" {
+        options.program = if options.profile == PACKAGED {
             release::program(false)?
         } else {
             run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;

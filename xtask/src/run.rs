@@ -13,6 +13,9 @@ pub fn target() -> PathBuf {
     root().join(std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| String::from("target")))
 }
 
+/// The profile of what is packaged and measured.
+pub const PACKAGED: &str = "packaged";
+
 /// Where the programs of a profile are.
 pub fn built(profile: &str) -> PathBuf {
     target().join(profile)

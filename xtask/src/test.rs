@@ -15,7 +15,8 @@ const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
 
 /// Folders of crates in the order of their dependencies: what breaks first is told first. Others come after them.
-const ORDER: &[&str] = &["wire", "transport", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
+const ORDER: &[&str] =
+    &["wire", "transport", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
 
 /// Runs everything; every suite runs even if an earlier one failed.
 pub fn test(install: bool) -> Result<(), String> {

@@ -4,7 +4,7 @@
 //! are resolved before; a script that connects to a name later gets what the file said then ([`remember`]). Other names
 //! need an `etc/resolv.conf` inside the directory, as with HAProxy.
 //!
-//! Limit: 256 KiB of the file.
+//! Limit: 1 MiB of the file.
 
 use std::collections::HashMap;
 use std::io::{self, Read};

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use sluicegate_config::model::{Bind, BindAddress, Position};
 use smallvec::SmallVec;
 use socket2::SockRef;
@@ -34,11 +34,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::counters::{Counters, Figures};
+use crate::frontend::Gate;
 use crate::pace::Pace;
 use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::server;
-use crate::stream::LastInvalid;
 use crate::worker::Worker;
 use sockets::set_up;
 pub use sockets::{
@@ -53,64 +53,6 @@ const ACCEPTS_PER_WAKE: usize = 64;
 
 /// How long a listener waits for a descriptor if no session ends meanwhile.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-/// Whether a frontend takes connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// It does.
-    Open,
-    /// `disable frontend`: the kernel refuses them until `enable frontend`.
-    Paused,
-    /// `shutdown frontend`: its sockets are closed for good.
-    Shut,
-}
-
-/// A frontend's limits and figures.
-#[derive(Debug)]
-pub struct FrontendShared {
-    gate: watch::Sender<Gate>,
-    /// The last request that could not be understood.
-    pub invalid: LastInvalid,
-    /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
-    pub sessions: Limit,
-    /// `rate-limit sessions`.
-    pace: RwLock<Option<Arc<Pace>>>,
-    /// Everything else that is counted.
-    pub figures: Figures,
-}
-
-impl FrontendShared {
-    /// Figures of a frontend that `workers` workers serve.
-    pub fn new(workers: usize, maxconn: Option<u32>, session_rate: Option<u32>) -> FrontendShared {
-        FrontendShared {
-            gate: watch::Sender::new(Gate::Open),
-            invalid: LastInvalid::default(),
-            sessions: Limit::new(maxconn),
-            pace: RwLock::new(session_rate.map(Pace::new).map(Arc::new)),
-            figures: Figures::new(workers),
-        }
-    }
-
-    /// Whether it takes connections.
-    pub fn gate(&self) -> Gate {
-        *self.gate.borrow()
-    }
-
-    /// `rate-limit sessions`, if there is one.
-    pub fn pace(&self) -> Option<Arc<Pace>> {
-        self.pace.read().clone()
-    }
-
-    /// Changes `rate-limit sessions`.
-    pub(crate) fn set_session_rate(&self, session_rate: Option<u32>) {
-        *self.pace.write() = session_rate.map(Pace::new).map(Arc::new);
-    }
-
-    /// Opens, pauses or shuts it; what is shut stays so. Its listeners act on it by themselves.
-    pub fn set_gate(&self, to: Gate) {
-        self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
-    }
-}
 
 /// A `bind` address that could not be listened on.
 #[derive(Debug)]
@@ -676,7 +618,7 @@ struct Aside {
 
 impl Aside {
     fn new(listener: &Listener) -> Aside {
-        let mut frontend = listener.proxy.frontend.gate.subscribe();
+        let mut frontend = listener.proxy.frontend.watch_gate();
         if *frontend.borrow() != Gate::Open {
             frontend.mark_changed();
         }

@@ -22,9 +22,11 @@ use sluicegate_transport::{Buffer, Socket, Timer};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
 use crate::counters::Counters;
+use crate::hook::Hook;
 use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
-use crate::rule::{self, Hook, Verdict};
+use crate::proxied::Proxied;
+use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
 use crate::server;
@@ -32,7 +34,6 @@ use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
 use crate::stream::{Active, Fault, Invalid, tcp};
 use crate::worker::{SessionPlace, Worker};
-pub use handshake::{HandshakeError, Proxied};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
 const DRAIN_TIME: Duration = Duration::from_secs(2);

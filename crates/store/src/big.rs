@@ -11,9 +11,9 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use sluicegate_transport::give_way;
+use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
@@ -28,8 +28,6 @@ use crate::{Inner, Store};
 
 /// The most keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;
-/// How long a command works before it yields.
-pub(crate) const SLICE: Duration = Duration::from_micros(500);
 /// More keys than this are gathered before they are queued on, and pass on aside; of fewer all stripes are locked for a
 /// millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;

@@ -34,8 +34,8 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::catalogue::CommandSpec;
+use crate::catalogue::Handle;
 use crate::claim::{By, Claim};
-use crate::command::{Handle, Refused};
 use crate::context::{Ctx, Place};
 use crate::execute::Blocks;
 use crate::float::Extended;
@@ -44,6 +44,7 @@ use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, Ticket};
 use crate::keyspace::Db;
 use crate::object::Object;
 use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
+use crate::refused::Refused;
 use crate::stripe::{Now, Stripe};
 use crate::turn::caught;
 

@@ -6,15 +6,27 @@
 
 use std::sync::LazyLock;
 
+use sluicegate_wire::resp::ReplySink;
+
 use crate::Inner;
 use crate::block::Blocking;
-use crate::command::{self, GlobalHandle, Handle};
+use crate::command;
 use crate::context::Ctx;
-use crate::gate::Pass;
+use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
+use crate::keyspace::Keyspace;
 use crate::names::Names;
 use crate::script::command::ScriptHandle;
 use crate::undeclared::OtherKeys;
+
+/// A command's function: reads and writes through the context, says exactly one reply.
+///
+/// The sink is called through a table: a command says one to three elements, at 2 ns each, and the catalogue can hold
+/// only one function for both kinds of sink.
+pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
+
+/// The function of a command that has the whole keyspace for itself: words and database of the caller follow.
+pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink);
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

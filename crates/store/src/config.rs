@@ -18,6 +18,7 @@ pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessPara
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 use crate::object::limits;
+pub use crate::outbox::OutputLimit;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,32 +128,6 @@ impl MemoryShare {
             Some(_) => Err("percentage argument must be less or equal to 100".into()),
             None => Err(NOT_SHARE.into()),
         }
-    }
-}
-
-/// A class's row of `client-output-buffer-limit`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutputLimit {
-    /// Bytes at which a client is disconnected at once; 0: no limit.
-    pub hard: u64,
-    /// Bytes above which a client may not stay for longer than `soft_s`; 0: no limit.
-    pub soft: u64,
-    /// Seconds.
-    pub soft_s: u64,
-}
-
-impl OutputLimit {
-    /// Redis keeps so many bytes of replies in a buffer that no limit counts.
-    const UNCOUNTED: u64 = 16 << 10;
-
-    /// Whether replies of so many bytes end their client at once.
-    pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
-        self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
-    }
-
-    /// Whether replies of so many bytes may not stay for long.
-    pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
-        self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
     }
 }
 

@@ -8,8 +8,8 @@ use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
 use crate::Store;
+use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags, Handler};
-use crate::command::Handle;
 use crate::execute::{FAILED, Origin, resolve};
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::park::{Finished, Parked, ReplyForm};

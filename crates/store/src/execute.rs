@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 
 use crate::big::{self, Big};
 use crate::block::{Blocked, Ready, WaitTable, Waiter};
+use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, Flags, Handler, Numbered};
-use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
@@ -19,6 +19,7 @@ use crate::hold::{self, Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, Received, ReplyForm, Waits, Words};
+use crate::refused::{DB_RANGE, unknown_command, unknown_subcommand};
 use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
@@ -98,22 +99,12 @@ pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> 
 /// Finds a command's row as [`resolve`] does, with its number; an error has the number of the row that refused.
 pub(crate) fn resolve_numbered(words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
     let name = words.first().copied().unwrap_or_default();
-    let row = Numbered::find(name).ok_or_else(|| match crate::redis::refusal(name) {
-        Some(text) => (None, text.into()),
-        None => (None, unknown_command(words)),
-    })?;
+    let row = Numbered::find(name).ok_or_else(|| (None, unknown_command(words)))?;
     let spec = row.spec;
     if let Handler::Container = spec.handler
         && words.len() >= 2
     {
-        let sub = row.subcommand(words[1]).ok_or_else(|| {
-            if let Some(text) = crate::redis::refusal_of_subcommand(name, words[1]) {
-                return (None, text.into());
-            }
-            let shown = &words[1][..words[1].len().min(128)];
-            let name = spec.name.to_ascii_uppercase();
-            (None, [b"ERR unknown subcommand '", shown, b"'. Try ", name.as_bytes(), b" HELP."].concat())
-        })?;
+        let sub = row.subcommand(words[1]).ok_or_else(|| (None, unknown_subcommand(name, words[1])))?;
         if !sub.spec.takes(words.len()) {
             let text = format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.spec.name);
             return Err((Some(sub.number), text.into()));
@@ -125,25 +116,6 @@ pub(crate) fn resolve_numbered(words: &[&[u8]]) -> Result<Numbered, (Option<u16>
         return Err((Some(row.number), text.into()));
     }
     Ok(row)
-}
-
-/// Redis's words for a command it doesn't know: the name, then what fits of the arguments.
-fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
-    let name = words.first().copied().unwrap_or_default();
-    let mut text = b"ERR unknown command '".to_vec();
-    text.extend_from_slice(&name[..name.len().min(128)]);
-    text.extend_from_slice(b"', with args beginning with: ");
-    let start = text.len();
-    for word in words.iter().skip(1) {
-        let used = text.len() - start;
-        if used >= 128 {
-            break;
-        }
-        text.push(b'\'');
-        text.extend_from_slice(&word[..word.len().min(128 - used)]);
-        text.extend_from_slice(b"' ");
-    }
-    text
 }
 
 /// Who runs a command.

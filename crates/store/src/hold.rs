@@ -30,10 +30,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sluicegate_transport::SLICE;
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::big::SLICE;
 use crate::catalogue::Handler;
 use crate::gate::thread_number;
 use crate::park::{Finished, OwnedCommand};

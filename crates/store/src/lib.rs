@@ -57,6 +57,7 @@ mod random;
 mod rdb;
 mod redis;
 mod reference;
+mod refused;
 mod script;
 mod section;
 pub mod server;
@@ -81,8 +82,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use catalogue::{GlobalHandle, Handle};
 pub use clock::{Clock, ManualClock};
-pub use command::{GlobalHandle, Handle};
 pub use context::Ctx;
 pub use engine::{Unfit, unfit};
 pub use execute::{Caller, Executed, execute, fuzz_command};

@@ -494,33 +494,9 @@ impl Drop for Share {
     }
 }
 
-/// Bytes that the program's allocator takes for a block: classes of 8 bytes up to 64, then four between each power of
-/// two and the next.
-pub(crate) fn heap_bytes(bytes: usize) -> usize {
-    match bytes {
-        0 => 0,
-        1..=64 => bytes.next_multiple_of(8),
-        _ => bytes.next_multiple_of(bytes.next_power_of_two() / 8),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_are_rounded_as_the_allocator_does() {
-        let check = |bytes: usize, expected: usize| assert_eq!(heap_bytes(bytes), expected, "{bytes}");
-        check(0, 0);
-        check(1, 8);
-        check(64, 64);
-        check(65, 80);
-        check(112, 112);
-        check(113, 128);
-        check(1024, 1024);
-        check(1025, 1280);
-        check(4097, 5120);
-    }
 
     #[test]
     fn clients_are_closed_rather_than_everything_evicted() {

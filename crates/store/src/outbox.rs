@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::OutputLimit;
 use crate::memory::{Account, Share};
 
 /// Bytes of a block; a message that is longer than what is left of one and than another gets a block of its own size.
@@ -225,6 +224,32 @@ impl Inside {
             self.over_since = None;
         }
         limit.hard > 0 && waiting >= limit.hard
+    }
+}
+
+/// A class's row of `client-output-buffer-limit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// Bytes at which a client is disconnected at once; 0: no limit.
+    pub hard: u64,
+    /// Bytes above which a client may not stay for longer than `soft_s`; 0: no limit.
+    pub soft: u64,
+    /// Seconds.
+    pub soft_s: u64,
+}
+
+impl OutputLimit {
+    /// Redis keeps so many bytes of replies in a buffer that no limit counts.
+    const UNCOUNTED: u64 = 16 << 10;
+
+    /// Whether replies of so many bytes end their client at once.
+    pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
+        self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
+    }
+
+    /// Whether replies of so many bytes may not stay for long.
+    pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
+        self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
     }
 }
 

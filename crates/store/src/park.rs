@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::give_way;
+use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
 
-use crate::big::{Big, SLICE};
+use crate::big::Big;
 use crate::block::{Blocked, Waiter};
 use crate::catalogue::CommandSpec;
 use crate::hold::{Phase, Ticket};

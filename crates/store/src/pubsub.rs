@@ -17,8 +17,8 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::config::OutputLimit;
 use crate::glob;
+use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
 use crate::stripe::assert_none_locked;
 use std::hash::BuildHasher;

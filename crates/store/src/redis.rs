@@ -6,6 +6,9 @@
 
 use std::sync::LazyLock;
 
+/// The version of Redis whose behaviour clients may expect.
+pub const REDIS_VERSION: &str = "7.2.5";
+
 /// Every command of Redis 7.2, those of containers behind a bar.
 const NAMES: &str = "\
 acl acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save \

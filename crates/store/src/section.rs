@@ -19,14 +19,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use sluicegate_transport::give_way;
+use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
 
-use crate::big::SLICE;
 use crate::block::ReadyKey;
+use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Flags, Handler};
-use crate::command::Handle;
 use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};

@@ -18,7 +18,6 @@ use std::ptr::{self, NonNull};
 
 use smallvec::SmallVec;
 
-use crate::memory::heap_bytes;
 use crate::pages::{self, PAGE_BYTES};
 
 /// The largest block that a page serves, in bytes.
@@ -443,9 +442,33 @@ fn large(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, CLASS_BYTES).expect("entries are far below isize::MAX")
 }
 
+/// Bytes that the program's allocator takes for a block: classes of 8 bytes up to 64, then four between each power of
+/// two and the next.
+pub(crate) fn heap_bytes(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        1..=64 => bytes.next_multiple_of(8),
+        _ => bytes.next_multiple_of(bytes.next_power_of_two() / 8),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_rounded_as_the_allocator_does() {
+        let check = |bytes: usize, expected: usize| assert_eq!(heap_bytes(bytes), expected, "{bytes}");
+        check(0, 0);
+        check(1, 8);
+        check(64, 64);
+        check(65, 80);
+        check(112, 112);
+        check(113, 128);
+        check(1024, 1024);
+        check(1025, 1280);
+        check(4097, 5120);
+    }
 
     #[test]
     fn freed_blocks_are_used_again() {

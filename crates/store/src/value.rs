@@ -26,9 +26,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock::{TICKS_PER_S, idle_ticks};
-use crate::memory::heap_bytes;
 use crate::object::{Kind, Object, ObjectRef, Raw, limits};
 use crate::slab::Slab;
+use crate::slab::heap_bytes;
 use crate::table::Item;
 pub(crate) use typed::EditingAs;
 

@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use crate::Inner;
 use crate::gate::Pass;
 use crate::locks::Locks;
-use crate::memory::{Account, Share, heap_bytes};
+use crate::memory::{Account, Share};
+use crate::slab::heap_bytes;
 use crate::stripe::{Now, Stripe};
 
 /// Set when one of a client's watched keys was touched.

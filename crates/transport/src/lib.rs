@@ -13,6 +13,6 @@ mod timer;
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
 pub use pipe::{Pipe, Pipes};
-pub use slice::give_way;
+pub use slice::{SLICE, give_way};
 pub use socket::Socket;
 pub use timer::Timer;

@@ -6,7 +6,7 @@
 //! from files, since cargo names directories by flags. Other C code, such as the cryptography, is compiled as its authors
 //! say.
 //!
-//! Everything lies in `target/profiled`. The benchmarks use the counts that are there, if the compilers are the same;
+//! Everything lies in `target/profiled`, the symbols of the program in a file beside it. The benchmarks use the counts that are there, if the compilers are the same;
 //! `cargo xtask release` and `cargo xtask package` count anew.
 
 mod train;
@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{output, root, target};
+use crate::run::{PACKAGED, output, root, run, target};
 
 /// `cargo xtask release`.
 pub(crate) fn release(words: &[&str]) -> Result<(), String> {
@@ -34,10 +34,22 @@ pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
         profiled.count()?;
     }
     profiled.build(&profiled.optimising(), &profiled.lua_optimising())?;
-    let (made, place) = (profiled.program(), place());
-    fs::copy(&made, &place).map_err(|error| format!("{} to {}: {error}", made.display(), place.display()))?;
+    let place = place();
+    split(&profiled.program(), &place)?;
     Ok(place)
 }
+
+/// Puts a program without its symbols at `place`, and the symbols beside it, where debuggers and `perf` find them.
+fn split(made: &Path, place: &Path) -> Result<(), String> {
+    let symbols = place.with_extension(SYMBOLS);
+    let (made, place, symbols) = (made.display(), place.display(), symbols.display());
+    run("objcopy", &["--only-keep-debug", &made.to_string(), &symbols.to_string()])?;
+    let link = format!("--add-gnu-debuglink={symbols}");
+    run("objcopy", &["--strip-all", &link, &made.to_string(), &place.to_string()])
+}
+
+/// The extension of the file with a program's symbols.
+pub(crate) const SYMBOLS: &str = "debug";
 
 /// Where the optimised program is.
 pub(crate) fn place() -> PathBuf {
@@ -84,7 +96,7 @@ impl Profiled {
     }
 
     fn program(&self) -> PathBuf {
-        self.built().join("release/sluicegate")
+        self.built().join(PACKAGED).join("sluicegate")
     }
 
     /// Where the builds for the host's own kind are, as for any other.
@@ -148,7 +160,7 @@ impl Profiled {
         let flags_file = self.path("flags");
         write(&flags_file, &lines.join("\n"))?;
         let mut command = Command::new("cargo");
-        command.args(["build", "--release", "-p", "sluicegate", "--target", &self.host, "--target-dir"]);
+        command.args(["build", "--profile", PACKAGED, "-p", "sluicegate", "--target", &self.host, "--target-dir"]);
         command.arg(self.path("build")).current_dir(root()).env("RUSTFLAGS", format!("@{}", flags_file.display()));
         if self.has_gcc {
             let wrapper = self.path("cc");
@@ -162,7 +174,7 @@ impl Profiled {
             fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
             command.env("CC", wrapper);
         }
-        println!("$ cargo build --release -p sluicegate, with {}", flags[0]);
+        println!("$ cargo build --profile {PACKAGED} -p sluicegate, with {}", flags[0]);
         let status = command.status().map_err(|error| format!("cargo does not start: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("cargo build ended with {status}")) }
     }

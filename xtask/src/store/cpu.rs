@@ -240,7 +240,10 @@ pub(super) fn call(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("call", "The call without a socket");
     let arguments = ["run", "--quiet", "--profile", &options.profile, "-p", "sluicegate-store", "--example", "costs"];
     let text = output("cargo", &arguments).ok_or("the example 'costs' failed")?;
-    let _ = writeln!(part.text, "`cargo run --release -p sluicegate-store --example costs`, best of three:\n\n```");
+    let _ = writeln!(
+        part.text,
+        "`cargo run --profile packaged -p sluicegate-store --example costs`, best of three:\n\n```"
+    );
     for line in text.lines().filter(|line| line.ends_with(" ns")) {
         let _ = writeln!(part.text, "{line}");
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use sluicegate_config::model::{ProxyKind, StatsLevel};
 
 use super::catalogue::{Call, Command, Run};
-use crate::listener::Gate;
+use crate::frontend::Gate;
 use crate::log::{Logger, Severity};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight, say};

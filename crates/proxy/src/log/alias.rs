@@ -18,8 +18,8 @@ use super::header::{self, host_name};
 use super::line::Timers;
 use crate::counters::Figures;
 use crate::date::{Clock, append_date};
+use crate::proxied::HandshakeError;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
-use crate::session::HandshakeError;
 use crate::stream::{LogRecord, StreamContext};
 
 /// What stands for a request line that never came.

@@ -30,7 +30,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Mode, Position};
 use tokio::sync::Notify;
 
-use crate::session::HandshakeError;
+use crate::proxied::HandshakeError;
 use crate::stream::StreamContext;
 use alias::Origin;
 pub(crate) use alias::View;

@@ -190,8 +190,8 @@ impl Operation {
             Operation::Http(request) => Outcome::Http(Box::new(request.perform().await)),
             Operation::Resolve(name) => Outcome::Resolved(match name.parse() {
                 Ok(ip) => Ok(vec![ip]),
-                Err(_) => tokio::net::lookup_host((name.as_str(), 0)).await.map(|found| {
-                    let mut ips: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+                Err(_) => crate::hosts::lookup(&name, 0).await.map(|found| {
+                    let mut ips: Vec<IpAddr> = found.into_iter().map(|address| address.ip()).collect();
                     ips.dedup();
                     ips
                 }),

@@ -27,11 +27,12 @@ use std::sync::Arc;
 use sluicegate_config::model::ErrorPage;
 
 use crate::lua::BoundService;
-use crate::sample::FetchCode;
+use crate::sample::Looks;
 
 pub use compile::ProxyRules;
 
 use crate::errors::CompileError;
+use crate::hook::Hook;
 pub(crate) use failed::shown;
 pub use limit::StreamLimits;
 pub use normalize::fuzz_normalizers;
@@ -108,67 +109,11 @@ pub enum ReplySource {
     Invalid,
 }
 
-/// Where in a stream's life a rule list runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hook {
-    /// `tcp-request connection`: nothing may wait.
-    TcpRequestConnection,
-    /// `tcp-request session`: nothing may wait.
-    TcpRequestSession,
-    /// `tcp-request content`.
-    TcpRequestContent,
-    /// `tcp-response content`.
-    TcpResponseContent,
-    /// `http-request`.
-    HttpRequest,
-    /// `http-response`.
-    HttpResponse,
-    /// `http-after-response`: waits are bounded, and it can't answer.
-    HttpAfterResponse,
-}
-
-impl Hook {
-    /// The response is what its rules change.
-    pub fn is_response(self) -> bool {
-        matches!(self, Hook::TcpResponseContent | Hook::HttpResponse | Hook::HttpAfterResponse)
-    }
-
-    /// There is no stream yet, only its session.
-    pub fn is_early(self) -> bool {
-        matches!(self, Hook::TcpRequestConnection | Hook::TcpRequestSession)
-    }
-
-    /// Its messages are HTTP, so a local reply can be sent.
-    pub fn is_http(self) -> bool {
-        matches!(self, Hook::HttpRequest | Hook::HttpResponse | Hook::HttpAfterResponse)
-    }
-}
-
 /// A rule list, compiled; [`ProxyRules`] holds one per hook.
 #[derive(Debug, Default)]
 pub struct RuleList {
     code: code::Program,
     looks: Looks,
-}
-
-/// What a rule list looks at besides heads, so that it is brought there for those lists only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// What came of the request: TCP bytes, or its body.
-    pub request: bool,
-    /// What came of the response.
-    pub response: bool,
-    /// The head of an HTTP request, which a TCP client may send, too.
-    pub head: bool,
-}
-
-impl Looks {
-    pub(crate) fn add(&mut self, fetch: &FetchCode) {
-        let more = fetch.looks();
-        self.request |= more.request;
-        self.response |= more.response;
-        self.head |= more.head;
-    }
 }
 
 impl RuleList {

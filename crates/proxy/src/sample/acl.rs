@@ -10,7 +10,7 @@ use sluicegate_config::model::{AclRef, Matcher, Term};
 use super::fetch::{Cursor, FetchCode, FetchScope};
 use super::{Converted, ConverterCode, MatcherCode, Value};
 use crate::engines::Engines;
-use crate::rule::Looks;
+use crate::sample::Looks;
 use crate::stream::StreamContext;
 
 /// And-ed terms.

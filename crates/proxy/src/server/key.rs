@@ -6,7 +6,7 @@ use sluicegate_config::model::{self, Balance, HashKey, HashType};
 
 use crate::balance::{body_parameter, hash, main_domain, of_address, parameter, uri_part};
 use crate::engines::Engines;
-use crate::rule::Looks;
+use crate::sample::Looks;
 use crate::sample::{ExpressionCode, FetchScope, header_values, path_and_query};
 use crate::stream::StreamContext;
 

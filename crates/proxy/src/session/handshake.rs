@@ -5,110 +5,14 @@
 //! for, where HAProxy closes the connection.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
-use sluicegate_wire::proxy_protocol::{Addresses, Header, HeaderError, Tlvs, read, tlv};
+use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
 use super::Session;
+use crate::proxied::{HandshakeError, Proxied};
 use crate::stream::Active;
-
-/// A connection whose streams see other addresses than its own.
-#[derive(Debug)]
-pub struct Proxied {
-    /// The peer of the connection.
-    pub peer: Option<SocketAddr>,
-    /// This end of the connection.
-    pub local: Option<SocketAddr>,
-    /// What its PROXY protocol header says besides addresses; without a header rules of the session set the addresses.
-    pub tlvs: Option<Tlvs>,
-}
-
-impl Proxied {
-    /// The value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
-    pub fn tlv(&self, kind: u8) -> Option<Vec<u8>> {
-        let mut found: Option<Vec<u8>> = None;
-        for (other, value) in self.tlvs.iter().flat_map(Tlvs::iter) {
-            if other == kind {
-                found.get_or_insert_default().extend_from_slice(value);
-            }
-            if other == tlv::SSL
-                && (tlv::SSL_VERSION..=tlv::SSL_KEY_ALG).contains(&kind)
-                && let Some(value) = within(value, kind)
-            {
-                found.get_or_insert_default().extend_from_slice(value);
-            }
-        }
-        found
-    }
-}
-
-/// A TLV within the one about TLS, behind a byte and a number.
-fn within(ssl: &[u8], kind: u8) -> Option<&[u8]> {
-    let mut rest = ssl.get(5..)?;
-    while let [other, high, low, behind @ ..] = rest {
-        let (value, next) = behind.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
-        if *other == kind {
-            return Some(value);
-        }
-        rest = next;
-    }
-    None
-}
-
-/// Why a connection ended before its first byte was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// The client left without a word.
-    #[error("Connection closed while waiting for PROXY protocol header")]
-    Empty,
-    /// The connection broke.
-    #[error("Connection error while waiting for PROXY protocol header")]
-    Abort,
-    /// The header came too late.
-    #[error("Timeout while waiting for PROXY protocol header")]
-    Timeout,
-    /// The client left in the middle of it.
-    #[error("Truncated PROXY protocol header received")]
-    Truncated,
-    /// It is none.
-    #[error(transparent)]
-    Header(#[from] HeaderError),
-}
-
-impl HandshakeError {
-    /// HAProxy's number (`fc_err`).
-    pub fn number(self) -> i64 {
-        match self {
-            HandshakeError::Empty => 11,
-            HandshakeError::Abort => 12,
-            HandshakeError::Timeout => 13,
-            HandshakeError::Truncated => 14,
-            HandshakeError::Header(HeaderError::NotAHeader) => 15,
-            HandshakeError::Header(HeaderError::Invalid) => 16,
-            HandshakeError::Header(HeaderError::Protocol) => 17,
-        }
-    }
-
-    /// HAProxy's name (`fc_err_name`).
-    pub fn name(self) -> &'static str {
-        match self {
-            HandshakeError::Empty => "PRX_EMPTY",
-            HandshakeError::Abort => "PRX_ABORT",
-            HandshakeError::Timeout => "PRX_TIMEOUT",
-            HandshakeError::Truncated => "PRX_TRUNCATED",
-            HandshakeError::Header(HeaderError::NotAHeader) => "PRX_NOT_HDR",
-            HandshakeError::Header(HeaderError::Invalid) => "PRX_BAD_HDR",
-            HandshakeError::Header(HeaderError::Protocol) => "PRX_BAD_PROTO",
-        }
-    }
-
-    /// Nothing came: `option dontlognull` does not log it.
-    pub fn is_silence(self) -> bool {
-        matches!(self, HandshakeError::Empty | HandshakeError::Abort)
-    }
-}
 
 /// Reads the header; `false`: there is none, which is logged.
 pub(super) async fn receive(session: &mut Session) -> bool {
@@ -161,30 +65,4 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     stream.end(b'P', b'R');
     stream.worker().running.logger.refused(&stream.cx, error);
     stream.finish(session);
-}
-
-#[cfg(test)]
-mod tests {
-    use sluicegate_wire::proxy_protocol::Writer;
-
-    use super::*;
-
-    #[test]
-    fn tlvs_about_tls_stand_within_another() {
-        let mut writer = Writer::new(None, None);
-        writer.tlv(0xe0, b"a").unwrap();
-        writer.tlv(tlv::SSL, b"\x07\0\0\0\0\x21\0\x07TLSv1.3\x22\0\x02me").unwrap();
-        writer.tlv(0xe0, b"b").unwrap();
-        let mut bytes = Vec::new();
-        writer.finish(&mut bytes);
-        // LOCAL says nothing; PROXY of no family is read.
-        bytes[12] = 0x21;
-        let tlvs = read(&bytes, 1024).unwrap().unwrap().tlvs;
-        let proxied = Proxied { peer: None, local: None, tlvs: Some(tlvs) };
-        assert_eq!(proxied.tlv(0xe0), Some(b"ab".to_vec()));
-        assert_eq!(proxied.tlv(tlv::SSL_VERSION), Some(b"TLSv1.3".to_vec()));
-        assert_eq!(proxied.tlv(tlv::SSL_CN), Some(b"me".to_vec()));
-        assert_eq!(proxied.tlv(tlv::SSL_CIPHER), None);
-        assert_eq!(proxied.tlv(tlv::UNIQUE_ID), None);
-    }
 }

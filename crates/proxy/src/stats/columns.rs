@@ -14,7 +14,7 @@ use sluicegate_config::model::{Mode, ServerAddress};
 use super::Object;
 use super::typed::Field;
 use crate::counters::{Average, Count, Counters, Figures, second};
-use crate::listener::Gate;
+use crate::frontend::Gate;
 use crate::process::Phase;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, AgentStatus, CheckReport, Operation, ServerRun, ServerStatus};

@@ -14,16 +14,19 @@ use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Positi
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
+use crate::hook::Hook;
 use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::rule::{Hook, StreamLimits};
+use crate::proxied::HandshakeError;
+use crate::proxied::Proxied;
+use crate::rule::StreamLimits;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
-use crate::session::{HandshakeError, Proxied, Session};
+use crate::session::Session;
 use crate::stick::{Counted, Tracked};
 use crate::worker::Worker;
 

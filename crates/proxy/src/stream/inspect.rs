@@ -15,8 +15,9 @@ use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, Limits, 
 
 use super::flow::{Flow, FlowError, Moved};
 use super::{Active, Content};
+use crate::hook::Hook;
 use crate::lua::ChannelIo;
-use crate::rule::{self, Hook, RuleList, Verdict};
+use crate::rule::{self, RuleList, Verdict};
 use crate::server::ServerConnection;
 use crate::session::Session;
 use crate::worker::Worker;

@@ -6,7 +6,8 @@
 //! A log line is written when the server's connection has gone already, so what it asks of that is kept when it goes.
 //!
 //! Invariant: a descriptor stands here only while its owner lives: the stream's driver sets it when it has the
-//! connection and takes it away before it gives the connection up. A wrong one could tell wrong figures, nothing worse.
+//! connection and takes it away before it gives the connection up. A wrong one would give wrong figures, and marks,
+//! types of service and the silent end of `silent-drop` would be set on another connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

@@ -29,23 +29,10 @@ mod throttle;
 mod wait;
 pub(crate) mod zset;
 
-use std::borrow::Cow;
-
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
-use crate::catalogue::CommandSpec;
-use crate::context::Ctx;
-use crate::gate::Closed;
-use crate::keyspace::Keyspace;
-
-/// A command's function: reads and writes through the context, says exactly one reply.
-///
-/// The sink is called through a table: a command says one to three elements, at 2 ns each, and the catalogue can hold
-/// only one function for both kinds of sink.
-pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
-
-/// The function of a command that has the whole keyspace for itself: words and database of the caller follow.
-pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink);
+use crate::catalogue::{CommandSpec, Handle};
+use crate::refused::{DB_RANGE, NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, c_string};
 
 /// All rows, a table per file.
 pub(crate) const TABLES: &[&[CommandSpec]] = &[
@@ -85,41 +72,6 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     faulty::COMMANDS,
 ];
 
-pub(crate) const SYNTAX: &str = "ERR syntax error";
-pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
-pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
-pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
-
-/// Why a command ends with an error reply. Bytes: some errors repeat a word of the client's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused(Cow<'static, [u8]>);
-
-impl From<&'static str> for Refused {
-    fn from(text: &'static str) -> Refused {
-        Refused(Cow::Borrowed(text.as_bytes()))
-    }
-}
-
-impl From<String> for Refused {
-    fn from(text: String) -> Refused {
-        Refused(Cow::Owned(text.into_bytes()))
-    }
-}
-
-impl From<Vec<u8>> for Refused {
-    fn from(text: Vec<u8>) -> Refused {
-        Refused(Cow::Owned(text))
-    }
-}
-
-impl Refused {
-    /// The reply's text.
-    pub(crate) fn text(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// An integer argument.
 pub(crate) fn integer(word: &[u8]) -> Result<i64, Refused> {
     parse_i64(word).ok_or(NOT_INTEGER.into())
@@ -130,12 +82,6 @@ pub(crate) fn small_integer(word: &[u8], error: Option<&'static str>) -> Result<
     let Some(value) = parse_i64(word) else { return Err(error.unwrap_or(NOT_INTEGER).into()) };
     i32::try_from(value)
         .map_err(|_| error.unwrap_or("ERR value is out of range, value must between -2147483648 and 2147483647").into())
-}
-
-/// Redis's `%.*s`, by which errors repeat words: a C string, so it ends at a NUL.
-pub(crate) fn c_string(bytes: &[u8], max: usize) -> &[u8] {
-    let bytes = &bytes[..bytes.len().min(max)];
-    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
 
 /// Whether a word is this option, in any case.

@@ -45,7 +45,7 @@ impl std::fmt::Display for FileError {
                 out,
                 "\n*** FATAL CONFIG FILE ERROR (Redis {}) ***\nReading the configuration file, at line {number}\n\
                  >>> '{}'\n{message}\n",
-                crate::server::REDIS_VERSION,
+                crate::redis::REDIS_VERSION,
                 String::from_utf8_lossy(text)
             ),
             FileError::Open(path, why) => write!(out, "Fatal error, can't open config file '{path}': {why}"),

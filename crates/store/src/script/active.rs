@@ -15,10 +15,11 @@ use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
-use crate::command::{DB_RANGE, is};
+use crate::command::is;
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::park::{ReplyForm, Words};
+use crate::refused::DB_RANGE;
 use crate::section::{Section, SectionError, SectionWait};
 
 /// What a script waits for, and what came of it.

@@ -137,7 +137,7 @@ pub(super) unsafe fn push_table(
             ffi::lua_pushinteger(lua, *number);
             ffi::lua_setfield(lua, -2, name.as_ptr());
         }
-        push_bytes(lua, crate::server::REDIS_VERSION.as_bytes());
+        push_bytes(lua, crate::redis::REDIS_VERSION.as_bytes());
         ffi::lua_setfield(lua, -2, c"REDIS_VERSION".as_ptr());
     }
 }

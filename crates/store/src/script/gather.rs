@@ -6,9 +6,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use sluicegate_transport::SLICE;
+
 use super::IN_TURN;
 use super::run::Call;
-use crate::big::{KEYS_PER_LOOK, SLICE};
+use crate::big::KEYS_PER_LOOK;
 use crate::hold::{Gathered, Mode, Ticket};
 use crate::park::Words;
 use crate::section::{Section, SectionWait};

@@ -18,9 +18,9 @@ use super::dispatch::Session;
 use super::subscription::Listening;
 use crate::Store;
 use crate::block::Waiter;
-use crate::config::OutputLimit;
 use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
+use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
 use crate::watch::Mark;
 

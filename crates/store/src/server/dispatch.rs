@@ -18,17 +18,14 @@ use super::{acl, admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
 use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Cost, Flags};
-use crate::command::c_string;
 use crate::config::ServerOptions;
 use crate::execute::{FAILED, Origin};
 use crate::memory::OOM;
 use crate::names::Names;
 use crate::park::{Parked, Received, ReplyForm};
+use crate::refused::{unknown_command, unknown_subcommand};
 use crate::value::without_touching;
 use crate::watch::{Mark, Watching};
-
-/// Bytes of a request that an unknown-command error quotes.
-const QUOTED_MAX: usize = 128;
 
 /// What a command did.
 pub(super) enum Outcome {
@@ -605,13 +602,16 @@ impl Context<'_> {
         let mut row = match commands.find(args[0]) {
             Some(row) => row,
             None if is_http(args[0]) => return Outcome::Abort,
-            None => return self.reject(None, output, before, |out| unknown_command(args, out)),
+            None => return self.reject(None, output, before, |out| out.error_bytes(&unknown_command(args))),
         };
         let mut command = &commands.rows[usize::from(row)];
         if args.len() > 1 && !command.subcommands.is_empty() {
             row = match commands.subcommand(row, args[1]) {
                 Some(row) => row,
-                None => return self.reject(None, output, before, |out| unknown_subcommand(args, out)),
+                None => {
+                    return self
+                        .reject(None, output, before, |out| out.error_bytes(&unknown_subcommand(args[0], args[1])));
+                }
             };
             command = &commands.rows[usize::from(row)];
         }
@@ -818,39 +818,6 @@ impl Context<'_> {
 /// it is read (Redis's protection against cross-protocol scripting).
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
-    if let Some(text) = crate::redis::refusal(args[0]) {
-        return out.error(&text);
-    }
-    let mut quoted = Vec::new();
-    for arg in &args[1..] {
-        if quoted.len() >= QUOTED_MAX {
-            break;
-        }
-        let room = QUOTED_MAX - quoted.len();
-        quoted.push(b'\'');
-        quoted.extend_from_slice(c_string(arg, room));
-        quoted.extend_from_slice(b"' ");
-    }
-    let mut text = b"ERR unknown command '".to_vec();
-    text.extend_from_slice(c_string(args[0], QUOTED_MAX));
-    text.extend_from_slice(b"', with args beginning with: ");
-    text.extend_from_slice(&quoted);
-    out.error_bytes(&text);
-}
-
-fn unknown_subcommand(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
-    if let Some(text) = crate::redis::refusal_of_subcommand(args[0], args[1]) {
-        return out.error(&text);
-    }
-    let mut text = b"ERR unknown subcommand '".to_vec();
-    text.extend_from_slice(c_string(args[1], QUOTED_MAX));
-    text.extend_from_slice(b"'. Try ");
-    text.extend_from_slice(&args[0].to_ascii_uppercase());
-    text.extend_from_slice(b" HELP.");
-    out.error_bytes(&text);
 }
 
 pub(super) fn wrong_arity(full_name: &str, out: &mut ReplyWriter<'_>) {

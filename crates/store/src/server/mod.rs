@@ -72,8 +72,7 @@ use pause::Pause;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
 
-/// The version of Redis whose behaviour clients may expect.
-pub const REDIS_VERSION: &str = "7.2.5";
+pub use crate::redis::REDIS_VERSION;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
 pub const SLUICEGATE_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -14,7 +14,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Row};
-use crate::config::OutputLimit;
+use crate::outbox::OutputLimit;
 use crate::script::Watches;
 
 /// Bytes of lines that may wait for a watcher where `client-output-buffer-limit normal` sets no limit.

@@ -12,9 +12,10 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Session};
-use crate::memory::{Share, heap_bytes};
+use crate::memory::Share;
 use crate::outbox::Outbox;
 use crate::pubsub::{Kind, PubSub, Subscriber};
+use crate::slab::heap_bytes;
 
 /// What can be listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::give_way;
+use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
@@ -62,8 +62,6 @@ use queue::{FREED_ASIDE, Queued};
 pub(super) use queue::{Multi, discard, end_queue, end_watch, multi, unwatch, watch};
 use together::run_together;
 
-/// How long a transaction works before it yields.
-const SLICE: Duration = Duration::from_micros(500);
 /// Commands between looks at the clock.
 const COMMANDS_PER_LOOK: usize = 16;
 /// Commands of so many words, together, are done alone before and with those that change databases.

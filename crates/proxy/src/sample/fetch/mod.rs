@@ -31,8 +31,8 @@ use super::acl::AclCode;
 use super::value::{Sample, Value};
 use super::variables::VarRef;
 use crate::lua::LuaCall;
-use crate::rule::Looks;
 use crate::running::Directory;
+use crate::sample::Looks;
 use crate::stick::Table;
 use crate::stream::StreamContext;
 

@@ -15,8 +15,8 @@ use sluicegate_wire::http::{ConnectionField, Framing, Version, status, write_chu
 use super::{After, Exchange, Step};
 use crate::compress::Encoder;
 use crate::counters::head_size;
+use crate::hook::Hook;
 use crate::lua::{AppletIo, BoundService, Service};
-use crate::rule::Hook;
 use crate::stream::flow::Moved;
 
 /// The answer on its way out.

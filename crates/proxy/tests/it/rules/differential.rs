@@ -4,7 +4,8 @@
 //! all of them, and its answer and ours are compared byte by byte (less what the connection adds).
 
 use sluicegate_proxy::engines::Engines;
-use sluicegate_proxy::rule::{Hook, run};
+use sluicegate_proxy::hook::Hook;
+use sluicegate_proxy::rule::run;
 use sluicegate_testkit::{Client, Haproxy, Listening};
 use sluicegate_wire::http::Version;
 

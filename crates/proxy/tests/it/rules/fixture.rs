@@ -10,8 +10,9 @@ use std::time::{Instant, SystemTime};
 
 use sluicegate_config::{Config, Environment, Files, MemoryFiles, NoLua};
 use sluicegate_proxy::engines::Engines;
+use sluicegate_proxy::hook::Hook;
 use sluicegate_proxy::process::Process;
-use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
+use sluicegate_proxy::rule::{ProxyRules, Verdict, run};
 use sluicegate_proxy::running::{self, Parts, ProxyRun, Running};
 use sluicegate_proxy::stream::{LogRecord, StreamContext};
 use sluicegate_proxy::worker::{self, Worker};

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use sluicegate_config::model::ProxyId;
 use sluicegate_proxy::engines::Engines;
-use sluicegate_proxy::rule::{Attempt, Hook, Verdict, choose_backend, resume, run, try_run};
+use sluicegate_proxy::hook::Hook;
+use sluicegate_proxy::rule::{Attempt, Verdict, choose_backend, resume, run, try_run};
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 

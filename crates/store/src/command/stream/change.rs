@@ -3,12 +3,15 @@
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Said, Seq, say_id, strict_id};
-use crate::command::{NO_SUCH_KEY, Refused, SYNTAX, integer, is, or_error};
+use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::notify::Class;
 use crate::object::Kind;
 use crate::object::limits;
 use crate::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
+use crate::refused::NO_SUCH_KEY;
+use crate::refused::Refused;
+use crate::refused::SYNTAX;
 use crate::value::Garbage;
 
 /// Nodes that `~` takes at most, and entries in any case.

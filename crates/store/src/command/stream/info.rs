@@ -4,10 +4,12 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::read::say_range;
 use super::{say_entry, say_id};
-use crate::command::{NO_SUCH_KEY, Refused, integer, is, or_error};
+use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::object::Kind;
 use crate::object::stream::{Stream, StreamId};
+use crate::refused::NO_SUCH_KEY;
+use crate::refused::Refused;
 
 /// Entries that FULL shows if nothing else is said.
 const SHOWN: usize = 10;

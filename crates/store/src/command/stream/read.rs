@@ -13,11 +13,13 @@ use smallvec::SmallVec;
 
 use super::{range_end, say_entry, strict_id};
 use crate::block::{Blocking, Timeout};
-use crate::command::{Refused, SYNTAX, integer, is, or_error};
+use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::object::stream::{Entry, Stream, StreamId};
 use crate::object::{Kind, Object};
 use crate::park::Words;
+use crate::refused::Refused;
+use crate::refused::SYNTAX;
 
 /// What XREAD is given instead of an ID for the last entry of a stream (Redis 7.4).
 const LATEST: &[u8] = b"+";

@@ -10,10 +10,10 @@
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use sluicegate_transport::give_way;
+use sluicegate_transport::{SLICE, give_way};
 
 use super::alone::alone_until;
-use super::{Context, Exec, Queued, SLICE, Session, Turn, selected};
+use super::{Context, Exec, Queued, Session, Turn, selected};
 use crate::big::KEYS_PER_LOOK;
 use crate::catalogue::Handler;
 use crate::hold::{Gathered, Mode, Ticket};

@@ -1,0 +1,74 @@
+//! What the listeners and sessions of a frontend share.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::counters::Figures;
+use crate::pace::Pace;
+use crate::process::Limit;
+use crate::stream::LastInvalid;
+
+/// Whether a frontend takes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It does.
+    Open,
+    /// `disable frontend`: the kernel refuses them until `enable frontend`.
+    Paused,
+    /// `shutdown frontend`: its sockets are closed for good.
+    Shut,
+}
+
+/// A frontend's limits and figures.
+#[derive(Debug)]
+pub struct FrontendShared {
+    gate: watch::Sender<Gate>,
+    /// The last request that could not be understood.
+    pub invalid: LastInvalid,
+    /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
+    pub sessions: Limit,
+    /// `rate-limit sessions`.
+    pace: RwLock<Option<Arc<Pace>>>,
+    /// Everything else that is counted.
+    pub figures: Figures,
+}
+
+impl FrontendShared {
+    /// Figures of a frontend that `workers` workers serve.
+    pub fn new(workers: usize, maxconn: Option<u32>, session_rate: Option<u32>) -> FrontendShared {
+        FrontendShared {
+            gate: watch::Sender::new(Gate::Open),
+            invalid: LastInvalid::default(),
+            sessions: Limit::new(maxconn),
+            pace: RwLock::new(session_rate.map(Pace::new).map(Arc::new)),
+            figures: Figures::new(workers),
+        }
+    }
+
+    /// Whether it takes connections.
+    pub fn gate(&self) -> Gate {
+        *self.gate.borrow()
+    }
+
+    /// Tells of changes of the gate.
+    pub(crate) fn watch_gate(&self) -> watch::Receiver<Gate> {
+        self.gate.subscribe()
+    }
+
+    /// `rate-limit sessions`, if there is one.
+    pub fn pace(&self) -> Option<Arc<Pace>> {
+        self.pace.read().clone()
+    }
+
+    /// Changes `rate-limit sessions`.
+    pub(crate) fn set_session_rate(&self, session_rate: Option<u32>) {
+        *self.pace.write() = session_rate.map(Pace::new).map(Arc::new);
+    }
+
+    /// Opens, pauses or shuts it; what is shut stays so. Its listeners act on it by themselves.
+    pub fn set_gate(&self, to: Gate) {
+        self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
+    }
+}

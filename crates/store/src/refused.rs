@@ -1,0 +1,77 @@
+//! Error replies of commands.
+
+use std::borrow::Cow;
+
+use crate::redis;
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
+
+/// Why a command ends with an error reply. Bytes: some errors repeat a word of the client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(Cow<'static, [u8]>);
+
+impl From<&'static str> for Refused {
+    fn from(text: &'static str) -> Refused {
+        Refused(Cow::Borrowed(text.as_bytes()))
+    }
+}
+
+impl From<String> for Refused {
+    fn from(text: String) -> Refused {
+        Refused(Cow::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Refused {
+    fn from(text: Vec<u8>) -> Refused {
+        Refused(Cow::Owned(text))
+    }
+}
+
+impl Refused {
+    /// The reply's text.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Redis's `%.*s`, by which errors repeat words: a C string, so it ends at a NUL.
+pub(crate) fn c_string(bytes: &[u8], max: usize) -> &[u8] {
+    let bytes = &bytes[..bytes.len().min(max)];
+    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
+}
+
+/// Bytes of a client's words that errors repeat.
+const QUOTED_MAX: usize = 128;
+
+/// The error of a command that is not there: why, if Redis has it; else the name with what fits of the arguments.
+pub(crate) fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
+    let name = words.first().copied().unwrap_or_default();
+    if let Some(text) = redis::refusal(name) {
+        return text.into();
+    }
+    let mut quoted = Vec::new();
+    for word in words.iter().skip(1) {
+        if quoted.len() >= QUOTED_MAX {
+            break;
+        }
+        let room = QUOTED_MAX - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend_from_slice(c_string(word, room));
+        quoted.extend_from_slice(b"' ");
+    }
+    [b"ERR unknown command '", c_string(name, QUOTED_MAX), b"', with args beginning with: ", &quoted].concat()
+}
+
+/// The same of a command of a container.
+pub(crate) fn unknown_subcommand(container: &[u8], name: &[u8]) -> Vec<u8> {
+    if let Some(text) = redis::refusal_of_subcommand(container, name) {
+        return text.into();
+    }
+    let shown = c_string(name, QUOTED_MAX);
+    [b"ERR unknown subcommand '", shown, b"'. Try ", &container.to_ascii_uppercase(), b" HELP."].concat()
+}
