@@ -22,6 +22,8 @@ pub struct Reference {
     pub path: Vec<String>,
     /// The module that they are written in.
     pub module: Module,
+    /// It is a `pub use`, by which a module shows what another one has.
+    pub shows: bool,
 }
 
 /// What one file says.
@@ -122,7 +124,7 @@ fn literal(rest: &[u8]) -> Option<usize> {
 
 /// Reads a file that is this module.
 pub fn read(text: &str, module: &[String]) -> Source {
-    let mut reader = Reader { tokens: tokens(text), at: 0, source: Source::default() };
+    let mut reader = Reader { tokens: tokens(text), at: 0, shows: false, source: Source::default() };
     reader.items(&mut module.to_vec());
     reader.source
 }
@@ -130,6 +132,8 @@ pub fn read(text: &str, module: &[String]) -> Source {
 struct Reader {
     tokens: Vec<(usize, Token)>,
     at: usize,
+    /// The `use` item that is read is public.
+    shows: bool,
     source: Source,
 }
 
@@ -180,6 +184,10 @@ impl Reader {
                     }
                 }
                 Token::Word(word) if word == "use" && !matches!(self.token(1), Some(Token::Sign('<'))) => {
+                    // `pub`, or the end of `pub(crate)`.
+                    let before = self.at.checked_sub(1).map(|before| &self.tokens[before].1);
+                    self.shows = before
+                        .is_some_and(|token| *token == Token::Sign(')') || *token == Token::Word("pub".to_owned()));
                     self.at += 1;
                     self.tree(module, &mut Vec::new());
                 }
@@ -267,7 +275,7 @@ impl Reader {
         let name = path.last().cloned().unwrap_or_default();
         if path.len() > 1 || matches!(name.as_str(), "self" | "super" | "crate") {
             self.source.imports.push((module.clone(), name, path.clone()));
-            self.source.references.push(Reference { line, path, module: module.clone() });
+            self.source.references.push(Reference { line, path, module: module.clone(), shows: self.shows });
         }
     }
 
@@ -287,7 +295,7 @@ impl Reader {
             }
         }
         if is_start && path.len() > 1 {
-            self.source.references.push(Reference { line, path, module: module.clone() });
+            self.source.references.push(Reference { line, path, module: module.clone(), shows: false });
         }
     }
 }
