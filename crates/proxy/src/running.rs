@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind, StatusClasses};
+use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
+use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::frontend::FrontendShared;
-use crate::frontend::Gate;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
@@ -25,7 +25,7 @@ use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
-use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun, build_backend};
+use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun};
 use crate::stick::Table;
 
 /// One configuration, running.
@@ -130,7 +130,8 @@ pub fn build_after(
     let limit = parts.process.sessions.max();
     let revision = parts.process.server_revision();
     let sides = (0..).zip(&config.proxies).map(|(index, proxy)| {
-        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind)).map(|known| &**known);
+        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
+        let known = known.map(|known| (&*known.config, &known.frontend, &known.backend));
         Arc::new(Sides::new(proxy, workers, revision, fullconn(&config, ProxyId(index), limit), known))
     });
     let sides = sides.collect();
@@ -310,95 +311,6 @@ fn build_proxy(
         cookies: crate::persist::cookie_values(config),
         directory: directory.clone(),
     })
-}
-
-/// Every proxy's sides, for rules that ask about another proxy than their stream's. It exists before the rules do, so
-/// that names in rules are found when they are compiled.
-pub struct Directory {
-    /// Limits and figures of the process.
-    pub process: Arc<Process>,
-    /// By [`ProxyId`].
-    pub proxies: Vec<Arc<Sides>>,
-    /// Stick tables, in the order of the file.
-    pub tables: Vec<Arc<Table>>,
-    /// User lists by name.
-    pub user_lists: HashMap<Arc<str>, Arc<crate::auth::UserList>>,
-    /// `resolvers` sections, in the order of the file.
-    pub resolvers: Vec<Arc<Resolver>>,
-    /// Limits of rules, in the order of the file.
-    pub limits: Vec<Arc<Limit>>,
-    /// What statuses say of client and server.
-    pub status_classes: StatusClasses,
-}
-
-/// The two sides of a proxy and its servers: all of it that is counted and changes.
-pub struct Sides {
-    /// The proxy's name.
-    pub name: Arc<str>,
-    kind: ProxyKind,
-    /// The frontend's limits and figures.
-    pub frontend: Arc<FrontendShared>,
-    /// The backend's queue, balance and figures.
-    pub backend: Arc<BackendShared>,
-    /// Its servers.
-    pub servers: Vec<Arc<ServerRun>>,
-}
-
-impl Sides {
-    fn new(config: &model::Proxy, workers: usize, revision: u32, fullconn: u32, before: Option<&ProxyRun>) -> Sides {
-        let backend_before = before.map(|before| (&*before.config, &before.backend));
-        let (backend, servers) = build_backend(config, (workers, revision), fullconn, backend_before);
-        let frontend = match before {
-            // A frontend that was shut for good has no sockets left: the file opens it again.
-            Some(before) if before.frontend.gate() != Gate::Shut => before.frontend.clone(),
-            _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
-        };
-        Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
-    }
-
-    /// The server of this name.
-    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
-        self.servers.iter().find(|server| &**server.name() == name)
-    }
-}
-
-impl std::fmt::Debug for Sides {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sides").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Directory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Directory").field("proxies", &self.proxies).finish_non_exhaustive()
-    }
-}
-
-impl Directory {
-    /// The frontend or listen of this name.
-    pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
-        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
-    }
-
-    /// The stick table of this name.
-    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.tables.iter().find(|table| &*table.name == name)
-    }
-
-    /// The limit of this name.
-    pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {
-        self.limits.iter().find(|limit| *limit.config.name == *name)
-    }
-
-    /// The `resolvers` section of this name.
-    pub fn resolver(&self, name: &str) -> Option<&Arc<Resolver>> {
-        self.resolvers.iter().find(|resolver| &*resolver.config.name == name)
-    }
-
-    /// The backend or listen of this name.
-    pub fn backend(&self, name: &str) -> Option<&Arc<Sides>> {
-        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Frontend && &*sides.name == name)
-    }
 }
 
 /// A frontend, backend or listen, running.

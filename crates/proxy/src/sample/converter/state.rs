@@ -8,7 +8,7 @@ use sluicegate_config::model::Arg;
 use super::super::fetch::{queue_of, usable_servers_of};
 use super::super::value::Value;
 use super::{Converted, Effect, int, text};
-use crate::running::Sides;
+use crate::directory::Sides;
 use crate::stream::StreamContext;
 
 /// A converter of this module with its arguments.

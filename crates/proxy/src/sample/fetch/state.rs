@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use sluicegate_config::catalogue::Fetch;
 
 use super::{Args, FetchScope};
-use crate::running::{ProxyRun, Sides};
+use crate::directory::Sides;
+use crate::running::ProxyRun;
 use crate::sample::value::Value;
 use crate::server::{ServerRun, ServerShared};
 use crate::stream::StreamContext;

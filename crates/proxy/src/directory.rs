@@ -1,0 +1,111 @@
+//! What rules may ask of other proxies than their stream's, by name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sluicegate_config::model::{self, ProxyKind, StatusClasses};
+
+use crate::auth::UserList;
+use crate::frontend::{FrontendShared, Gate};
+use crate::limit::Limit;
+use crate::process::Process;
+use crate::resolve::Resolver;
+use crate::server::{BackendShared, ServerRun, build_backend};
+use crate::stick::Table;
+
+/// Every proxy's sides, for rules that ask about another proxy than their stream's. It exists before the rules do, so
+/// that names in rules are found when they are compiled.
+pub struct Directory {
+    /// Limits and figures of the process.
+    pub process: Arc<Process>,
+    /// By [`ProxyId`].
+    pub proxies: Vec<Arc<Sides>>,
+    /// Stick tables, in the order of the file.
+    pub tables: Vec<Arc<Table>>,
+    /// User lists by name.
+    pub user_lists: HashMap<Arc<str>, Arc<UserList>>,
+    /// `resolvers` sections, in the order of the file.
+    pub resolvers: Vec<Arc<Resolver>>,
+    /// Limits of rules, in the order of the file.
+    pub limits: Vec<Arc<Limit>>,
+    /// What statuses say of client and server.
+    pub status_classes: StatusClasses,
+}
+
+/// The two sides of a proxy and its servers: all of it that is counted and changes.
+pub struct Sides {
+    /// The proxy's name.
+    pub name: Arc<str>,
+    kind: ProxyKind,
+    /// The frontend's limits and figures.
+    pub frontend: Arc<FrontendShared>,
+    /// The backend's queue, balance and figures.
+    pub backend: Arc<BackendShared>,
+    /// Its servers.
+    pub servers: Vec<Arc<ServerRun>>,
+}
+
+impl Sides {
+    /// The sides of a proxy that `workers` workers serve; `before` are the configuration and the sides of the same proxy
+    /// in the snapshot before.
+    pub(crate) fn new(
+        config: &model::Proxy,
+        workers: usize,
+        revision: u32,
+        fullconn: u32,
+        before: Option<(&model::Proxy, &Arc<FrontendShared>, &Arc<BackendShared>)>,
+    ) -> Sides {
+        let backend_before = before.map(|(config, _, backend)| (config, backend));
+        let (backend, servers) = build_backend(config, (workers, revision), fullconn, backend_before);
+        let frontend = match before {
+            // A frontend that was shut for good has no sockets left: the file opens it again.
+            Some((_, frontend, _)) if frontend.gate() != Gate::Shut => frontend.clone(),
+            _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
+        };
+        Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
+    }
+
+    /// The server of this name.
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
+        self.servers.iter().find(|server| &**server.name() == name)
+    }
+}
+
+impl std::fmt::Debug for Sides {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sides").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
+}
+
+impl Directory {
+    /// The frontend or listen of this name.
+    pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
+        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
+    }
+
+    /// The stick table of this name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.tables.iter().find(|table| &*table.name == name)
+    }
+
+    /// The limit of this name.
+    pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {
+        self.limits.iter().find(|limit| *limit.config.name == *name)
+    }
+
+    /// The `resolvers` section of this name.
+    pub fn resolver(&self, name: &str) -> Option<&Arc<Resolver>> {
+        self.resolvers.iter().find(|resolver| &*resolver.config.name == name)
+    }
+
+    /// The backend or listen of this name.
+    pub fn backend(&self, name: &str) -> Option<&Arc<Sides>> {
+        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Frontend && &*sides.name == name)
+    }
+}
