@@ -44,7 +44,7 @@ const SLICE: Duration = Duration::from_micros(900);
 /// How often it looks while a script runs on a [patient] thread. Where a worker shares a core with that thread, it
 /// loses the core when it has had its turn, and the kernel may leave it to the script until the next thing happens there:
 /// its own tick, which is 4 ms with most distributions, or the ticker's waking up.
-const PATIENT_TICK: Duration = Duration::from_micros(500);
+const PATIENT_TICK: Duration = Duration::from_micros(400);
 
 /// How often it looks while none ran since the last look.
 const IDLE_TICK: Duration = Duration::from_millis(10);
