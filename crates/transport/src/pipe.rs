@@ -48,6 +48,11 @@ impl Pipe {
         self.len
     }
 
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Takes at most `most` bytes from a socket; 0 is the end of its peer's stream. The pipe is empty, so
     /// `WouldBlock` means that the socket has nothing.
     pub fn fill(&mut self, source: impl AsFd, most: usize) -> io::Result<usize> {
@@ -104,7 +109,7 @@ impl Pipes {
 
     /// Takes a pipe back. One that is not empty is closed with what is in it.
     pub fn give_back(&self, pipe: Pipe) {
-        if pipe.len == 0 {
+        if pipe.is_empty() {
             self.free.borrow_mut().push(pipe);
         }
     }

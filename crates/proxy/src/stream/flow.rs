@@ -353,7 +353,7 @@ impl Flow {
                 Poll::Ready(Ok(count)) => {
                     moved.written += count;
                     pool.note_spliced(count);
-                    if pipe.len() == 0
+                    if pipe.is_empty()
                         && let Some(pipe) = self.pipe.take()
                     {
                         pool.give_back_pipe(pipe);
