@@ -18,7 +18,7 @@ use crate::stick::Table;
 pub struct Directory {
     /// Limits and figures of the process.
     pub process: Arc<Process>,
-    /// By [`ProxyId`].
+    /// By [`ProxyId`](sluicegate_config::model::ProxyId).
     pub proxies: Vec<Arc<Sides>>,
     /// Stick tables, in the order of the file.
     pub tables: Vec<Arc<Table>>,

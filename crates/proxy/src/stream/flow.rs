@@ -4,7 +4,7 @@
 //! that is written, so a slow sink stops the source. A head goes out in one write with the body bytes that are there.
 //! Body bytes whose framing doesn't change are written from the buffer they were read into; chunked bodies are
 //! decoded and chunked again, so that extensions and whatever else a peer may read differently end here. A large body
-//! whose framing doesn't change passes from socket to socket through a pipe ([`super::pipe`]), and is not seen here.
+//! whose framing doesn't change passes from socket to socket through a pipe ([`Pipe`]), and is not seen here.
 //!
 //! The future that polls a flow owns both sockets and polls both directions each time it wakes; [`Wait`] says what
 //! the flow is waiting for, which is what its timeouts depend on.
