@@ -3,7 +3,6 @@
 //! The load is a busy thread per core at the default priority, so each test thread gets about half of a core. Nothing is
 //! retried: one failed run of a program is a fault, and its output is printed.
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,7 +44,7 @@ fn failures(crates: &[test::Tests], times: u32) -> u32 {
     for run in 1..=times {
         for one in crates {
             for program in &one.programs {
-                match execute(&one.folder, program) {
+                match execute(one, program) {
                     Ok(output) if output.status.success() => println!("run {run} of {times}: {} passed", one.name),
                     Ok(output) => {
                         failed += 1;
@@ -63,6 +62,6 @@ fn failures(crates: &[test::Tests], times: u32) -> u32 {
     failed
 }
 
-fn execute(folder: &Path, program: &str) -> std::io::Result<Output> {
-    Command::new(program).args(test::arguments(program)).current_dir(folder).output()
+fn execute(one: &test::Tests, program: &str) -> std::io::Result<Output> {
+    Command::new(program).args(test::arguments(&one.name, program)).current_dir(&one.folder).output()
 }
