@@ -1,4 +1,4 @@
-//! What rules may ask of other proxies than their stream's, by name.
+//! Proxies, tables and limits that rules name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Directory {
     pub resolvers: Vec<Arc<Resolver>>,
     /// Limits of rules, in the order of the file.
     pub limits: Vec<Arc<Limit>>,
-    /// What statuses say of client and server.
+    /// Statuses that count as errors of the client and as failures of the server.
     pub status_classes: StatusClasses,
 }
 

@@ -9,7 +9,7 @@ use sluicegate_config::model::Position;
 pub struct CompileError {
     /// Its place in the file.
     pub at: Position,
-    /// What is wrong, without the place.
+    /// The fault, without the place.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the listeners and sessions of a frontend share.
+//! State that the listeners and sessions of a frontend share.
 
 use std::sync::Arc;
 

@@ -553,7 +553,7 @@ pub(crate) fn buffers(tune: &Tune, process: Arc<Process>, worker: usize) -> Buff
     let pipes = tune.pipes(workers);
     let limits = PipeLimits {
         most: pipes.div_ceil(workers as u32),
-        // What `maxpipes` asks for is set aside when the limit of sessions is derived.
+        // The derived limit of sessions leaves descriptors for `maxpipes`.
         of_all: if tune.maxpipes.is_some() { 0 } else { pipes },
         size: tune.pipesize,
     };

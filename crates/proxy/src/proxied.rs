@@ -1,4 +1,4 @@
-//! What a PROXY protocol header says of a connection, and why a connection ends before its first byte is looked at.
+//! A connection's PROXY protocol header, and the errors of its handshake.
 
 use std::net::SocketAddr;
 

@@ -302,6 +302,6 @@ pub async fn serve_store(server: Arc<Server>, generation: Generation, socket: Ow
     if SockRef::from(&socket).local_addr()?.is_unix() {
         server.serve_unix(UnixListener::from(socket)).await
     } else {
-        server.serve_tcp_of(generation, TcpListener::from(socket)).await
+        server.serve_tcp(generation, TcpListener::from(socket)).await
     }
 }

@@ -52,7 +52,7 @@ pub enum SeverityOutput {
     String,
 }
 
-/// What the client of a socket may do.
+/// The rights of a socket's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// The commands that it may send.

@@ -1,4 +1,4 @@
-//! What stands before a message on the wire (`log … format`).
+//! The header of a log message (`log … format`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;

@@ -359,20 +359,16 @@ impl Server {
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.kill());
     }
 
-    /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
-    pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
-        let generation = self.generation();
-        self.serve_tcp_of(generation, listener).await
-    }
-
-    /// The TCP sockets of now, for [`serve_tcp_of`](Self::serve_tcp_of).
+    /// The generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
     pub fn generation(&self) -> Generation {
         Generation(self.replaced.subscribe())
     }
 
-    /// Serves a socket that was bound in a generation, for as long as that lasts: `CONFIG SET port` may have replaced it
+    /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
+    ///
+    /// The socket was bound in `generation` and is served for as long as that lasts: `CONFIG SET port` may have replaced it
     /// before its worker came to it.
-    pub async fn serve_tcp_of(
+    pub async fn serve_tcp(
         self: &Arc<Self>,
         generation: Generation,
         listener: std::net::TcpListener,

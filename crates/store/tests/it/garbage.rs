@@ -109,7 +109,11 @@ fn announced_lengths_reserve_nothing() {
     let server = Server::new(Store::new(StoreOptions::default()), ServerOptions::default());
     let worker = std::thread::spawn({
         let (server, listener) = (server.clone(), listening.listener.try_clone().expect("a descriptor"));
-        move || peak_of(|| on_runtime(async move { server.serve_tcp(listener).await.expect("served") }))
+        move || {
+            peak_of(|| {
+                on_runtime(async move { server.serve_tcp(server.generation(), listener).await.expect("served") })
+            })
+        }
     });
     let mut clients = Vec::new();
     for _ in 0..50 {

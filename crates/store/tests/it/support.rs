@@ -35,7 +35,9 @@ impl Running {
             .map(|_| {
                 let server = server.clone();
                 let listener = listening.listener.try_clone().expect("a descriptor");
-                std::thread::spawn(move || on_runtime(async move { server.serve_tcp(listener).await.expect("served") }))
+                std::thread::spawn(move || {
+                    on_runtime(async move { server.serve_tcp(server.generation(), listener).await.expect("served") })
+                })
             })
             .collect();
         Running { server, store, port: listening.port(), workers }
