@@ -448,6 +448,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// How many bytes the account knows of.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Of an account that it is told of once.
     pub(crate) fn of(account: &Arc<Account>, bytes: usize) -> Share {
         let mut share = Share::default();

@@ -23,16 +23,24 @@ use crate::slab::heap_bytes;
 use crate::stripe::{Now, Stripe};
 
 /// Set when one of a client's watched keys was touched.
-#[derive(Debug, Default)]
-pub(crate) struct Mark(AtomicBool);
+#[derive(Debug)]
+pub(crate) struct Mark {
+    dirty: AtomicBool,
+    /// The client's memory.
+    account: Arc<Account>,
+}
 
 impl Mark {
+    fn new(account: &Arc<Account>) -> Mark {
+        Mark { dirty: AtomicBool::new(false), account: account.clone() }
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.dirty.load(Ordering::Acquire)
     }
 
     fn soil(&self) {
-        self.0.store(true, Ordering::Release);
+        self.dirty.store(true, Ordering::Release);
     }
 }
 
@@ -43,31 +51,69 @@ struct Watcher {
     since_ms: i64,
 }
 
+/// Those who watch a key, in the order in which they came.
+struct Watchers {
+    all: SmallVec<[Watcher; 1]>,
+    /// The bytes of this entry once the client that made it has gone: on the account of the first of the others. Before,
+    /// they are part of that client's own figure, so that a short WATCH touches no counter that workers share.
+    share: Share,
+}
+
+impl Watchers {
+    /// Keeps those for which `keep` holds; false if there is none.
+    fn retain(&mut self, key: &[u8], mut keep: impl FnMut(&mut Watcher) -> bool) -> bool {
+        let first = self.all.first().map(|watcher| Arc::as_ptr(&watcher.mark));
+        self.all.retain(|watcher| keep(watcher));
+        let Some(now) = self.all.first() else { return false };
+        if first != Some(Arc::as_ptr(&now.mark)) {
+            self.share = Share::of(&now.mark.account, entry_bytes(key));
+        }
+        true
+    }
+}
+
 /// The watched keys of one stripe; it exists only while there is one.
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    keys: HashMap<Box<[u8]>, SmallVec<[Watcher; 1]>, RandomState>,
+    /// The entries stand apart, so that the empty places of the table weigh little.
+    keys: HashMap<Box<[u8]>, Box<Watchers>, RandomState>,
+}
+
+/// What a watched key takes in the table of its stripe, in bytes.
+fn entry_bytes(key: &[u8]) -> usize {
+    heap_bytes(key.len()) + ENTRY_BYTES
+}
+
+/// Whether a client came to a key's watchers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Added {
+    /// It watches the key already.
+    Known,
+    /// Others watch it, too.
+    Joined,
+    /// Nobody watched it; the entry is on this client's account.
+    First,
 }
 
 impl WatchTable {
     /// The key was changed.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if let Some(watchers) = self.keys.remove(key) {
-            watchers.iter().for_each(|watcher| watcher.mark.soil());
+            watchers.all.iter().for_each(|watcher| watcher.mark.soil());
         }
     }
 
     /// The key is removed because it expired at `at_ms`.
     pub(crate) fn touch_expired(&mut self, key: &[u8], at_ms: i64) {
         let Some(watchers) = self.keys.get_mut(key) else { return };
-        watchers.retain(|watcher| {
+        let is_left = watchers.retain(key, |watcher| {
             let later = at_ms <= watcher.since_ms;
             if !later {
                 watcher.mark.soil();
             }
             later
         });
-        if watchers.is_empty() {
+        if !is_left {
             self.keys.remove(key);
         }
     }
@@ -81,24 +127,27 @@ impl WatchTable {
         self.keys.len()
     }
 
-    /// Adds a watcher of a key; false if it watches the key already.
-    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> bool {
+    /// Adds a watcher of a key.
+    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> Added {
         let watcher = Watcher { mark: mark.clone(), since_ms };
         match self.keys.get_mut(key) {
             // One that watches very many keys is not looked for in its own list.
-            Some(watchers) if watchers.iter().any(|known| Arc::ptr_eq(&known.mark, mark)) => return false,
-            Some(watchers) => watchers.push(watcher),
+            Some(watchers) if watchers.all.iter().any(|known| Arc::ptr_eq(&known.mark, mark)) => Added::Known,
+            Some(watchers) => {
+                watchers.all.push(watcher);
+                Added::Joined
+            }
             None => {
-                self.keys.insert(key.into(), SmallVec::from_iter([watcher]));
+                let watchers = Watchers { all: SmallVec::from_iter([watcher]), share: Share::default() };
+                self.keys.insert(key.into(), Box::new(watchers));
+                Added::First
             }
         }
-        true
     }
 
     fn remove(&mut self, key: &[u8], mark: &Arc<Mark>) {
         let Some(watchers) = self.keys.get_mut(key) else { return };
-        watchers.retain(|watcher| !Arc::ptr_eq(&watcher.mark, mark));
-        if watchers.is_empty() {
+        if !watchers.retain(key, |watcher| !Arc::ptr_eq(&watcher.mark, mark)) {
             self.keys.remove(key);
         }
     }
@@ -113,7 +162,7 @@ impl WatchTable {
             let before = expiry_in(old, key);
             let after = new.and_then(|stripe| expiry_in(stripe, key));
             let comes = after.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > now_ms));
-            watchers.retain(|watcher| {
+            watchers.retain(key, |watcher| {
                 let goes = before.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > watcher.since_ms));
                 if comes || goes {
                     watcher.mark.soil();
@@ -122,8 +171,7 @@ impl WatchTable {
                     watcher.since_ms = now_ms;
                 }
                 !(comes || goes)
-            });
-            !watchers.is_empty()
+            })
         });
     }
 }
@@ -135,14 +183,15 @@ pub(crate) struct Watching {
     pub(crate) keys: Vec<WatchedKey>,
     /// Clients that watch something; lets FLUSHALL pass by when there are none.
     clients: Arc<AtomicUsize>,
-    /// Bytes of the keys, here and in their stripes, and what its client's account knows of it.
+    /// Bytes of the keys, here and of entries that it made in their stripes, and what its client's account knows of it.
     bytes: usize,
     share: Share,
 }
 
-/// What a watched key takes beside twice its name, in bytes: its record, its place in a stripe's table, and the room that
+/// What a watched key takes in its client's list beside its name, in bytes, and in the table of a stripe: with the room that
 /// both keep for more (measured with 500,000 keys).
-const WATCHED_BYTES: usize = size_of::<WatchedKey>() + size_of::<(Box<[u8]>, SmallVec<[Watcher; 1]>)>() + 80;
+const WATCHED_BYTES: usize = size_of::<WatchedKey>() + 20;
+const ENTRY_BYTES: usize = size_of::<Watchers>() + 50;
 
 /// A key that a client watches.
 #[derive(Debug)]
@@ -154,26 +203,30 @@ pub(crate) struct WatchedKey {
 }
 
 impl Watching {
-    pub(crate) fn new(inner: &Inner) -> Watching {
+    /// Of a client with this account.
+    pub(crate) fn new(inner: &Inner, account: &Arc<Account>) -> Watching {
         inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
         let clients = inner.keyspace.watching.clone();
-        Watching { mark: Arc::default(), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
+        Watching { mark: Arc::new(Mark::new(account)), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
     }
 
     /// Watches one more key, unless it is watched already, on the account of its client.
-    pub(crate) fn add(&mut self, inner: &Inner, account: &Arc<Account>, db: u32, key: &[u8]) {
+    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
         let since_ms = inner.clock.now_ms();
         let hash = inner.keyspace.hasher.hash(key);
-        {
+        let added = {
             let pass = inner.gate.enter();
             let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
-            if !stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms) {
-                return;
-            }
-        }
+            stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms)
+        };
+        let entry = match added {
+            Added::Known => return,
+            Added::Joined => 0,
+            Added::First => entry_bytes(key),
+        };
         self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
-        self.bytes += 2 * heap_bytes(key.len()) + WATCHED_BYTES;
-        self.share.set(account, self.bytes);
+        self.bytes += heap_bytes(key.len()) + WATCHED_BYTES + entry;
+        self.share.set(&self.mark.account, self.bytes);
     }
 
     /// Takes the client off one key's stripe, which is locked.

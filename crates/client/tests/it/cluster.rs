@@ -551,17 +551,14 @@ fn is_read_from_until_it_is_forgotten(cluster: &Cluster) {
     move_slot(cluster, other, 1, 0, || ());
 }
 
-/// Has a node read its data anew, slowly, until somebody was told so by the node.
-fn loads(cluster: &Cluster, index: usize, client: &Client, was_told: &AtomicBool) {
+/// Reloads a node's data slowly, until a client has met it meanwhile.
+fn loads(cluster: &Cluster, index: usize, was_met: &dyn Fn() -> bool) {
     cluster.ok(index, "CONFIG SET key-load-delay 2000 loading-process-events-interval-bytes 1024");
-    let address = cluster.nodes[index].address();
-    wait_for("somebody to meet a node that loads", || {
+    wait_for("a client to meet a node that loads", || {
         // It answers others meanwhile, that it is loading.
         cluster.ok(index, "DEBUG RELOAD");
-        let node = figures(client).nodes.into_iter().find(|node| node.address == address);
-        node.and_then(|node| node.last_failure).filter(|text| text.contains("LOADING")).map(drop)
+        was_met().then_some(())
     });
-    was_told.store(true, Ordering::Relaxed);
     cluster.ok(index, "CONFIG SET key-load-delay 0");
 }
 
@@ -584,6 +581,11 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
         figures(&reader).nodes.into_iter().find(|node| node.address == address).map_or(0, |node| node.replies)
     };
     let was_told = AtomicBool::new(false);
+    let address = cluster.nodes[replica].address();
+    let was_met = || {
+        let node = figures(&reader).nodes.into_iter().find(|node| node.address == address);
+        node.and_then(|node| node.last_failure).is_some_and(|text| text.contains("LOADING"))
+    };
     std::thread::scope(|scope| {
         let reads = async |enough: &dyn Fn() -> bool| {
             while !enough() {
@@ -593,21 +595,24 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
         };
         patiently(reads(&|| read_from(replica) > 0));
         let by_master = read_from(master);
-        scope.spawn(|| loads(cluster, replica, &reader, &was_told));
+        scope.spawn(|| {
+            loads(cluster, replica, &was_met);
+            was_told.store(true, Ordering::Relaxed);
+        });
         patiently(reads(&|| was_told.load(Ordering::Relaxed)));
         assert!(read_from(master) > by_master);
         let before = read_from(replica);
         patiently(reads(&|| read_from(replica) > before + 10));
     });
     // A master: what is written waits for it, and the others are asked meanwhile.
-    let client = under_load(cluster, Options { breaker: 1_000_000, ..cluster.options() }, |counts, client| {
-        loads(cluster, master, client, &was_told);
+    under_load(cluster, Options { breaker: 1_000_000, ..cluster.options() }, |counts, client| {
+        // A new connection, too, may be the first to hear that it loads; here a command is.
+        loads(cluster, master, &|| figures(client).redirected > 0);
         goes_on(counts);
         for count in counts {
             assert_eq!((count.failed.load(Ordering::Relaxed), count.unknown.load(Ordering::Relaxed)), (0, 0));
         }
     });
-    assert!(figures(&client).redirected > 0);
     (0..6).for_each(|index| cluster.ok(index, "CONFIG SET cluster-node-timeout 800"));
 }
 

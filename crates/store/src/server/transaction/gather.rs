@@ -233,8 +233,9 @@ mod tests {
     fn all_keys_are_gathered_that_a_section_of_them_needs() {
         let store = store();
         let mut session = Session::new(true);
-        let watching = session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(&store.0)));
-        watching.add(&store.0, &Account::new(&store.0.memory), 3, b"watched");
+        let account = Account::new(&store.0.memory);
+        let watching = session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(&store.0, &account)));
+        watching.add(&store.0, 3, b"watched");
         let split = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let lines = ["GET a", "SET a 1", "SELECT 2", "MOVE b 4", "SELECT 99", "ZUNIONSTORE to 2 x y", "PING c"];
         let commands: Vec<Vec<Vec<u8>>> = lines.iter().map(split).collect();

@@ -166,8 +166,9 @@ pub(in crate::server) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &
         return Outcome::Done;
     }
     let inner = &context.worker.server.store.0;
-    let watching = context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
-    args[1..].iter().for_each(|key| watching.add(inner, &context.client.account, context.session.db, key));
+    let watching =
+        context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner, &context.client.account)));
+    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
     out.ok();
     Outcome::Done
 }

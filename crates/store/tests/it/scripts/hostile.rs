@@ -32,7 +32,10 @@ const HOSTILE: &[(&str, &str)] = &[
     ("local t = {} t[1] = t t[2] = t return t", "-ERR reached lua stack limit\r\n"),
     ("local t = {} t.map = t t[1] = t return t", "-ERR reached lua stack limit\r\n"),
     ("local t = {} t.set = {[t] = true, [{t}] = true} return t", "-ERR reached lua stack limit\r\n"),
-    ("local t = {} for i = 1, 100 do t = {t, t} end return t", "-ERR the script's reply is longer than 512 MiB\r\n"),
+    (
+        "local t = ('x'):rep(1e4) for i = 1, 100 do t = {t, t} end return t",
+        "-ERR the script's reply is longer than 512 MiB\r\n",
+    ),
     (
         "local s, t = ('x'):rep(2^20), {} for i = 1, 513 do t[i] = s end return {1, t}",
         "-ERR the script's reply is longer than 512 MiB\r\n",
