@@ -44,7 +44,7 @@ cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
-cargo xtask layers              which modules use what stands above them; a part of tidy
+cargo xtask layers [CRATE]      modules that use one above them (a part of tidy); or which of a crate use which
 cargo xtask package             a .deb; --program PATH, --to DIRECTORY
 cargo xtask repeat [N] [CRATE]  every test program N times beside a load on all cores
 cargo xtask release             the release build, optimised by what the program was seen doing
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
-        ["layers"] => tidy::layers(),
+        ["layers", rest @ ..] => tidy::layers(rest),
         ["package", rest @ ..] => package::package(rest),
         ["release", rest @ ..] => release::release(rest),
         ["repeat", rest @ ..] => repeat::repeat(rest),

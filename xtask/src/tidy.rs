@@ -29,9 +29,15 @@ pub fn tidy() -> Result<(), String> {
     Err(format!("{} fault(s):\n{}", faults.len(), faults.join("\n")))
 }
 
-/// The check of the layers alone.
-pub fn layers() -> Result<(), String> {
-    let faults = crate::layers::faults(&tracked()?);
+/// The check of the layers alone, or the uses between the modules of one crate.
+pub fn layers(arguments: &[&str]) -> Result<(), String> {
+    let files = tracked()?;
+    match arguments {
+        [] => {}
+        [name] => return crate::layers::print(name, &files),
+        _ => return Err("layers takes a crate's folder".to_owned()),
+    }
+    let faults = crate::layers::faults(&files);
     if faults.is_empty() { Ok(()) } else { Err(format!("{} fault(s):\n{}", faults.len(), faults.join("\n"))) }
 }
 

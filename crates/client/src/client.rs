@@ -7,9 +7,9 @@ use sluicegate_wire::reply::Reply;
 
 use crate::command::{Kind, classify};
 use crate::figures::add;
+use crate::node::section::Section;
 use crate::own::{OwnConnection, alone};
 use crate::scripts::Scripts;
-use crate::section::Section;
 use crate::topology::Topology;
 use crate::transaction::Request;
 use crate::{Failure, Options};

@@ -11,13 +11,12 @@
 //! **Bounds.** A command is sent elsewhere at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
 //! server` after it came; then whoever asked gets the engine's error.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_wire::engine::Started;
-use sluicegate_wire::reply::Reply;
 use sluicegate_wire::slot::{SLOTS, slot};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -26,10 +25,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::command::Kind;
 use crate::figures::{add, take};
 use crate::keys::Place;
-use crate::lane::{ASKING, Entry, QUEUED_MAX, Route};
 use crate::node::Node;
+use crate::node::lane::{ASKING, Entry, QUEUED_MAX, Route, question};
+use crate::node::section::{Router, Section};
 use crate::options::Mode;
-use crate::section::Section;
 use crate::sentinels::Sentinels;
 use crate::told::{self, NODES_MAX, Redirect};
 use crate::transaction::Request;
@@ -161,6 +160,12 @@ impl Cluster {
             next: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
         })
+    }
+
+    /// Itself, as its section's router.
+    pub(crate) fn router(self: &Arc<Cluster>) -> Weak<dyn Router> {
+        let router: Arc<dyn Router> = self.clone();
+        Arc::downgrade(&router)
     }
 
     /// Every node that is known, with those that are left as long as they have connections.
@@ -674,11 +679,29 @@ fn is_in<'a>(mut nodes: impl Iterator<Item = &'a Arc<Node>>, node: &Arc<Node>) -
     nodes.any(|other| Arc::ptr_eq(other, node))
 }
 
-/// A question of the client's own.
-pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
-    match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
-        Ok(awaited) => pending(awaited).finish().await,
-        Err(failure) => failure.into_reply(),
+impl Router for Cluster {
+    fn follows(&self, node: &Node) -> Option<bool> {
+        self.follows(node)
+    }
+
+    fn refresh(self: Arc<Cluster>) {
+        Cluster::refresh(&self);
+    }
+
+    fn redirect(self: Arc<Cluster>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry> {
+        Cluster::redirect(&self, entry, bytes, redirect)
+    }
+
+    fn elsewhere(self: Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
+        Cluster::elsewhere(&self, route, node)
+    }
+
+    fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
+        self.resend(node, entry, bytes);
+    }
+
+    fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
+        self.send(node, entry, bytes);
     }
 }
 
@@ -715,10 +738,12 @@ impl Drop for Waiting {
 mod tests {
     use std::task::{Context, Waker};
 
+    use sluicegate_wire::reply::Reply;
+
     use super::*;
     use crate::Options;
     use crate::cache::{Cache, CacheFigures, Looked};
-    use crate::lane::Commands;
+    use crate::node::lane::Commands;
 
     fn tcp(port: u16) -> Address {
         Address::Tcp("127.0.0.1".into(), port)
@@ -733,7 +758,7 @@ mod tests {
         }));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let cluster = Cluster::new(section.clone());
-        section.belongs_to(&cluster);
+        section.belongs_to(Cluster::router(&cluster));
         runtime.block_on(run(cluster));
     }
 

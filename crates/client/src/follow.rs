@@ -13,8 +13,8 @@ use sluicegate_wire::slot::slot;
 
 use crate::command::{Kind, classify, encode};
 use crate::keys::{Place, place};
-use crate::lane::ASKING;
 use crate::node::Node;
+use crate::node::lane::ASKING;
 use crate::told::{self, Redirect};
 use crate::{Address, Failure};
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_stays() {
-        let section = Arc::new(crate::section::Section::new(crate::Options::new("sessions", here())));
+        let section = Arc::new(crate::node::section::Section::new(crate::Options::new("sessions", here())));
         let node = Arc::new(Node::new(section, here()));
         let check = |commands: &[&str], texts: &[&str], then: &[&str], expected: &[&str]| {
             let (mut session, work) = (Session::default(), together(commands));

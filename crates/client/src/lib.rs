@@ -32,17 +32,13 @@ mod command;
 mod failure;
 mod figures;
 mod follow;
-mod handshake;
 mod keys;
-mod lane;
 #[cfg(test)]
 mod model;
 mod node;
 mod options;
 mod own;
-mod running;
 mod scripts;
-mod section;
 mod sentinels;
 mod stream;
 mod tls;

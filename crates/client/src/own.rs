@@ -13,20 +13,17 @@
 //! One whose node is left gives up what was asked, as a lane does, and so nobody waits for ever for an element, or for a
 //! message, from an engine that others have replaced.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::engine::{Own, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
-use sluicegate_wire::resp::ReplyParser;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -35,235 +32,21 @@ use crate::cluster::MOVES_MAX;
 use crate::command::{self, Waits, encode};
 use crate::figures::{Gauge, add};
 use crate::follow::{Session, Together};
-use crate::lane::jittered;
-use crate::node::{Connected, Node, NotConnected};
-use crate::running::{GRACE, READ, VALIDATE_AFTER, reply_parser};
-use crate::section::Section;
+use crate::node::conversation::{Conversation, Line};
+use crate::node::handshake;
+use crate::node::running::{GRACE, VALIDATE_AFTER};
+use crate::node::section::Section;
+use crate::node::{Node, NotConnected};
 use crate::stream::Stream;
 use crate::told::Redirect;
 use crate::topology::Topology;
-use crate::{Address, Failure, Options, handshake};
+use crate::{Address, Failure, Options};
 
 /// How often connections that rest are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// How often a cluster is asked where its masters are while somebody waits.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Messages of channels that come while something else is asked, and are kept.
-const MESSAGES_MAX: usize = 1000;
-
-/// What a connection is made of.
-#[derive(Debug)]
-enum Line {
-    /// It counts among those of its node.
-    Engine(Connected),
-    /// A store of this process is at its other end.
-    Here(Stream),
-}
-
-impl Line {
-    fn stream(&mut self) -> &mut Stream {
-        match self {
-            Line::Engine(connected) => &mut connected.stream,
-            Line::Here(stream) => stream,
-        }
-    }
-}
-
-/// A connection and what was read of it.
-#[derive(Debug)]
-pub(crate) struct Conversation {
-    line: Line,
-    db: u32,
-    input: Vec<u8>,
-    /// What is in it and was not read yet.
-    start: usize,
-    filled: usize,
-    parser: ReplyParser,
-    messages: VecDeque<Reply>,
-    /// A transaction may be open, or keys watched.
-    unclean: bool,
-    listens: bool,
-    generation: u64,
-    renew_at: Option<Instant>,
-    active: Instant,
-}
-
-impl Conversation {
-    fn new(line: Line, db: u32, generation: u64, lifetime: Option<Duration>) -> Conversation {
-        let now = Instant::now();
-        Conversation {
-            line,
-            db,
-            input: vec![0; READ],
-            start: 0,
-            filled: 0,
-            parser: reply_parser(),
-            messages: VecDeque::new(),
-            unclean: false,
-            listens: false,
-            generation,
-            renew_at: lifetime.map(|lifetime| now + jittered(lifetime)),
-            active: now,
-        }
-    }
-
-    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut written = 0;
-        while written < bytes.len() {
-            let stream = self.line.stream();
-            match poll_fn(|cx| stream.poll_write(cx, &bytes[written..])).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => written += count,
-            }
-        }
-        let stream = self.line.stream();
-        poll_fn(|cx| stream.poll_flush(cx)).await
-    }
-
-    /// The next reply or message. What was read of one stays here if the caller stops waiting.
-    async fn read(&mut self) -> Result<Reply, String> {
-        loop {
-            let progress = self.parser.parse(&self.input[self.start..self.filled]);
-            let progress = progress.map_err(|error| format!("the engine speaks no RESP: {error}"))?;
-            self.start += progress.consumed;
-            if let Some(reply) = progress.reply {
-                if self.start == self.filled {
-                    (self.start, self.filled) = (0, 0);
-                    if self.input.len() > 4 * READ {
-                        self.input = vec![0; READ];
-                    }
-                }
-                return Ok(reply);
-            }
-            // Once for what was read, and not for each reply in it.
-            self.input.copy_within(self.start..self.filled, 0);
-            self.filled -= self.start;
-            self.start = 0;
-            if self.filled == self.input.len() {
-                let larger = 2 * self.input.len();
-                self.input.resize(larger, 0);
-            }
-            let stream = self.line.stream();
-            match poll_fn(|cx| stream.poll_read(cx, &mut self.input[self.filled..])).await {
-                Ok(0) => return Err("the engine ended the connection".to_owned()),
-                Ok(count) => self.filled += count,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
-
-    /// Keeps a message that came between replies.
-    fn keep(&mut self, message: Reply) -> Result<(), String> {
-        if self.messages.len() == MESSAGES_MAX {
-            return Err(format!("more than {MESSAGES_MAX} messages came while something else was asked"));
-        }
-        self.messages.push_back(message);
-        Ok(())
-    }
-
-    /// Sends commands together and reads so many replies.
-    async fn ask(&mut self, bytes: &[u8], replies: usize) -> Result<Vec<Reply>, String> {
-        self.write(bytes).await.map_err(|error| error.to_string())?;
-        let mut all = Vec::new();
-        while all.len() < replies {
-            match self.read().await? {
-                message @ Reply::Push(_) => self.keep(message)?,
-                reply => all.push(reply),
-            }
-        }
-        self.active = Instant::now();
-        Ok(all)
-    }
-
-    /// Begins to listen to channels, or to those of patterns.
-    async fn subscribe(&mut self, bytes: &[u8], channels: usize) -> Result<Reply, String> {
-        self.listens = true;
-        self.write(bytes).await.map_err(|error| error.to_string())?;
-        let mut confirmed = 0;
-        while confirmed < channels {
-            match self.read().await? {
-                error @ Reply::Error(_) => return Ok(error),
-                reply if is_message(&reply) => self.keep(reply)?,
-                _ => confirmed += 1,
-            }
-        }
-        Ok(Reply::Simple("OK".into()))
-    }
-
-    /// The next message of a channel.
-    async fn message(&mut self) -> Result<Reply, String> {
-        loop {
-            if let Some(message) = self.messages.pop_front() {
-                return Ok(message);
-            }
-            let reply = self.read().await?;
-            if is_message(&reply) {
-                return Ok(reply);
-            }
-        }
-    }
-
-    /// Whether it is as it was left: open, with nothing to read.
-    async fn is_quiet(&mut self) -> bool {
-        let stream = self.line.stream();
-        let mut byte = [0];
-        self.filled == self.start && poll_fn(|cx| Poll::Ready(stream.poll_read(cx, &mut byte).is_pending())).await
-    }
-
-    fn is_stale(&self, node: &Node, now: Instant) -> bool {
-        let idle = node.section.options.timeout_idle;
-        self.generation != node.generation()
-            || self.renew_at.is_some_and(|at| at <= now)
-            || idle.is_some_and(|idle| self.active + idle <= now)
-    }
-}
-
-/// A message of a channel, as RESP3 pushes it and RESP2 sends it.
-fn is_message(reply: &Reply) -> bool {
-    let (Reply::Push(items) | Reply::Array(items)) = reply else { return false };
-    matches!(items.first(), Some(Reply::Bulk(kind)) if kind == b"message" || kind == b"pmessage")
-}
-
-/// Connections of a section that nobody has now.
-#[derive(Debug, Default)]
-pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
-
-impl Resting {
-    /// The one of this node that was used last.
-    fn take(&self, node: &Arc<Node>, db: u32) -> Option<Conversation> {
-        let mut all = self.0.lock();
-        let now = Instant::now();
-        all.retain(|(of, one)| !one.is_stale(of, now));
-        let at = all.iter().rposition(|(of, one)| Arc::ptr_eq(of, node) && one.db == db)?;
-        all.remove(at).map(|(_, one)| one)
-    }
-
-    /// Ends the one that rests for longest, since somebody needs its place.
-    pub(crate) fn give_way(&self) {
-        let oldest = self.0.lock().pop_front();
-        drop(oldest);
-    }
-
-    /// Ends all.
-    pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        drop(all);
-    }
-
-    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none left,
-    /// and whoever lays down the next one finds that nobody is `sweeping`.
-    fn sweep(&self, sweeping: &AtomicBool) -> bool {
-        let mut all = self.0.lock();
-        let now = Instant::now();
-        all.retain(|(of, one)| !one.is_stale(of, now));
-        if all.is_empty() {
-            sweeping.store(false, Ordering::Relaxed);
-        }
-        !all.is_empty()
-    }
-}
 
 /// Who may use one of the section's connections of their own now.
 type Right = OwnedSemaphorePermit;
@@ -352,7 +135,7 @@ impl Node {
         if section.is_awaited() || one.is_stale(self, Instant::now()) {
             return;
         }
-        section.resting.0.lock().push_back((self.clone(), one));
+        section.resting.add(self, one);
         drop(right);
         // Whoever came meanwhile has not seen it.
         if section.is_closed() {
@@ -480,7 +263,7 @@ impl Taken {
         let (Some((node, _)), WorkKind::Ask(together), Reply::Array(replies)) = (&self.of, &work.kind, reply) else {
             return None;
         };
-        node.section.cluster()?;
+        node.section.router()?;
         self.session.redirect(together, replies, &node.address)
     }
 
@@ -666,9 +449,9 @@ impl Way {
                 loop {
                     let node = topology.own_node(key).await?;
                     let turns_away = async {
-                        match section.cluster() {
-                            Some(cluster) => cluster.turns_away(key, &node).await,
-                            None => pending().await,
+                        match topology {
+                            Topology::Cluster(cluster) => cluster.turns_away(key, &node).await,
+                            Topology::Single(_) => pending().await,
                         }
                     };
                     tokio::select! {
@@ -735,7 +518,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
         }
         moves += 1;
         let untouched = taken.session.is_untouched();
-        taken = match follow(*taken, db, &work, redirect, moves).await {
+        taken = match follow(way, *taken, db, &work, redirect, moves).await {
             Ok(taken) => Box::new(taken),
             Err(failure) => {
                 *state.lock() = if untouched { State::Unopened } else { State::Ended };
@@ -758,8 +541,15 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
 }
 
 /// A connection to where the work was sent by the node of this one, which nobody needs any more.
-async fn follow(taken: Taken, db: u32, work: &Work, redirect: Redirect, moves: u8) -> Result<Taken, Failure> {
-    let cluster = taken.of.as_ref().and_then(|(node, _)| node.section.cluster()).ok_or(Failure::Closed)?;
+async fn follow(
+    way: &Way,
+    taken: Taken,
+    db: u32,
+    work: &Work,
+    redirect: Redirect,
+    moves: u8,
+) -> Result<Taken, Failure> {
+    let Way::Engine(Topology::Cluster(cluster), _) = way else { return Err(Failure::Closed) };
     let mut session = taken.session.elsewhere();
     taken.rest();
     let (node, asking) = cluster.redirect_own(redirect, moves, work.key()).await?;
@@ -770,13 +560,13 @@ async fn follow(taken: Taken, db: u32, work: &Work, redirect: Redirect, moves: u
 /// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what waits
 /// for others asks nothing.
 async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
-    let Some((node, cluster)) = node.and_then(|node| Some((node, node.section.cluster()?))) else {
+    let Some((node, router)) = node.and_then(|node| Some((node, node.section.router()?))) else {
         return pending().await;
     };
     let asking = async {
         loop {
             sleep(LOOK).await;
-            cluster.refresh();
+            router.clone().refresh();
         }
     };
     tokio::select! {

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::Address;
-use crate::cluster::question;
 use crate::node::Node;
-use crate::section::Section;
+use crate::node::lane::question;
+use crate::node::section::Section;
 use crate::told::{self, SENTINELS_MAX};
 
 /// For how long an epoch that was told outweighs lower ones in any case.

@@ -8,8 +8,8 @@ use crate::Failure;
 use crate::cluster::Cluster;
 use crate::command::Kind;
 use crate::node::Node;
+use crate::node::section::Section;
 use crate::options::Mode;
-use crate::section::Section;
 use crate::transaction::Request;
 
 /// The nodes of a section.
@@ -30,7 +30,7 @@ impl Topology {
             }
             Mode::Sentinel { .. } | Mode::Cluster { .. } => {
                 let cluster = Cluster::new(section.clone());
-                section.belongs_to(&cluster);
+                section.belongs_to(Cluster::router(&cluster));
                 Topology::Cluster(cluster)
             }
         }

@@ -9,7 +9,6 @@ use crate::model::{
     AclRef, Action, BackendName, Balance, Config, DataKind, HashKey, LogLine, Mode, Position, Proxy, ProxyId,
     ProxyKind, ServerChoice, TableData,
 };
-use crate::section::number_servers;
 use crate::suggest;
 use crate::track;
 
@@ -19,7 +18,6 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     // After an error something may seem to be missing that is only misspelt.
     let whole = !diagnostics.has_errors();
     for proxy in &mut config.proxies {
-        number_servers(&mut proxy.servers);
         http_only(proxy, diagnostics);
         // What is not started is not looked at.
         if whole && !proxy.disabled {

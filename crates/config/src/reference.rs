@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::catalogue::{Item, ItemKind, items, known};
-use crate::{BASELINE, FEATURES, condition, format, pattern};
+use crate::catalogue::{ArgKind, ConverterRow, FetchRow, Item, ItemKind, known};
+use crate::expression::condition;
+use crate::{BASELINE, FEATURES, format, pattern, section};
 
 /// `docs/reference/configuration.md`, whole.
 pub fn reference() -> String {
@@ -177,4 +178,59 @@ fn table(out: &mut String, items: &[&Item], places: bool) {
             let _ = writeln!(out, "| `{keyword}` | {} |", item.docs);
         }
     }
+}
+
+/// Every row of every table.
+pub fn items() -> Vec<Item> {
+    let mut items = Vec::new();
+    for (kind, row) in section::rows() {
+        items.push(Item {
+            kind,
+            name: row.name,
+            aliases: &[],
+            places: row.places.section_names(),
+            usage: row.usage.to_owned(),
+            docs: row.docs,
+        });
+    }
+    for row in FetchRow::all() {
+        items.push(Item {
+            kind: ItemKind::Fetch,
+            name: row.names[0],
+            aliases: &row.names[1..],
+            places: row.needs.places(),
+            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
+            docs: row.docs,
+        });
+    }
+    for row in ConverterRow::all() {
+        items.push(Item {
+            kind: ItemKind::Converter,
+            name: row.name,
+            aliases: &[],
+            places: Vec::new(),
+            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
+            docs: row.docs,
+        });
+    }
+    items
+}
+
+fn arguments(args: &[ArgKind], required: usize) -> String {
+    if args.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("(");
+    for (i, arg) in args.iter().enumerate() {
+        if i >= required {
+            text.push('[');
+        }
+        if i > 0 {
+            text.push(',');
+        }
+        text.push_str(arg.name());
+    }
+    text.push_str(&"]".repeat(args.len() - required));
+    text.push(')');
+    text
 }

@@ -400,6 +400,11 @@ fn expand(line: &[u8], start: usize, s: &mut Splitter, scope: &Scope<'_>) -> Res
     Ok(i)
 }
 
+/// Returns the place of the first character that names of sections and servers can't have.
+pub(crate) fn bad_name_byte(name: &str) -> Option<usize> {
+    name.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'_')))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,11 +67,6 @@ fn alert(message: &str) {
     Report::new(&Service { as_haproxy: true, ..Service::default() }).error(message);
 }
 
-/// The version that HAProxy's tools are told.
-pub fn version_number() -> &'static str {
-    info::VERSION
-}
-
 /// The lines of `-v`. Tools take the third word of the first one.
 fn version() -> String {
     let mut text =

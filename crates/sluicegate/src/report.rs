@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use sluicegate_config::{Diagnostic, Diagnostics, Severity};
 
 use crate::arguments::Service;
-use crate::haproxy;
 
 /// Where findings go; cheap to copy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +101,7 @@ impl Report {
             return;
         }
         if !INTRODUCED.swap(true, Ordering::Relaxed) {
-            line("[NOTICE]", None, &format!("haproxy version is {}", haproxy::version_number()));
+            line("[NOTICE]", None, &format!("haproxy version is {}", version_number()));
             if let Ok(path) = std::env::current_exe() {
                 line("[NOTICE]", None, &format!("path to executable is {}", path.display()));
             }
@@ -164,4 +163,9 @@ fn whole(text: &str) {
     if printed {
         eprint!("{text}");
     }
+}
+
+/// The version that HAProxy's tools are told.
+pub fn version_number() -> &'static str {
+    sluicegate_proxy::stats::info::VERSION
 }

@@ -8,37 +8,64 @@
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use source::{Module, Tree, module_of};
 
 use crate::run::root;
 
+/// The page with the maps of crates' modules.
+const MAP: &str = "ARCHITECTURE.md";
+
 /// Folder of the tables.
 const TABLES: &str = "xtask/layers";
 
 /// Checks every crate that has a table.
-pub fn faults(files: &[std::path::PathBuf]) -> Vec<String> {
+pub fn faults(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
     for path in files.iter().filter(|path| path.starts_with(TABLES)) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(root().join(path)).unwrap_or_default();
-        let own = Path::new("crates").join(&name).join("src");
-        let mut tree = Tree::default();
-        for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
-            let Ok(inside) = file.strip_prefix(&own) else { continue };
-            if inside.file_stem().is_some_and(|stem| stem == "tests") {
-                continue;
+        match Table::parse(&read(path)) {
+            Ok(table) => {
+                let tree = tree(&name, files);
+                let found = table.faults(&tree);
+                faults.extend(found.iter().map(|fault| format!("{}: {fault}", path.display())));
+                let found = map_faults(&name, &read(Path::new(MAP)), &table, &tree);
+                faults.extend(found.iter().map(|fault| format!("{MAP}: {fault}")));
             }
-            let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
-            tree.add(module_of(inside), &file.display().to_string(), &text);
-        }
-        match Table::parse(&text) {
-            Ok(table) => faults.extend(table.faults(&tree).iter().map(|fault| format!("{}: {fault}", path.display()))),
             Err(error) => faults.push(format!("{}: {error}", path.display())),
         }
     }
     faults
+}
+
+/// Prints which modules of a crate use which, each with one place.
+pub fn print(name: &str, files: &[PathBuf]) -> Result<(), String> {
+    let path = Path::new(TABLES).join(name).with_extension("txt");
+    if !files.contains(&path) {
+        return Err(format!("there is no {}", path.display()));
+    }
+    for ((from, to), arrow) in Table::parse(&read(&path))?.arrows(&tree(name, files)) {
+        println!("{} -> {}  {}", from.join("::"), to.join("::"), arrow.at);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_default()
+}
+
+/// The modules of a crate and their references, tests apart.
+fn tree(name: &str, files: &[PathBuf]) -> Tree {
+    let own = Path::new("crates").join(name).join("src");
+    let mut tree = Tree::default();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        let Ok(inside) = file.strip_prefix(&own) else { continue };
+        if !inside.file_stem().is_some_and(|stem| stem == "tests") {
+            tree.add(module_of(inside), &file.display().to_string(), &read(file));
+        }
+    }
+    tree
 }
 
 /// A crate's layers.
@@ -139,6 +166,35 @@ impl Table {
     }
 }
 
+/// Compares a crate's map, if the page has one, with its table: each listed module stands in the map, alone or by the
+/// module above it, and what stands there exists. A map is a section `### \`CRATE\`` with tables whose first column names
+/// modules; after a line "Within `CRATE::MODULE`:" names are relative to that module.
+fn map_faults(name: &str, page: &str, table: &Table, tree: &Tree) -> Vec<String> {
+    let heading = format!("### `{name}`");
+    let section = page.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
+    let (mut named, mut within, mut is_there) = (BTreeSet::new(), Module::new(), false);
+    for line in section {
+        is_there = true;
+        if let Some(rest) = line.strip_prefix("Within `") {
+            within = path(rest.split('`').next().unwrap_or_default()).into_iter().skip(1).collect();
+        }
+        let Some(row) = line.strip_prefix("| `") else { continue };
+        let cell = row.split(" | ").next().unwrap_or_default();
+        named.extend(cell.split('`').step_by(2).filter(|word| !word.is_empty()).map(|word| {
+            let mut module = within.clone();
+            module.extend(path(word));
+            module
+        }));
+    }
+    if !is_there {
+        return Vec::new();
+    }
+    let absent = named.iter().filter(|module| !tree.files.contains_key(*module));
+    let absent = absent.map(|module| format!("`{name}` has no module {}", module.join("::")));
+    let missing = table.layers.keys().filter(|module| (1..=module.len()).all(|len| !named.contains(&module[..len])));
+    absent.chain(missing.map(|module| format!("the map of `{name}` lacks {}", module.join("::")))).collect()
+}
+
 /// One circle through each module that is in any, each circle once.
 fn circles(uses: &BTreeMap<&Module, BTreeSet<&Module>>) -> Vec<String> {
     let mut told = BTreeSet::new();
@@ -233,6 +289,25 @@ mod tests {
         let mut uses = files;
         uses[3].1 = "use crate::a::Shown;";
         assert_eq!(check("one a\ntwo b\nthree a::c", &uses).len(), 1);
+    }
+
+    #[test]
+    fn a_stale_map_is_noticed() {
+        let mut tree = Tree::default();
+        for (file, text) in FILES {
+            tree.add(module_of(Path::new(file)), file, text);
+        }
+        let table = Table::parse("one base\ntwo middle\nthree top").expect("a table");
+        let check = |map: &str| map_faults("c", map, &table, &tree);
+        let page = "### `b`\n| `other` | x |\n### `c`\n\n| module | what |\n|---|---|\n| `base`, `middle` | `f` | \n";
+        assert_eq!(check(&format!("{page}| `top` | g |\n## More\n| `no` | x |\n")), Vec::<String>::new());
+        assert_eq!(check(page), ["the map of `c` lacks top"]);
+        assert_eq!(check(&format!("{page}| `top`, `gone` | g |")), ["`c` has no module gone"]);
+        assert_eq!(
+            check(&format!("{page}| `top` | g |\n\nWithin `c::top`:\n\n| `x` | y |")),
+            ["`c` has no module top::x"]
+        );
+        assert_eq!(check("# nothing"), Vec::<String>::new());
     }
 
     #[test]

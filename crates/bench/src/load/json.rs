@@ -5,8 +5,8 @@
 
 use hdrhistogram::Histogram;
 
+use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Plan, ProtocolPlan};
-use super::run::{Outcome, ProcessTime};
 use super::stats::{ConnectFault, Faults, RequestFault};
 use super::text::QUANTILES;
 

@@ -7,15 +7,18 @@
 //! | `http`, `redis`, `protocol` | requests made ready, answers read to their end, by `wire` |
 //! | `schedule`, `poller`, `reactor` | when requests are due; waiting; one thread with its connections |
 //! | `stats`, `cpu` | what is counted and measured |
-//! | `run`, `reconnect`, `text`, `json` | threads, signals, a run and a comparison of two, reports |
+//! | `outcome`, `text`, `json`, `console` | results, reports, and where they are written |
+//! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *meant* to be sent, every request ends in
 //! exactly one count, and where the generator itself is the limit, the report says so.
 
 mod arguments;
+mod console;
 mod cpu;
 mod http;
 mod json;
+mod outcome;
 mod output;
 mod plan;
 mod poller;
@@ -31,8 +34,9 @@ mod target;
 mod template;
 mod text;
 
+pub use console::Console;
+
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs `sluicegate bench WORDS…`. The exit code is 0 if at least one request succeeded, 1 if every request failed or the
@@ -40,16 +44,6 @@ use std::process::ExitCode;
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))
-}
-
-/// Where a run writes, and who ends it.
-pub struct Console<'a> {
-    /// The report.
-    pub out: &'a mut dyn Write,
-    /// Live lines and errors.
-    pub err: &'a mut dyn Write,
-    /// SIGINT and SIGTERM end the run and have it report; otherwise they are left to the rest of the program.
-    pub takes_signals: bool,
 }
 
 /// As [`command`], for a program that wants the output itself; gives the exit code.
@@ -63,18 +57,4 @@ pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<
         Ok(arguments::Command::Reconnect(plan)) => reconnect::run(&plan, console),
         Err(message) => console.refuse(&message),
     }
-}
-
-impl Console<'_> {
-    fn refuse(&mut self, message: &str) -> u8 {
-        // Where errors can't be written either, the exit code has to do.
-        let _ = writeln!(self.err, "error: {message}");
-        1
-    }
-}
-
-/// Ends the process where its threads can't be waited for.
-fn abort(code: i32, reason: &str) -> ! {
-    let _ = writeln!(std::io::stderr(), "error: {reason}");
-    std::process::exit(code)
 }

@@ -3,9 +3,12 @@
 
 use std::fmt::Write as _;
 
+use super::console::Console;
+use super::console::print;
+use super::outcome::Outcome;
 use super::plan::{Json, Plan};
-use super::run::{Outcome, measure, print};
-use super::{Console, json, text};
+use super::run::measure;
+use super::{json, text};
 
 /// Runs both and reports; the exit code.
 pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {

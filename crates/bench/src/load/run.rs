@@ -8,14 +8,14 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hdrhistogram::Histogram;
 use socket2::{SockAddr, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::Console;
+use super::console::{Console, abort, print};
 use super::cpu;
 use super::http::Http;
+use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
 use super::protocol::Protocol;
 use super::reactor::{Reactor, Shared, ThreadReport, Tick};
@@ -32,50 +32,6 @@ const TICKS_WAITING: usize = 16;
 
 /// How often the main thread looks up.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// CPU time of a process while requests counted.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ProcessTime {
-    pub(super) pid: u32,
-    pub(super) user_s: f64,
-    pub(super) system_s: f64,
-}
-
-/// All that a run has brought.
-pub(super) struct Outcome {
-    pub(super) stats: Stats,
-    pub(super) warmup: Stats,
-    pub(super) commands: Vec<String>,
-    pub(super) latency: Histogram<u64>,
-    pub(super) corrected: Option<Histogram<u64>>,
-    pub(super) elapsed_s: f64,
-    pub(super) started_unix_ms: u64,
-    pub(super) is_interrupted: bool,
-    /// Of the generator's threads: CPU time, and the busiest one's share of its time.
-    pub(super) cpu_s: f64,
-    pub(super) busiest: f64,
-    pub(super) own: ProcessTime,
-    pub(super) peer: Option<ProcessTime>,
-    /// What the reader must know before believing the figures.
-    pub(super) warnings: Vec<String>,
-}
-
-impl Outcome {
-    /// Answers a second.
-    pub(super) fn rate(&self) -> f64 {
-        if self.elapsed_s > 0.0 { self.stats.answered_in_time as f64 / self.elapsed_s } else { 0.0 }
-    }
-
-    /// CPU microseconds per answer.
-    pub(super) fn cpu_per_request_us(&self, cpu_s: f64) -> f64 {
-        if self.stats.answered > 0 { cpu_s * 1e6 / self.stats.answered as f64 } else { 0.0 }
-    }
-
-    /// At least one request did what it was to do: any HTTP answer, any RESP reply that is no error.
-    pub(super) fn has_worked(&self) -> bool {
-        self.stats.answered > self.stats.error_replies()
-    }
-}
 
 /// Runs the plan and reports; the exit code.
 pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
@@ -104,12 +60,6 @@ fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(
             super::output::write(path, &json::report(plan, outcome))
         }
     }
-}
-
-/// Writes a report.
-pub(super) fn print(console: &mut Console<'_>, text: &str) -> Result<(), String> {
-    let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
-    written.map_err(|error| format!("the report can't be written: {error}"))
 }
 
 pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome, String> {
@@ -192,7 +142,7 @@ where
             match spawned {
                 Ok(thread) => threads.push(thread),
                 // Those that run already wait for one that will never come; only the process's end frees them.
-                Err(error) => super::abort(1, &format!("thread {number} does not start: {error}")),
+                Err(error) => abort(1, &format!("thread {number} does not start: {error}")),
             }
         }
         let watched =
@@ -272,7 +222,7 @@ fn watch(
                 }
             }
             if is_interrupted {
-                super::abort(130, "interrupted twice");
+                abort(130, "interrupted twice");
             }
             is_interrupted = true;
             shared.stop.store(true, Ordering::Relaxed);

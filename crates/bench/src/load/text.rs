@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
+use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Load, Plan, ProtocolPlan};
 use super::reactor::Tick;
-use super::run::{Outcome, ProcessTime};
 use super::stats::{ConnectFault, Faults, RequestFault};
 
 /// Quantiles of reports, with the names that both reports use.

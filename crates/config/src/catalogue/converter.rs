@@ -7,7 +7,17 @@ use sluicegate_pattern::{Method, ValueType};
 
 use super::counter::{CounterFigure, table_rows};
 use super::{ArgKind, Output};
-use crate::model::MapGives;
+
+/// What a map gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapGives {
+    /// The value, typed.
+    Value(ValueType),
+    /// The value with the groups of the regular expression in it (`map_regm`).
+    Expanded,
+    /// The key that matched (`map_*_key`).
+    Key,
+}
 
 /// A converter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -155,3 +155,13 @@ pub const CONVERTERS: &[&str] = &[
 
 /// None, for sections that are ours alone.
 pub const NONE: &[&str] = &[];
+
+/// Whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
+pub(crate) fn is_known(known: &[&str], word: &str) -> bool {
+    known.iter().any(|name| match name.strip_suffix('*') {
+        Some(stem) => {
+            word.starts_with(stem) && word[stem.len()..].starts_with(|c: char| c == '(' || c.is_ascii_digit())
+        }
+        None => *name == word,
+    })
+}

@@ -11,7 +11,7 @@ mod fetch_rows;
 pub mod known;
 
 pub use context::Contexts;
-pub use converter::{Converter, converter_for_scripts};
+pub use converter::{Converter, MapGives, converter_for_scripts};
 pub use counter::{CounterFigure, CounterOf};
 pub use fetch::Fetch;
 
@@ -165,60 +165,4 @@ pub struct Item {
     pub usage: String,
     /// What it does.
     pub docs: &'static str,
-}
-
-/// Every row of every table.
-pub fn items() -> Vec<Item> {
-    use crate::section;
-    let mut items = Vec::new();
-    for (kind, row) in section::rows() {
-        items.push(Item {
-            kind,
-            name: row.name,
-            aliases: &[],
-            places: row.places.section_names(),
-            usage: row.usage.to_owned(),
-            docs: row.docs,
-        });
-    }
-    for row in FetchRow::all() {
-        items.push(Item {
-            kind: ItemKind::Fetch,
-            name: row.names[0],
-            aliases: &row.names[1..],
-            places: row.needs.places(),
-            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
-            docs: row.docs,
-        });
-    }
-    for row in ConverterRow::all() {
-        items.push(Item {
-            kind: ItemKind::Converter,
-            name: row.name,
-            aliases: &[],
-            places: Vec::new(),
-            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
-            docs: row.docs,
-        });
-    }
-    items
-}
-
-fn arguments(args: &[ArgKind], required: usize) -> String {
-    if args.is_empty() {
-        return String::new();
-    }
-    let mut text = String::from("(");
-    for (i, arg) in args.iter().enumerate() {
-        if i >= required {
-            text.push('[');
-        }
-        if i > 0 {
-            text.push(',');
-        }
-        text.push_str(arg.name());
-    }
-    text.push_str(&"]".repeat(args.len() - required));
-    text.push(')');
-    text
 }

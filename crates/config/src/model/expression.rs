@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_pattern::{IndexId, PatternFile, Regex, ValueType};
+use sluicegate_pattern::{IndexId, PatternFile, Regex};
 
 use super::{MqttField, MqttPacket, Position, VarName};
+pub use crate::catalogue::MapGives;
 use crate::catalogue::{Converter, Fetch};
 
 /// An ACL: it holds if any of its tests does.
@@ -124,17 +125,6 @@ pub struct MapUse {
     pub method: sluicegate_pattern::Method,
     /// What a value becomes.
     pub gives: MapGives,
-}
-
-/// What a map gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MapGives {
-    /// The value, typed.
-    Value(ValueType),
-    /// The value with the groups of the regular expression in it (`map_regm`).
-    Expanded,
-    /// The key that matched (`map_*_key`).
-    Key,
 }
 
 /// A typed argument.

@@ -30,6 +30,7 @@ mod status;
 mod stick;
 mod users;
 
+pub use crate::position::Position;
 pub use balance::*;
 pub use check::*;
 pub use compression::*;
@@ -48,17 +49,6 @@ pub use stats::*;
 pub use status::*;
 pub use stick::*;
 pub use users::*;
-
-/// Where a word stands: the file as the user named it, line and column from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The file, as given on the command line.
-    pub file: Arc<str>,
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in bytes, from 1.
-    pub column: u32,
-}
 
 /// A whole configuration, every default applied.
 #[derive(Clone, Debug)]

@@ -2,11 +2,12 @@
 
 use crate::Files;
 use crate::address::{self, AddressError};
+use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Bind, BindAddress, BindTcp};
 use crate::names;
-use crate::section::table::{Row, Table, is_known};
+use crate::section::table::{Row, Table};
 use crate::suggest;
 use crate::unit;
 use crate::word::Line;

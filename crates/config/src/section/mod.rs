@@ -28,7 +28,7 @@ use crate::directive::Blocks;
 use crate::environment::Environment;
 use crate::model::{Config, Global, Position};
 use crate::source::{LineIndex, Source};
-use crate::word::{self, Line, Scope};
+use crate::word::{self, Line, Scope, bad_name_byte};
 use crate::{CommandCheck, Files, LuaNames, check, suggest};
 
 /// What a section is.
@@ -256,11 +256,6 @@ fn section_name(kind: SectionKind) -> &'static str {
     SECTIONS.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name)
 }
 
-/// Characters of names of sections and servers.
-pub(crate) fn bad_name_byte(name: &str) -> Option<usize> {
-    name.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'_')))
-}
-
 /// Reads a section's first line.
 fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Section {
     let keyword = line.text(0);
@@ -402,6 +397,7 @@ impl Draft {
         };
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
+        config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
         check::check(&mut config, &defaults, &mut diagnostics);
         check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
@@ -418,7 +414,6 @@ impl Draft {
 pub use global::master_socket;
 pub use preset::preset;
 pub use server::dynamic::add_server;
-pub(crate) use server::number as number_servers;
 
 /// Where a keyword belongs, whichever section's table has it.
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {

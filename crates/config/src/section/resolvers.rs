@@ -12,9 +12,10 @@ use crate::diagnostic::Diagnostics;
 use crate::model::{Hold, Nameserver, Resolvers};
 use crate::names;
 use crate::section::table::{self, Row, Table};
-use crate::section::{Section, SectionKind, bad_name_byte};
+use crate::section::{Section, SectionKind};
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
+use crate::word::bad_name_byte;
 
 /// The system's own list of name servers.
 const SYSTEM: &str = "/etc/resolv.conf";

@@ -8,9 +8,10 @@ mod rows;
 
 use std::sync::Arc;
 
+use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, FetchRow, Place, Sides, known};
-use crate::condition::Acls;
 use crate::diagnostic::Diagnostics;
+use crate::expression::condition::Acls;
 use crate::expression::{ExpressionReader, Problem, variable, variable_to_set};
 use crate::format::Blanks;
 use crate::model::{
@@ -22,7 +23,6 @@ use crate::model::{
 use crate::section::error;
 use crate::section::log;
 use crate::section::proxy::ProxyReader;
-use crate::section::table::is_known;
 use crate::word::Line;
 use crate::{format as log_format, limits, suggest, unit};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address;
+use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
@@ -16,13 +17,14 @@ use crate::model::{
     ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
 };
 use crate::names;
+use crate::section::bind;
 use crate::section::proxy::ProxyReader;
 use crate::section::source;
-use crate::section::table::{Row, Table, is_known};
-use crate::section::{bad_name_byte, bind};
+use crate::section::table::{Row, Table};
 use crate::suggest;
 use crate::unit::{self, TimeUnit};
 use crate::word::Line;
+use crate::word::bad_name_byte;
 
 /// What options set; a `default-server`'s is what a `server` starts from.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::catalogue::Contexts;
+use crate::catalogue::known::is_known;
 use crate::diagnostic::Diagnostics;
 use crate::suggest;
 use crate::word::Line;
@@ -73,16 +74,6 @@ impl<P: 'static> Table<P> {
     pub(crate) fn names(&self, context: Contexts) -> impl Iterator<Item = &'static str> {
         self.rows.iter().filter(move |row| row.contexts.intersects(context)).map(|row| row.name)
     }
-}
-
-/// Whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
-pub(crate) fn is_known(known: &[&str], word: &str) -> bool {
-    known.iter().any(|name| match name.strip_suffix('*') {
-        Some(stem) => {
-            word.starts_with(stem) && word[stem.len()..].starts_with(|c: char| c == '(' || c.is_ascii_digit())
-        }
-        None => *name == word,
-    })
 }
 
 /// Says what is wrong with the keyword of a line: not supported yet, of another section, or unknown with the nearest

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use sluicegate_config::catalogue::{ItemKind, items, known};
+use sluicegate_config::catalogue::{ItemKind, known};
+use sluicegate_config::items;
 use sluicegate_config::reference;
 
 /// Every name that a table of what is still missing lists is indeed missing.

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use sluicegate_config::catalogue::{ItemKind, items, known};
+use sluicegate_config::catalogue::{ItemKind, known};
+use sluicegate_config::items;
 
 /// Keywords of sections that are missing as a whole.
 const MISSING_SECTIONS: &[&str] = &["peers", "crt-list"];

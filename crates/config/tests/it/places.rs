@@ -9,7 +9,8 @@ use std::fmt::Write;
 use std::process::{Command, Stdio};
 
 use sluicegate_config::Severity;
-use sluicegate_config::catalogue::{ItemKind, items};
+use sluicegate_config::catalogue::ItemKind;
+use sluicegate_config::items;
 
 use crate::support::load;
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::Settings;
 use crate::diagnostic::Diagnostics;
 use crate::model::{Position, ProxyKind};
-use crate::section::{Section, bad_name_byte};
+use crate::section::Section;
 use crate::suggest;
+use crate::word::bad_name_byte;
 
 /// The `defaults` sections so far.
 #[derive(Default)]

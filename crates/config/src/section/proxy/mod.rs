@@ -20,8 +20,8 @@ use std::time::Duration;
 use sluicegate_pattern::PatternFiles;
 
 use crate::catalogue::{Contexts, Place, Sides, known};
-use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
+use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
     BackendName, ConnectionMode, Global, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule, StoreSection,

@@ -1,11 +1,11 @@
 //! Servers that come while the process runs (`add server` of the stats socket; management guide 9.3).
 
 use crate::address;
+use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Config, Position, ProxyId, ProxyKind};
-use crate::section::bad_name_byte;
-use crate::section::table::is_known;
+use crate::word::bad_name_byte;
 use crate::{suggest, track};
 
 use super::{OPTIONS, ServerSettings, portless, send_proxy};

@@ -6,13 +6,30 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Node;
+use super::conversation::Resting;
+use super::lane::{Entry, Lane, Route};
 use crate::Options;
 use crate::cache::CacheFigures;
-use crate::cluster::Cluster;
 use crate::figures::{Counters, add, take};
-use crate::lane::Lane;
 use crate::options::Mode;
-use crate::own::Resting;
+use crate::told::Redirect;
+
+/// Where commands of a section with several nodes go instead of a node that can't do them: its cluster.
+pub(crate) trait Router: std::fmt::Debug + Send + Sync {
+    /// Whether the node is a replica by the map, and then whether its master fails; `None`: it is none.
+    fn follows(&self, node: &Node) -> Option<bool>;
+    /// Reads the map again, unless that is happening already.
+    fn refresh(self: Arc<Self>);
+    /// Sends a command where an engine's error says. Returns it if it was sent about for long enough.
+    fn redirect(self: Arc<Self>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry>;
+    /// The node that is to have a command instead of `node`, if another is.
+    fn elsewhere(self: Arc<Self>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>>;
+    /// Sends a command that another node was to have to `node`.
+    fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);
+    /// Sends a command to `node`.
+    fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);
+}
 
 /// A section at work.
 #[derive(Debug)]
@@ -30,8 +47,8 @@ pub(crate) struct Section {
     nodes: AtomicUsize,
     /// Every lane, to tell the idle ones that somebody waits.
     lanes: Mutex<Vec<Weak<Lane>>>,
-    /// Who sends commands elsewhere, if somebody does.
-    cluster: OnceLock<Weak<Cluster>>,
+    /// The cluster, where the section has several nodes.
+    router: OnceLock<Weak<dyn Router>>,
     /// Bytes of the commands that wait for a cluster's map or for its slots.
     pub(crate) parked: AtomicUsize,
     /// Nobody asks any more.
@@ -56,7 +73,7 @@ impl Section {
             claims: AtomicU64::new(0),
             nodes: AtomicUsize::new(1),
             lanes: Mutex::default(),
-            cluster: OnceLock::new(),
+            router: OnceLock::new(),
             parked: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             own: Arc::new(Semaphore::new(options.maxconn.saturating_sub(1).max(1))),
@@ -67,17 +84,17 @@ impl Section {
         }
     }
 
-    /// Its commands are sent elsewhere by `cluster`.
-    pub(crate) fn belongs_to(&self, cluster: &Arc<Cluster>) {
-        self.cluster.get_or_init(|| Arc::downgrade(cluster));
+    /// Sets the router of its commands, once.
+    pub(crate) fn belongs_to(&self, router: Weak<dyn Router>) {
+        self.router.get_or_init(|| router);
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        self.cluster.get().is_some()
+        self.router.get().is_some()
     }
 
-    pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
-        self.cluster.get()?.upgrade()
+    pub(crate) fn router(&self) -> Option<Arc<dyn Router>> {
+        self.router.get()?.upgrade()
     }
 
     /// So many nodes share the cap.

@@ -36,7 +36,7 @@ async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
         Mode::Single => return Ok(()),
         Mode::Sentinel { .. } if node.is_sentinel => return Ok(()),
         Mode::Sentinel { .. } => {
-            let follows = node.section.cluster().and_then(|cluster| cluster.follows(node));
+            let follows = node.section.router().and_then(|router| router.follows(node));
             has_role(&ask(stream, &[b"ROLE"]).await?, follows)?;
         }
         Mode::Cluster { from_replicas: true } => must(ask(stream, &[b"READONLY"]).await?)?,

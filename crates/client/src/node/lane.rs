@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::engine::Started;
+use sluicegate_wire::reply::Reply;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
 use crate::cache::{Asked, Cache, Looked};
 use crate::figures::{add, take};
+use crate::node::running::{self, READ, Running};
+use crate::node::section::Section;
 use crate::node::{Connected, Node, NotConnected};
-use crate::running::{self, READ, Running};
-use crate::section::Section;
 use crate::transaction::{Request, Transaction};
 use crate::waiter::{Awaited, Waiter, pending};
 
@@ -227,7 +228,7 @@ impl Lane {
 
     /// Sends what waits here and belongs elsewhere by now on its way.
     fn reroute(&self) {
-        let Some(cluster) = self.node.section.cluster() else { return };
+        let Some(router) = self.node.section.router() else { return };
         // The node may be the one again for which it closed.
         let again = self.is_closed() && !self.node.section.is_closed();
         let commands = std::mem::take(&mut self.queue.lock().commands);
@@ -236,9 +237,9 @@ impl Lane {
         for entry in commands.entries {
             let bytes = &commands.bytes[start..start + entry.len];
             start += entry.len;
-            match cluster.elsewhere(&entry.route, &self.node) {
-                Some(node) => cluster.resend(&node, entry, bytes),
-                None if again && !entry.route.own => cluster.send(&self.node, entry, bytes),
+            match router.clone().elsewhere(&entry.route, &self.node) {
+                Some(node) => router.resend(&node, entry, bytes),
+                None if again && !entry.route.own => router.send(&self.node, entry, bytes),
                 None => {
                     stay.bytes.extend_from_slice(bytes);
                     stay.entries.push_back(entry);
@@ -434,4 +435,11 @@ async fn serve_until_closed(lane: &Lane) {
 /// A tenth more or less, so that connections that were made together don't end together.
 pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
+}
+/// A question of the client's own.
+pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
+    match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
+        Ok(awaited) => pending(awaited).finish().await,
+        Err(failure) => failure.into_reply(),
+    }
 }

@@ -1,5 +1,11 @@
 //! One engine's address with what its connections share: its lanes, the breaker, the counters.
 
+pub(crate) mod conversation;
+pub(crate) mod handshake;
+pub(crate) mod lane;
+pub(crate) mod running;
+pub(crate) mod section;
+
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -12,14 +18,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
+use self::lane::{Lane, Route};
+use self::section::Section;
 use crate::breaker::{Admission, Breaker};
 use crate::command::Kind;
 use crate::figures::{Counters, Gauge, add, take};
-use crate::lane::{self, Lane, Route};
-use crate::section::Section;
 use crate::stream::Stream;
 use crate::transaction::Request;
-use crate::{Address, Failure, handshake};
+use crate::{Address, Failure};
 
 /// An engine, as its lanes see it.
 #[derive(Debug)]
@@ -280,8 +286,8 @@ impl Node {
         health.last_failure = Some(reason.to_owned());
         self.ailing.store(true, Ordering::Relaxed);
         drop(health);
-        if let Some(cluster) = self.section.cluster() {
-            cluster.refresh();
+        if let Some(router) = self.section.router() {
+            router.refresh();
         }
     }
 

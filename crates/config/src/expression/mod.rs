@@ -1,5 +1,8 @@
 //! Sample expressions: a fetch, its arguments and converters (HAProxy configuration manual 7.3).
 
+pub(crate) mod condition;
+pub(crate) mod converter;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,12 +10,10 @@ use std::sync::Arc;
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
 use crate::bytes::to_bytes;
+use crate::catalogue::known::is_known;
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
-use crate::condition;
-use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
-use crate::section::table::is_known;
 use crate::unit;
 use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, pattern, suggest};
 

@@ -10,8 +10,8 @@ use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::figures::{add, take};
-use crate::lane::{Commands, Entry, Lane};
 use crate::node::Connected;
+use crate::node::lane::{Commands, Entry, Lane};
 use crate::{Failure, told};
 
 /// Commands that are sent before the first of them is answered.
@@ -323,7 +323,7 @@ impl<'a> Running<'a> {
         }
         let entry = match &reply {
             Reply::Error(text)
-                if let Some(cluster) = node.section.cluster()
+                if let Some(router) = node.section.router()
                     && let Some(redirect) = told::redirect(text, &node.address) =>
             {
                 // Who has nothing to answer with now is not asked again at once.
@@ -337,7 +337,7 @@ impl<'a> Running<'a> {
                 }
                 let start = self.commands.answered;
                 let bytes = &self.commands.bytes[start..start + len];
-                cluster.redirect(entry, bytes, redirect).err()
+                router.redirect(entry, bytes, redirect).err()
             }
             _ => Some(entry),
         };
@@ -404,10 +404,10 @@ impl<'a> Running<'a> {
         };
         let timeout = options.timeout_server;
         if self.doubt(first.since) <= now
-            && let Some(cluster) = self.lane.node.section.cluster()
+            && let Some(router) = self.lane.node.section.router()
         {
             self.doubted = Some(now + DOUBT);
-            cluster.refresh();
+            router.refresh();
         }
         (first.since + timeout <= now)
             .then(|| End::Dead(format!("{}: no reply within {} ms", self.lane.node.address, timeout.as_millis())))

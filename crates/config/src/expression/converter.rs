@@ -6,7 +6,7 @@ use sluicegate_pattern::{Kind, Method, Regex, ValueType};
 
 use crate::Severity;
 use crate::catalogue::{Converter, ConverterRow, Place};
-use crate::condition;
+use crate::expression::condition;
 use crate::expression::{ExpressionReader, Problem, StoreNames, variable};
 use crate::model::{Arg, MapGives, MapUse, MqttField, VarCondition};
 

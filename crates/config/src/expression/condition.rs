@@ -99,7 +99,7 @@ impl ConditionReader<'_> {
     /// Reads `acl NAME TEST…`.
     pub(crate) fn declare(&mut self, line: &Line, acls: &mut Acls) {
         let name = line.text(1);
-        if let Some(offset) = super::section::bad_name_byte(name) {
+        if let Some(offset) = crate::word::bad_name_byte(name) {
             let bad = name[offset..].chars().next().unwrap_or('?');
             let message = format!("character '{bad}' is not permitted in acl name '{name}'");
             self.diagnostics.error(line.within(1, offset), message);

@@ -1,0 +1,34 @@
+//! The outputs of a run.
+
+use std::io::Write;
+
+/// The outputs of a run, and the source of its end.
+pub struct Console<'a> {
+    /// The report.
+    pub out: &'a mut dyn Write,
+    /// Live lines and errors.
+    pub err: &'a mut dyn Write,
+    /// SIGINT and SIGTERM end the run and have it report; otherwise they are left to the rest of the program.
+    pub takes_signals: bool,
+}
+
+impl Console<'_> {
+    /// Writes an error; returns the exit code.
+    pub(super) fn refuse(&mut self, message: &str) -> u8 {
+        // Where errors can't be written either, the exit code has to do.
+        let _ = writeln!(self.err, "error: {message}");
+        1
+    }
+}
+
+/// Ends the process where its threads can't be waited for.
+pub(super) fn abort(code: i32, reason: &str) -> ! {
+    let _ = writeln!(std::io::stderr(), "error: {reason}");
+    std::process::exit(code)
+}
+
+/// Writes a report.
+pub(super) fn print(console: &mut Console<'_>, text: &str) -> Result<(), String> {
+    let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
+    written.map_err(|error| format!("the report can't be written: {error}"))
+}

@@ -1,0 +1,49 @@
+//! The results of a run.
+
+use hdrhistogram::Histogram;
+
+use super::stats::Stats;
+
+/// CPU time of a process while requests counted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProcessTime {
+    pub(super) pid: u32,
+    pub(super) user_s: f64,
+    pub(super) system_s: f64,
+}
+
+/// All that a run has brought.
+pub(super) struct Outcome {
+    pub(super) stats: Stats,
+    pub(super) warmup: Stats,
+    pub(super) commands: Vec<String>,
+    pub(super) latency: Histogram<u64>,
+    pub(super) corrected: Option<Histogram<u64>>,
+    pub(super) elapsed_s: f64,
+    pub(super) started_unix_ms: u64,
+    pub(super) is_interrupted: bool,
+    /// Of the generator's threads: CPU time, and the busiest one's share of its time.
+    pub(super) cpu_s: f64,
+    pub(super) busiest: f64,
+    pub(super) own: ProcessTime,
+    pub(super) peer: Option<ProcessTime>,
+    /// What the reader must know before believing the figures.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// Answers a second.
+    pub(super) fn rate(&self) -> f64 {
+        if self.elapsed_s > 0.0 { self.stats.answered_in_time as f64 / self.elapsed_s } else { 0.0 }
+    }
+
+    /// CPU microseconds per answer.
+    pub(super) fn cpu_per_request_us(&self, cpu_s: f64) -> f64 {
+        if self.stats.answered > 0 { cpu_s * 1e6 / self.stats.answered as f64 } else { 0.0 }
+    }
+
+    /// At least one request did what it was to do: any HTTP answer, any RESP reply that is no error.
+    pub(super) fn has_worked(&self) -> bool {
+        self.stats.answered > self.stats.error_replies()
+    }
+}
