@@ -4,6 +4,7 @@
 //! it. Each command prints what it runs, so that any step can be repeated by hand.
 
 mod bench;
+mod changed;
 mod clients;
 mod compare;
 mod connection;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test [--install]    everything: peers, tidy, every suite, with times against the budget
+cargo xtask test --changed [BASE]  tests of the modules that the work tree's change since a commit touches
 cargo xtask clients             client libraries of other languages, which the store is tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
@@ -57,6 +59,8 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::test(false),
         ["test", "--install"] => test::test(true),
+        ["test", "--changed"] => changed::changed("HEAD"),
+        ["test", "--changed", base] => changed::changed(base),
         ["clients"] => clients::CLIENTS.ensure(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),

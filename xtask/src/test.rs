@@ -70,8 +70,17 @@ pub fn arguments(name: &str, program: &str) -> Vec<String> {
 /// Builds all test programs at once and gives them by crate. They are run directly: `cargo test -p CRATE` would choose
 /// the features of dependencies for that crate alone, and so build half of them again.
 pub fn compile() -> Result<Vec<Tests>, String> {
-    let arguments =
-        ["test", "--profile", "quick", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let crates = build(&["--profile", "quick", "--workspace"])?;
+    if crates.is_empty() { Err("cargo named no test programs".to_owned()) } else { Ok(crates) }
+}
+
+/// Builds test programs that cargo's words choose, and returns their paths.
+pub fn programs_of(words: &[&str]) -> Result<Vec<String>, String> {
+    Ok(build(words)?.into_iter().flat_map(|one| one.programs).collect())
+}
+
+fn build(words: &[&str]) -> Result<Vec<Tests>, String> {
+    let arguments = [&["test"], words, &["--no-run", "--message-format=json-render-diagnostics"]].concat();
     println!("$ cargo {}", arguments.join(" "));
     let output = Command::new("cargo")
         .args(arguments)
@@ -82,8 +91,7 @@ pub fn compile() -> Result<Vec<Tests>, String> {
     if !output.status.success() {
         return Err(format!("cargo test --no-run ended with {}", output.status));
     }
-    let crates = programs(&String::from_utf8_lossy(&output.stdout));
-    if crates.is_empty() { Err("cargo named no test programs".to_owned()) } else { Ok(crates) }
+    Ok(programs(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// Test programs in cargo's messages, a JSON object per line.
@@ -111,6 +119,14 @@ fn programs(messages: &str) -> Vec<Tests> {
 /// A string in a JSON object. Cargo's paths are the only ones read, and they hold no quotes.
 fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(&format!("\"{key}\":\"")).nth(1)?.split('"').next()
+}
+
+/// An error if the whole took longer than its budget.
+fn within(took: Duration) -> Result<(), String> {
+    if took <= BUDGET {
+        return Ok(());
+    }
+    Err(format!("all suites passed in {} s, more than the budget of {} s", took.as_secs(), BUDGET.as_secs()))
 }
 
 struct Suite {
@@ -148,10 +164,7 @@ impl Suites {
         if failed > 0 {
             return Err(format!("{failed} suite(s) failed"));
         }
-        if took > BUDGET {
-            println!("warning: over the budget");
-        }
-        Ok(())
+        within(took)
     }
 }
 
@@ -164,6 +177,12 @@ mod tests {
         assert_eq!(arguments("wire", "/t/quick/deps/sluicegate_wire-0a").len(), 1);
         assert_eq!(arguments("wire", "/t/quick/deps/it-0a").len(), 2);
         assert_eq!(arguments("sluicegate", "/t/quick/deps/it-0a").len(), 1);
+    }
+
+    #[test]
+    fn what_exceeds_the_budget_fails() {
+        assert_eq!(within(BUDGET), Ok(()));
+        assert!(within(BUDGET + Duration::from_secs(1)).is_err());
     }
 
     #[test]
