@@ -7,33 +7,22 @@
 //! pages do not. The backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
 //! for those that are not compressed.
 
+mod cost;
 mod encoder;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::{Compression, CompressionAlgorithm};
 use sluicegate_wire::http::{Framing, Message, Method, RequestHead, Version};
 
+pub(crate) use cost::{Cost, Memory};
 pub(crate) use encoder::Encoder;
 
 use crate::counters::{Rate, second};
 use crate::running::ProxyRun;
 use crate::sample::header_values;
 use crate::worker::Worker;
-
-/// What compression costs one worker, a second.
-#[derive(Debug, Default)]
-pub struct Cost {
-    /// Bytes of bodies before (`CompressBpsIn`).
-    pub read: Rate,
-    /// Bytes of bodies after (`CompressBpsOut`).
-    pub written: Rate,
-}
-
-/// Memory of all compressors of the process.
-pub type Memory = Arc<AtomicU64>;
 
 /// The settings of the proxies that a request passes, the backend's first.
 fn settings<'a>(frontend: &'a ProxyRun, backend: &'a ProxyRun) -> impl Iterator<Item = &'a Compression> + Clone {

@@ -34,7 +34,6 @@ pub use compile::ProxyRules;
 use crate::errors::CompileError;
 use crate::hook::Hook;
 pub(crate) use failed::shown;
-pub use limit::StreamLimits;
 pub use normalize::fuzz_normalizers;
 pub use reply::page_reply;
 pub use run::{

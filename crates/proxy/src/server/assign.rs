@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{self, HttpReuse};
 
-use super::connection::{ConnectError, Open, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::connection::{ConnectError, ServerConnection, connect, keepalive, reuse_policy, say};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
+use super::idle::Open;
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{Observed, idle, observe, shed_idle, source};

@@ -385,7 +385,7 @@ fn released_connections_are_reused_and_dead_ones_noticed() {
         let first = connected(&proxy, 0, true).await;
         let (mut peer, _) = listener.accept().await.unwrap();
         assert!(!first.was_reused());
-        first.release_on(&owner, 0);
+        first.release(&owner, 0);
         assert_eq!((owner.len(), proxy.servers[0].shared.idle_connections()), (1, 1));
         assert_eq!(proxy.servers[0].shared.figures.scur.load(Ordering::Relaxed), 0, "an idle one holds no slot");
 
@@ -395,7 +395,7 @@ fn released_connections_are_reused_and_dead_ones_noticed() {
         let again = connected(&proxy, 0, true).await;
         assert!(again.was_reused());
         assert!(owner.is_empty());
-        again.release_on(&owner, 0);
+        again.release(&owner, 0);
 
         peer.shutdown().await.unwrap();
         drop(peer);
@@ -423,7 +423,7 @@ fn stray_data_ends_an_idle_connection() {
         let (mut peer, _) = listener.accept().await.unwrap();
         peer.write_all(b"unasked").await.unwrap();
         first.socket.readable().await.unwrap();
-        first.release_on(&owner, 0);
+        first.release(&owner, 0);
         assert!(owner.is_empty());
     });
 }
@@ -438,7 +438,7 @@ fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
     // The first worker's runtime lives as long as its connection is idle.
     let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&first, async {
-        connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+        connected(&proxy, 0, true).await.release(&running.idle[0], 0);
     });
     let (mut peer, _) = listener.accept().unwrap();
     std::thread::scope(|scope| {
@@ -449,7 +449,7 @@ fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
                 assert!(running.idle[0].is_empty());
                 taken.socket.writable().await.unwrap();
                 taken.socket.try_write(b"x").unwrap();
-                taken.release_on(&running.idle[1], 1);
+                taken.release(&running.idle[1], 1);
             });
         });
     });
@@ -468,13 +468,13 @@ fn unused_connections_are_purged_by_halves() {
         for _ in 0..5 {
             open.push(connected(&proxy, 0, false).await);
         }
-        open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+        open.into_iter().for_each(|connection| connection.release(&owner, 0));
         let list = &proxy.servers[0].shared.idle[0];
         assert!(list.purge(), "nothing was idle for a whole period yet");
         assert_eq!(owner.len(), 5);
         assert!(list.purge());
         assert_eq!(owner.len(), 2);
-        connected(&proxy, 0, true).await.release_on(&owner, 0);
+        connected(&proxy, 0, true).await.release(&owner, 0);
         assert!(list.purge());
         assert_eq!(owner.len(), 1, "one was needed, so only one was spare");
     });
@@ -703,7 +703,7 @@ fn pools_keep_what_they_are_told_to() {
             for _ in 0..4 {
                 open.push(connected(&proxy, 0, false).await);
             }
-            open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+            open.into_iter().for_each(|connection| connection.release(&owner, 0));
             assert_eq!(owner.len(), kept, "{options}");
         }
         let proxy = backend(&format!("server a {address} max-reuse 2"));
@@ -711,7 +711,7 @@ fn pools_keep_what_they_are_told_to() {
         for reused in [false, true, true, false, true, true, false] {
             let connection = connected(&proxy, 0, true).await;
             assert_eq!(connection.was_reused(), reused);
-            connection.release_on(&owner, 0);
+            connection.release(&owner, 0);
         }
     });
 }
@@ -725,7 +725,7 @@ fn few_idle_connections_are_left_to_their_worker() {
         // The first worker's runtime lives as long as its connection is idle.
         let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&first, async {
-            connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+            connected(&proxy, 0, true).await.release(&running.idle[0], 0);
         });
         block_on(async {
             assert_eq!(connected(&proxy, 1, true).await.was_reused(), taken, "{low}");

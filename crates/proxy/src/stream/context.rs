@@ -15,6 +15,7 @@ use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
 use crate::hook::Hook;
+use crate::limit::StreamLimits;
 use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
@@ -22,7 +23,6 @@ use crate::persist::Persistence;
 use crate::process::Process;
 use crate::proxied::HandshakeError;
 use crate::proxied::Proxied;
-use crate::rule::StreamLimits;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};

@@ -265,7 +265,7 @@ impl Exchange<'_> {
             match result? {
                 Outcome::Done { after, keep_server } => {
                     if keep_server && !extra {
-                        connection.release(&worker);
+                        connection.release(&worker.idle, worker.index);
                     }
                     return Ok(after);
                 }
