@@ -33,6 +33,7 @@ pub mod running;
 pub mod sample;
 pub mod server;
 mod session;
+pub mod site;
 pub mod stats;
 pub mod stick;
 pub mod stream;

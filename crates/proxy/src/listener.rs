@@ -39,6 +39,7 @@ use crate::pace::Pace;
 use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::server;
+use crate::site::Site;
 use crate::worker::Worker;
 use sockets::set_up;
 pub use sockets::{
@@ -107,7 +108,7 @@ impl fmt::Display for DisplayAddress<'_> {
 /// One address of a `bind` line with its limit, shared by the workers that accept from it.
 pub struct Listener {
     /// The frontend.
-    pub proxy: Arc<ProxyRun>,
+    pub proxy: Arc<Site>,
     /// The process.
     pub process: Arc<Process>,
     /// Which `bind` line of the section.
@@ -347,7 +348,7 @@ fn bind_address(
         known.unwrap_or_else(|| Arc::new(Figures::new(running.process.workers.len())))
     });
     Ok(Listener {
-        proxy: proxy.clone(),
+        proxy: proxy.site.clone(),
         process: running.process.clone(),
         bind: index,
         id,
@@ -579,7 +580,10 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         drop(slots);
                         worker.figures().exhausted.add(1);
-                        if server::shed_idle(&worker.running.proxies) + worker.buffers.shed_pipes() > 0 {
+                        if server::shed_idle(worker.running.proxies.iter().flat_map(|proxy| &proxy.servers))
+                            + worker.buffers.shed_pipes()
+                            > 0
+                        {
                             continue;
                         }
                         let freed = listener.process.descriptors.notified();

@@ -23,6 +23,7 @@ use crate::log::{Identity, Logger, Severity};
 use crate::process::Phase;
 use crate::running::{Parts, ProxyRun, Running, build_after};
 use crate::server;
+use crate::site::Site;
 use crate::stats::status_lines;
 
 /// The snapshot that is served, and the sockets of the control thread that go with it.
@@ -210,7 +211,7 @@ fn next_listener_limits<'a>(
     next: &'a Running,
 ) -> impl Iterator<Item = (Arc<crate::process::Limit>, Option<u32>)> + 'a {
     old.listeners().iter().filter_map(|listener| {
-        let maxconn = |proxy: &ProxyRun, bind: usize| proxy.config.binds[bind].maxconn;
+        let maxconn = |proxy: &Site, bind: usize| proxy.config.binds[bind].maxconn;
         let successor = listener.successor(next)?;
         let (was, is) = (maxconn(&listener.proxy, listener.bind), maxconn(&successor.proxy, successor.bind));
         (was != is).then(|| (listener.sessions.clone(), is))

@@ -30,9 +30,10 @@ use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
 use crate::server;
+use crate::site::Site;
 use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
-use crate::stream::{Active, Fault, Invalid, tcp};
+use crate::stream::{Active, Connection, Fault, Invalid, tcp};
 use crate::worker::{SessionPlace, Worker};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
@@ -144,8 +145,29 @@ impl Session {
     }
 
     /// The frontend.
-    pub(crate) fn frontend(&self) -> &Arc<ProxyRun> {
+    pub(crate) fn frontend(&self) -> &Arc<Site> {
         &self.slots.listener().proxy
+    }
+
+    /// The frontend with its code.
+    fn run_of_frontend(&self) -> &ProxyRun {
+        &self.worker().running.proxies[self.frontend().id.0 as usize]
+    }
+
+    /// The connection as the context of its next stream needs it.
+    pub(crate) fn connection(&self) -> Connection<'_> {
+        Connection {
+            id: self.worker().next_stream_id(),
+            session: self.place(),
+            listener: self.listener(),
+            unique_id: self.run_of_frontend().log.unique_id(),
+            socket: &self.socket,
+            peer: self.peer,
+            local: self.local,
+            proxied: &self.proxied,
+            accepted: self.accepted,
+            accepted_at: self.accepted_at(),
+        }
     }
 
     /// Where it was accepted.
@@ -253,7 +275,7 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         let options = &session.frontend().config.options;
         session.socket.settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
         counters.conn_rate.add(now, 1);
-        let rules = &session.frontend().rules;
+        let rules = &session.run_of_frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
         if (rules || session.listener().accepts_header()) && !Box::pin(admit(&mut session)).await {
             return;
@@ -283,8 +305,8 @@ async fn admit(session: &mut Session) -> bool {
 
 /// Runs the rules of a connection; `None`: it is refused. Says whether they expect a PROXY protocol header.
 async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
-    let frontend = session.frontend().clone();
     let worker = session.worker().clone();
+    let frontend = &worker.running.proxies[session.frontend().id.0 as usize];
     let of_connection = hook == Hook::TcpRequestConnection;
     let rules = &frontend.rules;
     let list = if of_connection { &rules.tcp_request_connection } else { &rules.tcp_request_session };

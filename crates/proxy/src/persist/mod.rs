@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use sluicegate_config::model::{self, DataKind};
 
-use crate::running::ProxyRun;
 use crate::sample::Sample;
 use crate::server::ServerRun;
+use crate::site::Site;
 use crate::stick::{Key, Table};
 use crate::stream::StreamContext;
 
@@ -27,7 +27,7 @@ use wish::Store;
 const STORES_MAX: usize = 8;
 
 /// Whether a request may ask for a server.
-fn is_usable(backend: &ProxyRun, server: &ServerRun, forced: bool) -> bool {
+fn is_usable(backend: &Site, server: &ServerRun, forced: bool) -> bool {
     forced || backend.config.options.persist || server.shared.status().is_running()
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
     config.servers.iter().map(|server| server.cookie.as_deref().map(Arc::from)).collect()
 }
 
-impl ProxyRun {
+impl Site {
     /// What names a server in the persistence cookie.
     pub(crate) fn cookie_of(&self, index: usize) -> Option<Arc<str>> {
         let own = self.cookies.get(index)?.clone();

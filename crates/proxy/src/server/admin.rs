@@ -16,7 +16,8 @@ use super::shared::{self, Admin, Operation, ServerRun, ServerStatus};
 use super::{idle, shared::Moved};
 use crate::cli::shut_sessions;
 use crate::log::{Logger, Severity};
-use crate::running::{ProxyRun, Running};
+use crate::running::Running;
+use crate::site::Site;
 use crate::stream::Killer;
 
 /// The highest weight of a server.
@@ -146,7 +147,7 @@ pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: imp
     }
 }
 
-impl ProxyRun {
+impl Site {
     /// Carries a directive of the stats socket out for a server of this backend, and says what became of it.
     pub fn direct(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive) {
         self.direct_by(running, server, directive, "CLI");
@@ -314,11 +315,11 @@ impl ServerRun {
 }
 
 /// Says something on stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
-pub(crate) fn say(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str) {
+pub(crate) fn say(proxy: &Site, logger: &Logger, word: &str, severity: Severity, line: &str) {
     say_both(proxy, logger, word, severity, line, line);
 }
 
-fn say_both(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str, logged: &str) {
+fn say_both(proxy: &Site, logger: &Logger, word: &str, severity: Severity, line: &str, logged: &str) {
     let stderr = LogTarget::raw(LogAddress::Stderr);
     let label = format!("[{word}]");
     let text = format!("{label:<10} ({}) : {line}", std::process::id());
@@ -328,7 +329,7 @@ fn say_both(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, l
 
 /// What is said when a server's state changes.
 pub(super) struct Notice<'a> {
-    pub(super) proxy: &'a ProxyRun,
+    pub(super) proxy: &'a Site,
     pub(super) server: &'a ServerRun,
     pub(super) logger: &'a Logger,
     /// Requests that stood in its own queue before.

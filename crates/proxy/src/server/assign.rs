@@ -485,7 +485,9 @@ impl Assignment<'_> {
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let local = source::local(config, &server.config, foreign);
         let mut connected = connect(server, self.destination, local, config.timeouts.connect).await;
-        while matches!(connected, Err(ConnectError::Resource)) && shed_idle(self.proxies) > 0 {
+        while matches!(connected, Err(ConnectError::Resource))
+            && shed_idle(self.proxies.iter().flat_map(|proxy| &proxy.servers)) > 0
+        {
             connected = connect(server, self.destination, local, config.timeouts.connect).await;
         }
         let socket = connected?;

@@ -13,8 +13,6 @@
 
 use std::sync::Arc;
 
-use crate::running::ProxyRun;
-
 mod admin;
 mod assign;
 mod check;
@@ -56,10 +54,10 @@ pub use shared::{
 pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};
 
-/// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and
+/// Closes the older half of the idle connections of these servers; gives how many. For who has met the limit of descriptors and
 /// would try again if this helped.
-pub(crate) fn shed_idle(proxies: &[Arc<ProxyRun>]) -> usize {
-    proxies.iter().flat_map(|proxy| &proxy.servers).map(|server| idle::shed(server)).sum()
+pub(crate) fn shed_idle<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>) -> usize {
+    servers.map(|server| idle::shed(server)).sum()
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{Mode, ServerAddress};
+use sluicegate_config::model::{Mode, ProxyId, ServerAddress};
 
 use crate::date::{Clock, append_date};
-use crate::running::{ProxyRun, Running};
+use crate::running::Running;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -129,8 +129,8 @@ impl Card {
         self.used.set(false);
     }
 
-    pub(crate) fn set_backend(&self, backend: &ProxyRun) {
-        self.backend.set(backend.id.0);
+    pub(crate) fn set_backend(&self, backend: ProxyId) {
+        self.backend.set(backend.0);
     }
 
     /// Where its way to a server stands: the server by its place in the backend, once it is chosen.

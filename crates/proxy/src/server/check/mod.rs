@@ -35,6 +35,7 @@ use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
 use crate::cli::shut_sessions;
 use crate::log::Severity;
 use crate::running::{ProxyRun, Running};
+use crate::site::Site;
 use crate::stats::info::node_name;
 use crate::stream::Killer;
 
@@ -223,7 +224,7 @@ fn address(server: &ServerRun, subject: &Subject) -> Option<SocketAddr> {
 }
 
 /// Does what an agent's line asks for, and makes a report of what it says.
-fn apply(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, line: AgentLine, report: &mut CheckReport) {
+fn apply(running: &Arc<Running>, proxy: &Site, server: &ServerRun, line: AgentLine, report: &mut CheckReport) {
     if let Some(admin) = line.admin {
         proxy.direct(running, server, Directive::State(admin));
     }
@@ -319,7 +320,7 @@ impl ServerStatus {
 /// Takes a report in. `prepare` changes the state before it counts.
 fn conclude(
     running: &Arc<Running>,
-    proxy: &ProxyRun,
+    proxy: &Site,
     server: &ServerRun,
     opinion: Opinion,
     report: CheckReport,
@@ -384,12 +385,12 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> Before {
+    pub(super) fn of(proxy: &Site, server: &ServerRun, now: Instant) -> Before {
         let waiting = server.shared.queued.load(Ordering::Relaxed);
         Before { backend_up: proxy.backend.summary(now).up, waiting, common: proxy.backend.queue.len() }
     }
 
-    pub(super) fn notice<'a>(&self, running: &'a Running, proxy: &'a ProxyRun, server: &'a ServerRun) -> Notice<'a> {
+    pub(super) fn notice<'a>(&self, running: &'a Running, proxy: &'a Site, server: &'a ServerRun) -> Notice<'a> {
         Notice { proxy, server, logger: &running.logger, waiting: self.waiting, common: self.common }
     }
 
@@ -401,7 +402,7 @@ impl Before {
 /// Tells of a server's turn, ends what it ends, and turns the servers that track it.
 pub(super) fn turned(
     running: &Arc<Running>,
-    proxy: &ProxyRun,
+    proxy: &Site,
     server: &ServerRun,
     turn: Turn,
     cause: &str,
@@ -499,14 +500,14 @@ impl Observed {
 
 /// Tells a server's health what traffic shows of it (`observe`).
 #[inline]
-pub(crate) fn observe(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, seen: Observed) {
+pub(crate) fn observe(running: &Arc<Running>, proxy: &Site, server: &ServerRun, seen: Observed) {
     if server.config.health.observe.is_some() {
         adjust(running, proxy, server, seen);
     }
 }
 
 #[cold]
-fn adjust(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, seen: Observed) {
+fn adjust(running: &Arc<Running>, proxy: &Site, server: &ServerRun, seen: Observed) {
     let Some(observe) = server.config.health.observe else { return };
     if !server.shared.status().checks || server.config.check.is_none() {
         return;
