@@ -10,6 +10,7 @@ mod compress;
 pub mod control;
 pub mod counters;
 mod date;
+pub mod desks;
 pub mod directory;
 pub mod engines;
 pub mod errors;

@@ -36,8 +36,6 @@ pub struct Running {
     pub config: Arc<Config>,
     /// By [`ProxyId`].
     pub proxies: Vec<Arc<ProxyRun>>,
-    /// Backends (and listens) by name, for names that are computed per request.
-    pub backends: HashMap<Arc<str>, ProxyId>,
     /// By name.
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
@@ -153,7 +151,10 @@ pub fn build_after(
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
-    let directory = Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes };
+    let backends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Frontend);
+    let backends = backends.map(|(id, proxy)| (proxy.name.clone(), id)).collect();
+    let directory =
+        Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes, backends };
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -180,18 +181,12 @@ pub fn build_after(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let backends = proxies
-        .iter()
-        .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
-        .map(|proxy| (proxy.config.name.clone(), proxy.id))
-        .collect();
     let trackers = trackers(&config);
     let unshared = proxies.iter().filter(|proxy| proxy.config.http_reuse == HttpReuse::Never);
     let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
     let running = Arc::new(Running {
         config,
         proxies,
-        backends,
         engines: parts.engines,
         lua: parts.lua,
         logger: parts.logger,

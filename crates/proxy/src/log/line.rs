@@ -8,10 +8,9 @@ use std::sync::Arc;
 use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Logging, Position};
 
 use super::alias::{self, View};
-use super::encode;
 use crate::engines::Engines;
 use crate::errors::CompileError;
-use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value};
+use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value, encoded_parts};
 use crate::stream::{StreamContext, UniqueId};
 
 /// A part of a compiled format.
@@ -39,7 +38,7 @@ impl LineCode {
     ) -> LineCode {
         let mut fail = |at: &Position, message: String| errors.push(CompileError { at: at.clone(), message });
         let mut parts = Vec::with_capacity(format.parts.len());
-        for part in &*encode::parts(format, mode) {
+        for part in &*encoded_parts(format, mode) {
             parts.push(match part {
                 FormatPart::Name(_) => continue,
                 FormatPart::Text(text) => Part::Text(text.as_slice().into()),

@@ -35,7 +35,6 @@ use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
 use datagram::Peer;
-pub(crate) use encode::{append_value as encode_value, parts as encoded_parts};
 pub use header::Identity;
 pub(crate) use line::LineCode;
 pub use line::ProxyLog;

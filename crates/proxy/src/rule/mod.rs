@@ -15,6 +15,7 @@ mod code;
 mod compile;
 mod edit;
 mod failed;
+pub(crate) mod forwardfor;
 mod limit;
 mod normalize;
 mod redirect;

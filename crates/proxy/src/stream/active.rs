@@ -1,14 +1,15 @@
-//! A stream's state, the worker's free list of them, and what happens at a stream's end.
+//! A stream in use, and what happens at its end.
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
-use super::{Card, Endings, Killer, Side, StreamContext, Timers};
+use super::kept::Stream;
+use super::{Endings, Killer, Side, StreamContext, Timers};
 use crate::counters::Counters;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
@@ -26,23 +27,6 @@ const TALLIED_EVERY_MS: u32 = 5_000;
 
 /// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
 const KEPT_BYTES: usize = 64 * 1024;
-
-/// A stream's state: the context that rules see, and memory that the next stream uses again.
-pub(crate) struct Stream {
-    pub(crate) cx: StreamContext,
-    /// Its place among the worker's, for as long as this memory is used.
-    card: Rc<Card>,
-    pub(crate) request_out: Vec<u8>,
-    pub(crate) response_out: Vec<u8>,
-    /// What of the log record's bytes tracked counters know, and when they were last told.
-    tallied: (u64, u64),
-    tallied_ms: u32,
-}
-
-/// One worker's free list of streams. They stay boxed on it, because a stream in use is a box.
-#[allow(clippy::vec_box)]
-#[derive(Default)]
-pub(crate) struct FreeList(RefCell<Vec<Box<Stream>>>);
 
 /// A stream in use. When it is dropped, and be it with its task, its end is counted and logged and its memory goes to
 /// the free list.
@@ -93,7 +77,13 @@ impl Active {
     /// From here on the stream's end is logged and counted.
     pub(crate) fn begin(&mut self, session: &Session) {
         if !std::mem::replace(&mut self.begun, true) {
-            self.card.begin(self.cx.id, session);
+            let cx = &self.cx;
+            self.card.begin(
+                (cx.id, cx.session, cx.frontend.id),
+                (session.peer, session.local),
+                session.socket.fd().as_raw_fd(),
+                session.last_active,
+            );
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !self.cx.log.no_request {

@@ -43,13 +43,13 @@ use sluicegate_wire::http::{
 use self::motion::{Event, Finish};
 use self::wait::Coming;
 use super::flow::{Flow, Moved};
-use super::forwardfor;
 use super::inspect::{self, BodyCame, Patience, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Fault, Invalid, Killer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
+use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::path_and_query;
@@ -225,7 +225,7 @@ impl Exchange<'_> {
         }
         self.request_rules(frontend).await?;
         let worker = self.stream.worker().clone();
-        let chosen = rule::choose_backend(frontend, &mut self.stream.cx, &worker).await;
+        let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, &worker).await;
         let Some(ProxyId(index)) = chosen else {
             return Err(self.page(503, b'S', b'C').await);
         };
@@ -250,7 +250,7 @@ impl Exchange<'_> {
         if self.left {
             return Err(self.lost_client(b'R'));
         }
-        forwardfor::tell(&mut self.stream.cx, frontend, backend);
+        forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
         self.stream.cx.persistence.last = self.session.last_server.in_backend(backend.id);
         let reuse = self.session.requests > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
