@@ -74,7 +74,7 @@ impl Listener {
         name(&self.proxy.config.binds[self.bind], self.id)
     }
 
-    /// It accepts nothing until the frontend or the process has room.
+    /// Returns whether it accepts nothing until the frontend or the process has room.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }

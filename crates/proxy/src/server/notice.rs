@@ -15,7 +15,7 @@ use crate::running::Running;
 use crate::site::Site;
 use crate::stream::{Killer, shut_sessions};
 
-/// Tells a server's health what traffic shows of it (`observe`).
+/// Counts what traffic shows of a server, where `observe` asks for that, and carries out what follows.
 #[inline]
 pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, seen: Observed) {
     if server.config.health.observe.is_some()
@@ -56,7 +56,7 @@ pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, 
     }
 }
 
-/// Tells of a server's turn, ends what it ends, and turns the servers that track it.
+/// Logs a change of a server's operation, ends the streams that end with it, and changes the servers that track it.
 pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, turn: Turn, cause: &str, before: Before) {
     let notice = Notice::new(&before, running, site, server);
     match turn {
@@ -112,7 +112,7 @@ pub(super) enum Why<'a> {
     Name(&'a str),
 }
 
-/// Says something on stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
+/// Writes a line to stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
 pub(crate) fn say(proxy: &Site, logger: &Logger, word: &str, severity: Severity, line: &str) {
     say_both(proxy, logger, word, severity, line, line);
 }
@@ -125,7 +125,7 @@ fn say_both(proxy: &Site, logger: &Logger, word: &str, severity: Severity, line:
     logger.send(&proxy.config.log, severity, logged.as_bytes());
 }
 
-/// What is said when a server's state changes.
+/// The log lines about a change of a server's state.
 pub(super) struct Notice<'a> {
     proxy: &'a Site,
     server: &'a ServerRun,
@@ -147,7 +147,7 @@ impl<'a> Notice<'a> {
         format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
     }
 
-    /// What a decision made of it.
+    /// Logs what a decision changed.
     pub(super) fn state(&self, before: Glimpse, after: Glimpse, why: Why<'_>) {
         let ((from, ran, _), (to, runs, _)) = (before, after);
         let subject = self.subject();
@@ -201,7 +201,7 @@ impl<'a> Notice<'a> {
         (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
     }
 
-    /// A server that takes requests, or no longer new ones.
+    /// Logs that the server takes requests, or no longer new ones.
     fn comes(&self, what: &str) {
         let (active, backup, on_backup) = self.usable();
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl<'a> Notice<'a> {
         say(self.proxy, self.logger, "WARNING", Severity::Notice, &line);
     }
 
-    /// A server that takes no requests.
+    /// Logs that the server takes no requests.
     fn goes(&self, what: &str, severity: Severity) {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl<'a> Notice<'a> {
         say(self.proxy, self.logger, "WARNING", severity, &line);
     }
 
-    /// The backend had a usable server before, and has none now.
+    /// Logs that the backend, which had a usable server before, has none now.
     pub(super) fn backend_down(&self, was_up: bool) {
         if !was_up || self.proxy.backend.summary(Instant::now()).up {
             return;

@@ -732,3 +732,19 @@ fn few_idle_connections_are_left_to_their_worker() {
         });
     }
 }
+
+#[test]
+fn traffic_gives_a_verdict_that_the_caller_carries_out() {
+    let (running, proxy) =
+        backend_for(" server s 127.0.0.1:1 check observe layer4 error-limit 2 on-error mark-down", 1);
+    let server = &proxy.servers[0];
+    assert!(verdict::observe(server, Observed::NotConnected).is_none(), "one failure is below the limit");
+    let concluded = verdict::observe(server, Observed::NotConnected).expect("the limit is reached");
+    // The state has changed within the call; nothing was logged before the caller asks for that.
+    assert_eq!(concluded.turn, Some(shared::Turn::Down { expected: false }));
+    assert!(!server.shared.status().is_running());
+    assert_eq!(running.logger.pending(), "");
+    notice::announce(&running, &proxy, server, concluded);
+    assert!(running.logger.pending().contains("Server be/s is DOWN, reason: "), "{}", running.logger.pending());
+    assert!(verdict::observe(server, Observed::Connected).is_none());
+}

@@ -22,7 +22,7 @@ pub(crate) enum Opinion {
 }
 
 impl ServerStatus {
-    /// Counts a report; whether the health moved.
+    /// Counts a report; returns whether the health moved.
     fn count(&mut self, opinion: Opinion, report: &CheckReport) -> bool {
         let health = match opinion {
             Opinion::Check => &mut self.health,
@@ -46,7 +46,7 @@ impl ServerStatus {
         }
     }
 
-    /// What follows from a counted report.
+    /// Changes the operation as a counted report demands; returns the change.
     fn follow(&mut self, opinion: Opinion, status: CheckStatus) -> Option<Turn> {
         let well = (!self.checks || self.health.is_up()) && (!self.agent.enabled || self.agent.health.is_up());
         match (status.result(), opinion) {
@@ -115,7 +115,7 @@ pub(super) fn conclude(
     Concluded { opinion, report, notable, health, weight, turn, before }
 }
 
-/// How things were before a change, for the lines about it.
+/// The state before a change, for the lines about it.
 pub(super) struct Before {
     pub(super) backend_up: bool,
     pub(super) waiting: u32,
@@ -159,7 +159,7 @@ impl Observed {
         }
     }
 
-    /// What it is for a layer: a failure, a success, or nothing.
+    /// Returns whether it is a failure to a layer; `None`: it says nothing about that layer.
     fn failed(self, layer7: bool) -> Option<bool> {
         match self {
             Observed::Connected => (!layer7).then_some(false),

@@ -17,7 +17,7 @@ use crate::worker::Worker;
 /// How long a worker may be busy before its streams are left out.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How much of a stream is told.
+/// How much of a stream is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// One line.
@@ -87,7 +87,7 @@ const SNAPSHOT: usize = 1 << 40;
 /// What a job found among some of a worker's streams.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What it tells of them.
+    /// Their description.
     pub text: String,
     /// How many there were.
     pub count: usize,
@@ -254,7 +254,7 @@ fn all(card: &Card, worker: &Worker, now: Instant, out: &mut String) {
     );
 }
 
-/// Has all workers end the streams of a server, some time soon.
+/// Begins to end the streams of a server on all workers.
 pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared, killer: Killer) {
     let (running, which) = (running.clone(), Which::OfServer(server.life));
     // Whoever changes servers does so within a runtime; without one there are no streams either.
@@ -263,7 +263,7 @@ pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared, kille
     }
 }
 
-/// Ends streams on all workers; gives how many.
+/// Ends streams on all workers; returns how many.
 pub(crate) async fn end_streams(running: &Running, which: Which, killer: Killer) -> usize {
     let mut count = 0;
     for worker in 0..running.process.workers.len() {
