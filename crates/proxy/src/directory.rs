@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sluicegate_config::model::{self, ProxyKind, StatusClasses};
+use sluicegate_config::model::{self, ProxyId, ProxyKind, StatusClasses};
 
 use crate::auth::UserList;
 use crate::frontend::{FrontendShared, Gate};
@@ -18,8 +18,10 @@ use crate::stick::Table;
 pub struct Directory {
     /// Limits and figures of the process.
     pub process: Arc<Process>,
-    /// By [`ProxyId`](sluicegate_config::model::ProxyId).
+    /// By [`ProxyId`].
     pub proxies: Vec<Arc<Sides>>,
+    /// Backends (and listens) by name, for names that are computed per request.
+    pub backends: HashMap<Arc<str>, ProxyId>,
     /// Stick tables, in the order of the file.
     pub tables: Vec<Arc<Table>>,
     /// User lists by name.

@@ -50,6 +50,15 @@ pub async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
+/// Returns the machine's name; empty if it can't be had.
+pub fn node_name() -> String {
+    let mut buffer = [0u8; 256];
+    // SAFETY: the pointer and the length describe `buffer`, less its last byte, which stays zero.
+    let result = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+    let end = memchr::memchr(0, &buffer).unwrap_or(0);
+    if result == 0 { String::from_utf8_lossy(&buffer[..end]).into_owned() } else { String::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

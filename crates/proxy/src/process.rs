@@ -7,7 +7,7 @@
 //! **Invariant:** the phase only moves forward. A soft stop ends by itself: the last session that goes after it moves
 //! the phase to [`Phase::Ended`].
 
-use std::rc::Rc;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,15 +17,11 @@ use sluicegate_config::model::{Global, Tune};
 use sluicegate_script::CpuClock;
 use sluicegate_transport::{BufferPool, Ledger, PipeLimits};
 use tokio::runtime::RuntimeMetrics;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::pace::Pace;
-use crate::reload::Current;
-use crate::running::Running;
-use crate::stream::Job;
-use crate::worker::{Adoption, Worker};
 
 /// Where the process stands between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +55,8 @@ pub struct Process {
     pub tls_pace: Pace,
     /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
-    /// What is served, and how it is changed.
-    current: OnceLock<Weak<Current>>,
+    /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
+    pub(crate) current: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Told when a session of a process that had run out of descriptors ends.
@@ -73,10 +69,8 @@ pub struct Process {
     invalid: AtomicU64,
     /// Turns from servers being deleted to servers being added, and back: a name may mean another server since.
     turns: AtomicU32,
-    /// The way of jobs to each worker, once they have started.
-    desks: OnceLock<Box<[mpsc::Sender<Job>]>>,
-    /// The way of configurations to each worker.
-    adopters: OnceLock<Box<[mpsc::Sender<Adoption>]>>,
+    /// Mailboxes of the workers, once they have started; [`desks`](crate::desks) alone knows their type.
+    pub(crate) desks: OnceLock<Box<dyn Any + Send + Sync>>,
     idle: Mutex<IdleSample>,
     sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
@@ -170,7 +164,6 @@ impl Process {
             invalid: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             desks: OnceLock::new(),
-            adopters: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
             sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
@@ -237,72 +230,11 @@ impl Process {
         self.invalid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says how workers get jobs and configurations.
-    pub(crate) fn set_desks(&self, desks: Vec<mpsc::Sender<Job>>, adopters: Vec<mpsc::Sender<Adoption>>) {
-        // Workers start once; others that were started over would have the same process and no session of it.
-        let _ = self.desks.set(desks.into());
-        let _ = self.adopters.set(adopters.into());
-    }
-
-    /// Gives every worker another configuration to serve and waits until all of them do.
-    pub async fn adopt(&self, running: &Arc<Running>) {
-        let mut adopted = Vec::new();
-        for adopter in self.adopters.get().into_iter().flatten() {
-            let (done, answer) = oneshot::channel();
-            if adopter.send(Adoption { running: running.clone(), _done: done }).await.is_ok() {
-                adopted.push(answer);
-            }
-        }
-        for answer in adopted {
-            // It is never sent to: it closes.
-            let _ = answer.await;
-        }
-    }
-
-    /// What is served, and how it is changed; `None` before anything is served.
-    pub(crate) fn current(&self) -> Option<Arc<Current>> {
-        self.current.get().and_then(Weak::upgrade)
-    }
-
-    /// Says what is served, once.
-    pub(crate) fn set_current(&self, current: &Arc<Current>) {
-        let set = self.current.set(Arc::downgrade(current));
-        debug_assert!(set.is_ok(), "a process serves one configuration after the other");
-    }
-
     /// Sets the rates of the process as a file says.
     pub(crate) fn set_rates(&self, global: &Global) {
         self.connection_pace.set_limit(global.maxconnrate);
         self.session_pace.set_limit(global.maxsessrate);
         self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
-    }
-
-    /// Has a worker do something and waits for what it gives; `None` if the worker does not run, or is stuck: it may do it
-    /// later then.
-    pub async fn on_worker<T: Send + 'static>(
-        &self,
-        worker: usize,
-        job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
-    ) -> Option<T> {
-        /// How often it is looked whether the worker is stuck.
-        const LOOK: Duration = Duration::from_millis(250);
-        let desk = self.desks.get()?.get(worker)?;
-        let is_stuck = || self.workers[worker].stuck.load(Ordering::Relaxed);
-        if is_stuck() {
-            return None;
-        }
-        let (answer, mut answered) = oneshot::channel();
-        let job: Job = Box::new(move |worker| {
-            // Who asked may have gone.
-            let _ = answer.send(job(worker));
-        });
-        desk.send(job).await.ok()?;
-        loop {
-            tokio::select! {
-                answer = &mut answered => return answer.ok(),
-                () = tokio::time::sleep(LOOK) => if is_stuck() { return None },
-            }
-        }
     }
 
     /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was

@@ -10,25 +10,26 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, ProxyId};
 use tokio::sync::watch;
 
-use crate::cli;
+use crate::cli::Socket;
 use crate::listener::{Sockets, Wanted, bind_after};
 use crate::log::{Identity, Logger, Severity};
-use crate::process::Phase;
+use crate::process::{Phase, Process};
 use crate::running::{Parts, ProxyRun, Running, build_after};
 use crate::server;
+use crate::site::Site;
 use crate::stats::status_lines;
 
 /// The snapshot that is served, and the sockets of the control thread that go with it.
 pub struct Current {
     running: watch::Sender<Arc<Running>>,
-    stats: watch::Sender<Vec<cli::Socket>>,
+    stats: watch::Sender<Vec<Socket>>,
     /// Held by who makes the next snapshot out of this one.
     making: Arc<tokio::sync::Mutex<()>>,
 }
@@ -52,13 +53,22 @@ impl Sockets for NoSockets {
     }
 }
 
+impl Process {
+    /// What is served, and how it is changed; `None` before anything is served.
+    pub(crate) fn current(&self) -> Option<Arc<Current>> {
+        self.current.get()?.upgrade()?.downcast().ok()
+    }
+}
+
 impl Current {
     /// The first one.
-    pub fn new(running: Arc<Running>, stats: Vec<cli::Socket>) -> Arc<Current> {
+    pub fn new(running: Arc<Running>, stats: Vec<Socket>) -> Arc<Current> {
         let process = running.process.clone();
         let (running, stats) = (watch::Sender::new(running), watch::Sender::new(stats));
         let current = Arc::new(Current { running, stats, making: Arc::default() });
-        process.set_current(&current);
+        let weak: Weak<Current> = Arc::downgrade(&current);
+        let set = process.current.set(weak);
+        debug_assert!(set.is_ok(), "a process serves one configuration after the other");
         current
     }
 
@@ -68,7 +78,7 @@ impl Current {
     }
 
     /// The sockets of `stats socket` lines.
-    pub fn stats_sockets(&self) -> Vec<cli::Socket> {
+    pub fn stats_sockets(&self) -> Vec<Socket> {
         self.stats.borrow().clone()
     }
 
@@ -84,7 +94,7 @@ impl Current {
     }
 
     /// The sockets of `stats socket` lines, and their changes.
-    pub(crate) fn watch_stats(&self) -> watch::Receiver<Vec<cli::Socket>> {
+    pub(crate) fn watch_stats(&self) -> watch::Receiver<Vec<Socket>> {
         self.stats.subscribe()
     }
 
@@ -140,12 +150,12 @@ impl Current {
         &self,
         next: Arc<Running>,
         listeners: Vec<Arc<crate::listener::Listener>>,
-        stats: Vec<cli::Socket>,
+        stats: Vec<Socket>,
     ) -> Vec<Said> {
         let old = self.running();
         let said = commit(&old, &next);
         next.set_listeners(listeners);
-        old.listeners().iter().for_each(|listener| listener.leave_to(&next));
+        old.listeners().iter().for_each(|listener| listener.leave_to(next.listeners()));
         if let Some(lua) = next.lua.as_ref().filter(|_| next.has_scripts_of(&old)) {
             lua.follow(&next);
         }
@@ -210,8 +220,8 @@ fn next_listener_limits<'a>(
     next: &'a Running,
 ) -> impl Iterator<Item = (Arc<crate::process::Limit>, Option<u32>)> + 'a {
     old.listeners().iter().filter_map(|listener| {
-        let maxconn = |proxy: &ProxyRun, bind: usize| proxy.config.binds[bind].maxconn;
-        let successor = listener.successor(next)?;
+        let maxconn = |proxy: &Site, bind: usize| proxy.config.binds[bind].maxconn;
+        let successor = listener.successor(next.listeners())?;
         let (was, is) = (maxconn(&listener.proxy, listener.bind), maxconn(&successor.proxy, successor.bind));
         (was != is).then(|| (listener.sessions.clone(), is))
     })

@@ -5,6 +5,8 @@
 //! proxy and server name.
 
 use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -16,7 +18,6 @@ use crate::cli::catalogue::Registry;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
-use crate::frontend::FrontendShared;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
@@ -25,7 +26,8 @@ use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
-use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun};
+use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerRun};
+use crate::site::Site;
 use crate::stick::Table;
 
 /// One configuration, running.
@@ -34,8 +36,6 @@ pub struct Running {
     pub config: Arc<Config>,
     /// By [`ProxyId`].
     pub proxies: Vec<Arc<ProxyRun>>,
-    /// Backends (and listens) by name, for names that are computed per request.
-    pub backends: HashMap<Arc<str>, ProxyId>,
     /// By name.
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
@@ -88,6 +88,11 @@ impl Running {
     pub(crate) fn set_listeners(&self, listeners: Vec<Arc<Listener>>) {
         let set = self.listeners.set(listeners);
         debug_assert!(set.is_ok(), "a snapshot is served once");
+    }
+
+    /// The servers of all proxies.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<ServerRun>> {
+        self.proxies.iter().flat_map(|proxy| &proxy.servers)
     }
 
     /// The proxy of this name and kind.
@@ -146,7 +151,10 @@ pub fn build_after(
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
-    let directory = Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes };
+    let backends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Frontend);
+    let backends = backends.map(|(id, proxy)| (proxy.name.clone(), id)).collect();
+    let directory =
+        Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes, backends };
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -173,18 +181,12 @@ pub fn build_after(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let backends = proxies
-        .iter()
-        .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
-        .map(|proxy| (proxy.config.name.clone(), proxy.id))
-        .collect();
     let trackers = trackers(&config);
     let unshared = proxies.iter().filter(|proxy| proxy.config.http_reuse == HttpReuse::Never);
     let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
     let running = Arc::new(Running {
         config,
         proxies,
-        backends,
         engines: parts.engines,
         lua: parts.lua,
         logger: parts.logger,
@@ -297,46 +299,39 @@ fn build_proxy(
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
-    Arc::new(ProxyRun {
+    let site = Arc::new(Site {
         id,
         config: Arc::new(config.clone()),
-        rules,
-        log,
-        headers,
-        checks: Arc::new(checks),
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
         has_foreign_sources: crate::server::has_foreign_sources(config),
         cookies: crate::persist::cookie_values(config),
         directory: directory.clone(),
-    })
+        lines: log.counts_lines().then(AtomicU64::default),
+    });
+    Arc::new(ProxyRun { site, rules, log, headers, checks: Arc::new(checks) })
 }
 
-/// A frontend, backend or listen, running.
+/// A frontend, backend or listen, running: its site, and the code that is compiled for it.
 pub struct ProxyRun {
-    /// Its place in [`Running::proxies`].
-    pub id: ProxyId,
-    /// Its configuration.
-    pub config: Arc<model::Proxy>,
+    /// Everything but compiled code; its `id` is the index in [`Running::proxies`].
+    pub site: Arc<Site>,
     /// Its rules, compiled.
     pub rules: ProxyRules,
-    /// What it logs, compiled.
+    /// Its log lines, compiled.
     pub log: ProxyLog,
-    /// What connections to its servers begin with.
+    /// The first bytes of connections to its servers, compiled.
     pub headers: Headers,
-    /// What checks of its servers do, compiled.
+    /// The checks of its servers, compiled.
     pub checks: Arc<CheckCode>,
-    /// The frontend's limits and figures; counted even where the section has no frontend side.
-    pub frontend: Arc<FrontendShared>,
-    /// The backend's queue, balance and figures.
-    pub backend: Arc<BackendShared>,
-    /// Its servers.
-    pub servers: Vec<Arc<ServerRun>>,
-    /// Connections to some of them may come from an address that is not this machine's.
-    pub(crate) has_foreign_sources: bool,
-    /// What names each of them in the persistence cookie, by the file.
-    pub cookies: Vec<Option<Arc<str>>>,
-    /// Every proxy of the configuration.
-    pub directory: Arc<Directory>,
+}
+
+impl Deref for ProxyRun {
+    type Target = Site;
+
+    #[inline]
+    fn deref(&self) -> &Site {
+        &self.site
+    }
 }

@@ -8,6 +8,7 @@
 //! from the head's first byte until its last; between two requests `timeout http-keep-alive` does.
 
 mod handshake;
+pub(crate) mod run;
 
 use std::future::poll_fn;
 use std::io;
@@ -17,22 +18,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{ErrorPage, Mode, ProxyId};
+use sluicegate_config::model::{Mode, ProxyId};
 use sluicegate_transport::{Buffer, Socket, Timer};
-use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
-use crate::counters::Counters;
-use crate::hook::Hook;
 use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
 use crate::proxied::Proxied;
-use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
 use crate::server;
-use crate::stick::{Counted, Tracked};
-use crate::stream::http::{self, After};
-use crate::stream::{Active, Fault, Invalid, tcp};
+use crate::site::Site;
+use crate::stick::Tracked;
+use crate::stream::{Connection, Fault, Invalid};
 use crate::worker::{SessionPlace, Worker};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
@@ -144,8 +141,29 @@ impl Session {
     }
 
     /// The frontend.
-    pub(crate) fn frontend(&self) -> &Arc<ProxyRun> {
+    pub(crate) fn frontend(&self) -> &Arc<Site> {
         &self.slots.listener().proxy
+    }
+
+    /// The frontend with its code.
+    fn run_of_frontend(&self) -> &ProxyRun {
+        &self.worker().running.proxies[self.frontend().id.0 as usize]
+    }
+
+    /// The connection as the context of its next stream needs it.
+    pub(crate) fn connection(&self) -> Connection<'_> {
+        Connection {
+            id: self.worker().next_stream_id(),
+            session: self.place(),
+            listener: self.listener(),
+            unique_id: self.run_of_frontend().log.unique_id(),
+            socket: &self.socket,
+            peer: self.peer,
+            local: self.local,
+            proxied: &self.proxied,
+            accepted: self.accepted,
+            accepted_at: self.accepted_at(),
+        }
     }
 
     /// Where it was accepted.
@@ -162,7 +180,7 @@ impl Session {
     /// Between two requests: goes on under the newest configuration, unless that has no such listener any more.
     fn follow(&mut self) {
         let Some(worker) = self.worker().newer() else { return };
-        let Some(listener) = self.listener().successor(&worker.running) else { return };
+        let Some(listener) = self.listener().successor(worker.running.listeners()) else { return };
         if listener.proxy.config.mode != Mode::Http {
             return;
         }
@@ -240,262 +258,6 @@ impl Drop for Session {
     }
 }
 
-/// A session's task.
-///
-/// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
-#[allow(clippy::manual_async_fn)]
-pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
-    async move {
-        let now = session.accepted;
-        let index = session.worker().index;
-        session.listener().count(index, |counters| counters.conn_tot.add(1));
-        let counters = session.frontend().frontend.figures.at(index);
-        let options = &session.frontend().config.options;
-        session.socket.settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
-        counters.conn_rate.add(now, 1);
-        let rules = &session.frontend().rules;
-        let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
-        if (rules || session.listener().accepts_header()) && !Box::pin(admit(&mut session)).await {
-            return;
-        }
-        session.frontend().frontend.figures.at(index).session(now);
-        Tracked::count(&Tracked::default(), &session.tracked, Counted::Session);
-        if session.frontend().config.mode == Mode::Tcp {
-            let watch = session.place.watch();
-            // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
-            if watch.unless_killed(Box::pin(tcp::serve(&mut session))).await != Some(true) {
-                return;
-            }
-        }
-        serve_http(&mut session).await;
-    }
-}
-
-/// Runs `tcp-request connection`, reads the PROXY protocol header if there is to be one, and runs `tcp-request
-/// session`; `false`: the connection is refused.
-async fn admit(session: &mut Session) -> bool {
-    let Some(expects_header) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
-    if (expects_header || session.listener().accepts_header()) && !handshake::receive(session).await {
-        return false;
-    }
-    run_rules(session, Hook::TcpRequestSession).await.is_some()
-}
-
-/// Runs the rules of a connection; `None`: it is refused. Says whether they expect a PROXY protocol header.
-async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
-    let frontend = session.frontend().clone();
-    let worker = session.worker().clone();
-    let of_connection = hook == Hook::TcpRequestConnection;
-    let rules = &frontend.rules;
-    let list = if of_connection { &rules.tcp_request_connection } else { &rules.tcp_request_session };
-    if list.is_empty() {
-        return Some(false);
-    }
-    let mut stream = Active::take(session);
-    // A connection is not a stream yet: it has no unique id.
-    stream.cx.making_unique_id.set(true);
-    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
-    let expects_header = stream.cx.expects_header;
-    // What rules say of a connection holds for all of its streams.
-    let (before, now) = ((session.peer, session.local), (stream.cx.source, stream.cx.destination));
-    if !of_connection && before != now && session.proxied.is_none() {
-        session.proxied = Some(Rc::new(Proxied { peer: before.0, local: before.1, tlvs: None }));
-    }
-    (session.peer, session.local) = now;
-    stream.finish(session);
-    if !matches!(verdict, Verdict::Continue) {
-        let refused = |counters: &Counters| if of_connection { counters.dcon.add(1) } else { counters.dses.add(1) };
-        session.listener().count(worker.index, refused);
-        return None;
-    }
-    Some(expects_header)
-}
-
-/// What waiting for a request gave.
-enum Arrival {
-    /// A complete head, and when it was.
-    Request(Active, RequestHead, Instant),
-    Invalid(HeadError),
-    /// `timeout http-request`, or `http-keep-alive` with nothing received.
-    TimedOut,
-    /// The client ended or broke the connection.
-    Gone,
-    /// The process stops and this connection is idle.
-    Stopping,
-}
-
-async fn serve_http(session: &mut Session) {
-    loop {
-        let mut next = NextRequest::new(session);
-        let after = match poll_fn(|cx| next.poll(session, cx)).await {
-            Arrival::Request(stream, head, now) => {
-                let watch = session.place.watch();
-                // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
-                let serving = Box::write(Box::new_uninit(), http::serve(session, stream, head, now));
-                match watch.unless_killed(Box::into_pin(serving)).await {
-                    Some(after) => after,
-                    None => return,
-                }
-            }
-            Arrival::Stopping => return,
-            failed => return Box::pin(refuse(session, failed, next.started)).await,
-        };
-        match after {
-            After::KeepAlive => {}
-            After::Close => return,
-            After::Drain => return Box::pin(drain(session)).await,
-        }
-    }
-}
-
-/// The wait for a complete request head.
-struct NextRequest {
-    /// Taken when bytes have come; its message is what they are parsed into.
-    stream: Option<Active>,
-    /// When the head's first byte came; until then, since when it is waited for.
-    started: Instant,
-    /// There are bytes that were not looked at.
-    fresh: bool,
-}
-
-impl NextRequest {
-    fn new(session: &mut Session) -> NextRequest {
-        let started = session.last_active;
-        let times = &session.frontend().config.timeouts;
-        let for_head = times.http_request.or(times.client);
-        let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };
-        session.timer.set(timeout.map(|timeout| started + timeout));
-        // The last request's bytes are used up: an idle connection keeps no buffer.
-        let worker = session.place.worker();
-        worker.buffers.retire(&mut session.input);
-        NextRequest { stream: None, started, fresh: !session.input.is_empty() }
-    }
-
-    fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<Arrival> {
-        loop {
-            if std::mem::take(&mut self.fresh)
-                && let Some(arrival) = self.parse(session)
-            {
-                return Poll::Ready(arrival);
-            }
-            if session.ended {
-                return Poll::Ready(Arrival::Gone);
-            }
-            if self.stream.is_none() && session.input.is_empty() {
-                session.follow();
-            }
-            let waits_on = session.frontend().config.options.idle_close_on_response;
-            if session.is_stopping() && !waits_on && session.requests > 0 && session.input.is_empty() {
-                return Poll::Ready(Arrival::Stopping);
-            }
-            session.place.waits(cx.waker());
-            match session.poll_fill(cx) {
-                Poll::Ready(Ok(count)) if count > 0 => self.fresh = true,
-                Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
-                Poll::Pending => return session.timer.poll(cx).map(|()| Arrival::TimedOut),
-            }
-        }
-    }
-
-    fn parse(&mut self, session: &mut Session) -> Option<Arrival> {
-        let now = Instant::now();
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                self.started = now;
-                Active::take(session)
-            }
-        };
-        let lenient = stream.cx.frontend.config.options.unsafe_requests;
-        let limits = &Limits { lenient, ..session.worker().limits };
-        match parse_request(session.input.data(), limits, &mut stream.cx.request) {
-            Ok(Some(head)) => {
-                note_start(session, &mut stream, self.started);
-                session.requests = session.requests.saturating_add(1);
-                stream.cx.request_number = session.requests;
-                Some(Arrival::Request(stream, head, now))
-            }
-            Ok(None) => {
-                self.stream = Some(stream);
-                // Only the first head of a connection is waited for since before its first byte.
-                if session.requests > 0 {
-                    let times = &session.frontend().config.timeouts;
-                    let timeout = times.http_request.or(times.client);
-                    session.timer.set(timeout.map(|timeout| self.started + timeout));
-                }
-                None
-            }
-            Err(error) => {
-                stream.finish(session);
-                Some(Arrival::Invalid(error))
-            }
-        }
-    }
-}
-
-/// Notes when the first byte of a request came, and since when it was waited for: since the connection was accepted or
-/// since the request before it ended.
-fn note_start(session: &Session, stream: &mut Active, started: Instant) {
-    let (worker, log) = (session.worker(), &mut stream.cx.log);
-    log.request_started_at = worker.wall_clock(started);
-    log.request_started = started;
-    log.accepted = session.last_active;
-}
-
-/// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
-async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
-    let silent = session.input.is_empty();
-    let (code, who, answered) = match arrival {
-        Arrival::Invalid(error) => {
-            session.capture(Fault::Head(error));
-            (error.request_status(), b'P', true)
-        }
-        Arrival::TimedOut => (408, b'c', true),
-        // A client that ended its side can still read; one that broke the connection can't.
-        _ => (400, b'C', session.ended),
-    };
-    // An idle keep-alive connection ends without a word and without a line.
-    if silent && session.requests > 0 {
-        return;
-    }
-    let options = &session.frontend().config.options;
-    let ignored = silent && options.http_ignore_probes;
-    let unlogged = ignored || (silent && options.dontlognull);
-    let counted = !ignored && (!silent || answered);
-    if counted {
-        session.listener().count(session.worker().index, |counters| {
-            counters.ereq.add(1);
-            counters.req_tot.add(1);
-        });
-    }
-    let mut stream = Active::take(session);
-    if counted {
-        stream.cx.count(Counted::Request);
-        stream.cx.count(Counted::Error);
-    }
-    stream.cx.log.no_request = true;
-    note_start(session, &mut stream, started);
-    stream.cx.log.status = i32::from(code);
-    stream.note_received(session.input.len());
-    stream.end(who, b'R');
-    if unlogged {
-        stream.cx.log.level = Some(sluicegate_config::model::LogLevel::Silent);
-    }
-    if counted || !unlogged {
-        stream.begin(session);
-    }
-    let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
-    if answered && !ignored && !hushed {
-        let page = status::error_page(code).raw.as_bytes();
-        // One try: nobody waits for the room of who has shown no sense so far.
-        stream.count_sent(session.socket.try_write(page).unwrap_or(0));
-    }
-    stream.finish(session);
-    if answered {
-        drain(session).await;
-    }
-}
-
 /// Ends a connection whose client may still be sending: its FIN is awaited, within limits, so that the kernel does not
 /// reset the connection under an answer that was not read yet.
 pub(crate) async fn drain(session: &mut Session) {
@@ -517,14 +279,3 @@ pub(crate) async fn drain(session: &mut Session) {
     })
     .await;
 }
-
-/// The size of what a session's function returns: its future.
-const fn future_size<F, R>(_: &F) -> usize
-where
-    F: Fn(Session) -> R,
-{
-    size_of::<R>()
-}
-
-/// An idle session is this future and its timer.
-const _: () = assert!(future_size(&run) <= 512);

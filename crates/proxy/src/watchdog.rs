@@ -22,7 +22,7 @@ use sluicegate_config::model::{LogAddress, LogTarget};
 use sluicegate_script::Watch;
 use tokio::runtime::RuntimeMetrics;
 
-use crate::listener;
+use crate::listener::accept::accept_for;
 use crate::log::Severity;
 use crate::process::{Phase, Process};
 use crate::reload::Current;
@@ -168,7 +168,7 @@ fn relieve(process: Arc<Process>, stuck: usize) {
         let begin = move |worker: &Rc<Worker>| {
             for listener in worker.running.listeners() {
                 let (worker, listener) = (worker.clone(), listener.clone());
-                tokio::task::spawn_local(listener::accept_for(worker, listener, stuck));
+                tokio::task::spawn_local(accept_for(worker, listener, stuck));
             }
         };
         job.on_worker(other, begin).await

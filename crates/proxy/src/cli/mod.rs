@@ -20,9 +20,9 @@ mod resolvers;
 mod servers;
 pub(crate) mod session;
 mod show;
+mod socket;
 mod tables;
 
-pub(crate) use session::shut_sessions;
 pub use tables::fuzz_table_words;
 
 use std::io;
@@ -39,6 +39,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::reload::Current;
+pub use socket::Socket;
 
 /// Connections at once where the file has no `stats maxconn`.
 pub const CONNECTIONS_MAX: usize = 10;
@@ -46,17 +47,6 @@ pub const CONNECTIONS_MAX: usize = 10;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for want of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-/// A listening stats socket.
-#[derive(Clone, Debug)]
-pub struct Socket {
-    /// Bound and listening, TCP or unix.
-    pub listener: Arc<OwnedFd>,
-    /// What its clients may do.
-    pub level: StatsLevel,
-    /// Who asks gets the listening sockets (`expose-fd listeners`).
-    pub exposes: bool,
-}
 
 /// A client's connection.
 enum Stream {

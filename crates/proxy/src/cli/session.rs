@@ -3,7 +3,6 @@
 //! Streams live on workers; each command goes through every worker's streams a batch at a time and waits for its
 //! client in between. A stream that begins meanwhile may or may not be seen.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{ProxyKind, StatsLevel};
@@ -11,12 +10,7 @@ use sluicegate_config::model::{ProxyKind, StatsLevel};
 use super::catalogue::{Call, Command, Run};
 use super::change::{backend_named, server};
 use super::protocol::Answer;
-use crate::running::Running;
-use crate::server::ServerShared;
-use crate::stream::{Detail, Killer, Selection, Which};
-
-/// How long a worker may be busy before its streams are left out.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::stream::{Detail, Killer, PATIENCE, Selection, Which, end_streams};
 
 /// The theme's rows.
 pub const COMMANDS: &[Command] = &[
@@ -143,36 +137,12 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// Has all workers end the streams of a server, some time soon.
-pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared, killer: Killer) {
-    let (running, which) = (running.clone(), Which::OfServer(server.life));
-    // Whoever changes servers does so within a runtime; without one there are no streams either.
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move { end(&running, which, killer).await });
-    }
-}
-
-/// Ends streams on all workers; gives how many.
-pub(crate) async fn end(running: &Running, which: Which, killer: Killer) -> usize {
-    let mut count = 0;
-    for worker in 0..running.process.workers.len() {
-        let mut next = Some(0);
-        while let Some(from) = next {
-            let job = running.process.on_worker(worker, move |worker| worker.end_streams(which, killer, from));
-            let Ok(Some(found)) = tokio::time::timeout(PATIENCE, job).await else { break };
-            count += found.count;
-            next = found.next;
-        }
-    }
-    count
-}
-
 fn shutdown_session(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
         match number(call.arg(0)) {
             None => call.say("Session pointer expected (use 'show sess')."),
             Some(id) => {
-                if end(call.running, Which::Id(id), Killer::Admin).await == 0 {
+                if end_streams(call.running, Which::Id(id), Killer::Admin).await == 0 {
                     call.say("No such session (use 'show sess').");
                 }
             }
@@ -184,7 +154,7 @@ fn shutdown_session(mut call: Call<'_>) -> Answer<'_> {
 fn shutdown_sessions(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
         if let Some((_, server)) = server(&mut call) {
-            end(call.running, Which::OfServer(server.shared.life), Killer::Admin).await;
+            end_streams(call.running, Which::OfServer(server.shared.life), Killer::Admin).await;
         }
         Ok(())
     })

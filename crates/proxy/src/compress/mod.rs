@@ -7,42 +7,31 @@
 //! pages do not. The backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
 //! for those that are not compressed.
 
+mod cost;
 mod encoder;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::{Compression, CompressionAlgorithm};
+use sluicegate_config::model::{Compression, CompressionAlgorithm, CompressionLimits};
 use sluicegate_wire::http::{Framing, Message, Method, RequestHead, Version};
 
+pub(crate) use cost::{Cost, Memory};
 pub(crate) use encoder::Encoder;
 
 use crate::counters::{Rate, second};
-use crate::running::ProxyRun;
+use crate::process::Process;
 use crate::sample::header_values;
-use crate::worker::Worker;
-
-/// What compression costs one worker, a second.
-#[derive(Debug, Default)]
-pub struct Cost {
-    /// Bytes of bodies before (`CompressBpsIn`).
-    pub read: Rate,
-    /// Bytes of bodies after (`CompressBpsOut`).
-    pub written: Rate,
-}
-
-/// Memory of all compressors of the process.
-pub type Memory = Arc<AtomicU64>;
+use crate::site::Site;
 
 /// The settings of the proxies that a request passes, the backend's first.
-fn settings<'a>(frontend: &'a ProxyRun, backend: &'a ProxyRun) -> impl Iterator<Item = &'a Compression> + Clone {
+fn settings<'a>(frontend: &'a Site, backend: &'a Site) -> impl Iterator<Item = &'a Compression> + Clone {
     [backend, frontend].into_iter().filter_map(|proxy| proxy.config.compression.as_deref())
 }
 
 /// How the response is to be compressed, by what the client takes. With `compression offload` the server does not
 /// learn what that is.
-pub(crate) fn choose(request: &mut Message, frontend: &ProxyRun, backend: &ProxyRun) -> Option<CompressionAlgorithm> {
+pub(crate) fn choose(request: &mut Message, frontend: &Site, backend: &Site) -> Option<CompressionAlgorithm> {
     let mut all = settings(frontend, backend).filter(|settings| !settings.not_responses);
     let algorithms = all.find(|settings| !settings.algorithms.is_empty()).map(|settings| &settings.algorithms)?;
     if is_old_browser(request) {
@@ -112,19 +101,17 @@ fn quality(parameters: &[u8]) -> u32 {
 }
 
 /// What the process may spend is spent.
-fn is_exhausted(worker: &Worker) -> bool {
-    let limits = &worker.running.config.global.compression;
-    let process = &worker.running.process;
+fn is_exhausted(process: &Process, limits: &CompressionLimits) -> bool {
     let most = process.compression_rate.load(Ordering::Relaxed);
-    let fast = || most > 0 && rate(worker, |cost| &cost.read) > most;
+    let fast = || most > 0 && rate(process, |cost| &cost.read) > most;
     let busy = || limits.idle > 0 && process.idle_percent() < limits.idle;
     fast() || busy()
 }
 
 /// Bytes in the last whole second.
-fn rate(worker: &Worker, which: impl Fn(&Cost) -> &Rate) -> u64 {
+fn rate(process: &Process, which: impl Fn(&Cost) -> &Rate) -> u64 {
     let last = second(Instant::now()).saturating_sub(1);
-    let costs = worker.running.process.workers.iter().map(|figures| which(&figures.compression));
+    let costs = process.workers.iter().map(|figures| which(&figures.compression));
     costs.map(|rate| u64::from(rate.at(last)).max(u64::from(rate.at(last + 1)))).sum()
 }
 
@@ -134,8 +121,9 @@ pub(crate) fn prepare_response(
     request: (Version, Method),
     body: Framing,
     algorithm: CompressionAlgorithm,
-    (frontend, backend): (&ProxyRun, &ProxyRun),
-    worker: &Worker,
+    (frontend, backend): (&Site, &Site),
+    process: &Process,
+    limits: &CompressionLimits,
 ) -> Option<Encoder> {
     let versions = [request.0, response.version()];
     if versions.contains(&Version::Http10) || request.1 == Method::Head || !(200..=203).contains(&response.status()) {
@@ -152,12 +140,11 @@ pub(crate) fn prepare_response(
         || header_values(response, b"cache-control", false).any(forbids)
         || !has_good_tag(response)
         || !has_type(response, settings(frontend, backend).map(|settings| &settings.types))
-        || is_exhausted(worker)
+        || is_exhausted(process, limits)
     {
         return None;
     }
-    let limits = &worker.running.config.global.compression;
-    let encoder = Encoder::new(algorithm, limits, &worker.running.process.compressors)?;
+    let encoder = Encoder::new(algorithm, limits, &process.compressors)?;
     let strong = response.first(b"etag").filter(|tag| tag.starts_with(b"\"")).map(|tag| [b"W/", tag].concat());
     let place = response.fields_named(b"etag").next().map(|(id, _)| id);
     if let (Some(weak), Some(id)) = (strong, place) {
@@ -220,8 +207,9 @@ fn has_type<'a>(message: &Message, types: impl Iterator<Item = &'a Vec<String>>)
 pub(crate) fn prepare_request(
     request: &mut Message,
     head: &RequestHead,
-    (frontend, backend): (&ProxyRun, &ProxyRun),
-    worker: &Worker,
+    (frontend, backend): (&Site, &Site),
+    process: &Process,
+    limits: &CompressionLimits,
 ) -> Option<Encoder> {
     let mut all = settings(frontend, backend).filter(|settings| settings.requests);
     let algorithm = all.find_map(|settings| settings.request_algorithm)?;
@@ -235,12 +223,11 @@ pub(crate) fn prepare_request(
         || head.upgrade
         || request.first(b"content-encoding").is_some()
         || !has_type(request, settings(frontend, backend).map(|settings| &settings.request_types))
-        || is_exhausted(worker)
+        || is_exhausted(process, limits)
     {
         return None;
     }
-    let limits = &worker.running.config.global.compression;
-    let encoder = Encoder::new(algorithm, limits, &worker.running.process.compressors)?;
+    let encoder = Encoder::new(algorithm, limits, &process.compressors)?;
     frame(request, head.body);
     if !encoder.is_identity() {
         request.add_lower(b"content-encoding", algorithm.coding().as_bytes());

@@ -10,6 +10,7 @@
 mod field;
 mod lease;
 pub mod script;
+mod stream;
 mod top;
 
 use std::cell::Cell;
@@ -29,6 +30,7 @@ use crate::engines::Engines;
 
 pub(crate) use field::{Fields, Fresh};
 pub(crate) use lease::Lease;
+pub use stream::StreamLimits;
 pub use top::Heavy;
 use top::Top;
 

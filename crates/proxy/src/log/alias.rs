@@ -15,12 +15,11 @@ use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
 use super::capture::Slots;
 use super::encode;
 use super::header::{self, host_name};
-use super::line::Timers;
 use crate::counters::Figures;
 use crate::date::{Clock, append_date};
 use crate::proxied::HandshakeError;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
-use crate::stream::{LogRecord, StreamContext};
+use crate::stream::{LogRecord, StreamContext, Timers};
 
 /// What stands for a request line that never came.
 const NO_REQUEST: &[u8] = b"<BADREQ>";
@@ -183,10 +182,10 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Pid => number(i64::from(header::pid()), 4, flags, out),
         // The first stream is number 0 in HAProxy; ids here begin with 1.
         LogAlias::Rt => number(cx.id as i64 - 1, 4, flags, out),
-        LogAlias::LogCounter => number(frontend.log.lines() as i64, 4, flags, out),
+        LogAlias::LogCounter => number(frontend.lines() as i64, 4, flags, out),
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
-        LogAlias::UniqueId => append_text(super::line::unique_id(cx).unwrap_or(b""), flags, mode, out),
+        LogAlias::UniqueId => append_text(cx.unique_id().unwrap_or(b""), flags, mode, out),
         // No connection is one of TLS.
         LogAlias::SslCipher | LogAlias::SslVersion => append_text(b"", flags, mode, out),
     }

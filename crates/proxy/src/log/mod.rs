@@ -31,15 +31,13 @@ use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Mode, Position};
 use tokio::sync::Notify;
 
 use crate::proxied::HandshakeError;
-use crate::stream::StreamContext;
+use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
 use datagram::Peer;
-pub(crate) use encode::{append_value as encode_value, parts as encoded_parts};
 pub use header::Identity;
-use line::Timers;
-pub(crate) use line::{LineCode, failed};
-pub use line::{ProxyLog, unique_id};
+pub(crate) use line::LineCode;
+pub use line::ProxyLog;
 pub(crate) use throttle::Throttle;
 pub use writer::write_logs;
 
@@ -270,18 +268,18 @@ impl Logger {
     }
 
     /// Writes the line of a stream that begins: the one that HAProxy writes where no format is given.
-    pub fn begun(&self, cx: &StreamContext) {
+    pub fn begun(&self, cx: &StreamContext, codes: &ProxyLog) {
         let config = &cx.frontend.config;
-        if cx.frontend.log.line.is_none() && !config.log.is_empty() {
+        if codes.line.is_none() && !config.log.is_empty() {
             self.render(&config.log, Severity::Info, cx, |_| {}, |out| alias::connect(cx, out));
         }
     }
 
     /// Writes the line of a stream before its end (`option logasap`); what it says is so until `until`.
-    pub fn so_far(&self, cx: &mut StreamContext, until: Instant) {
+    pub fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
         if !std::mem::replace(&mut cx.log.written, true) {
             let http = cx.frontend.config.mode == Mode::Http;
-            self.line(cx, Timers::of(&cx.log, until), if http { Origin::Response } else { Origin::Connect });
+            self.line(cx, codes, Timers::of(&cx.log, until), if http { Origin::Response } else { Origin::Connect });
         }
     }
 
@@ -289,36 +287,36 @@ impl Logger {
     /// so that they don't count themselves (`%bc`, `%sc`).
     ///
     /// With `option dontlognull` a session that sent nothing leaves no line.
-    pub fn stream(&self, cx: &StreamContext, times: Timers) {
+    pub fn stream(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers) {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
         if !(log.written || cx.frontend.config.options.dontlognull && silent) {
-            self.line(cx, times, if log.no_request { Origin::Error } else { Origin::Close });
+            self.line(cx, codes, times, if log.no_request { Origin::Error } else { Origin::Close });
         }
     }
 
     /// Writes the line of a connection that ended before its first byte was looked at: by `error-log-format`, or as
     /// HAProxy writes it without one.
-    pub fn refused(&self, cx: &StreamContext, error: HandshakeError) {
+    pub fn refused(&self, cx: &StreamContext, codes: &ProxyLog, error: HandshakeError) {
         let config = &cx.frontend.config;
         if config.log.is_empty() || config.options.dontlognull && error.is_silence() {
             return;
         }
-        if cx.frontend.log.error_line.is_some() {
-            return self.line(cx, Timers::of(&cx.log, Instant::now()), Origin::Killed);
+        if codes.error_line.is_some() {
+            return self.line(cx, codes, Timers::of(&cx.log, Instant::now()), Origin::Killed);
         }
         let severity = if config.logging.separate_errors { Severity::Error } else { Severity::Info };
         self.render(&config.log, severity, cx, |_| {}, |out| alias::refused(cx, error, out));
     }
 
-    fn line(&self, cx: &StreamContext, times: Timers, origin: Origin) {
-        let (config, codes) = (&cx.frontend.config, &cx.frontend.log);
+    fn line(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers, origin: Origin) {
+        let config = &cx.frontend.config;
         let code = match &codes.error_line {
             Some(code) if cx.log.no_request => Some(code),
             _ => codes.line.as_ref(),
         };
         let Some(code) = code.filter(|_| !config.log.is_empty()) else { return };
-        let failed = cx.log.no_request || line::failed(cx);
+        let failed = cx.log.no_request || cx.has_failed();
         let severity = match cx.log.level {
             _ if !failed && config.logging.only_errors => return,
             Some(LogLevel::Silent) => return,
@@ -349,7 +347,7 @@ impl Logger {
             line.clear();
             structured(data);
             write(line);
-            cx.frontend.log.count_line();
+            cx.frontend.count_line();
             self.send_structured(targets, severity, data, line);
         });
     }

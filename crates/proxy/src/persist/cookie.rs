@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sluicegate_config::model::{CookieMode, PersistenceCookie};
 
 use super::{ask_for, is_usable};
-use crate::running::ProxyRun;
+use crate::site::Site;
 use crate::stream::StreamContext;
 
 /// A date may be so far ahead before it counts as expired; HAProxy's limit for clocks that differ.
@@ -65,7 +65,7 @@ enum Edit {
 }
 
 /// Looks for the cookie in the request: the server that it names is asked for, and what servers should not see goes.
-pub(crate) fn request(cx: &mut StreamContext, backend: &ProxyRun) {
+pub(crate) fn request(cx: &mut StreamContext, backend: &Site) {
     let Some(cookie) = &backend.config.cookie else { return };
     cx.persistence.letters = (b'N', b'N');
     let name = cookie.name.as_bytes();
@@ -89,7 +89,7 @@ fn log(cx: &mut StreamContext, cookie: &PersistenceCookie) {
 }
 
 /// One occurrence of the cookie.
-fn one(cx: &mut StreamContext, backend: &ProxyRun, cookie: &PersistenceCookie, value: &[u8]) -> Edit {
+fn one(cx: &mut StreamContext, backend: &Site, cookie: &PersistenceCookie, value: &[u8]) -> Edit {
     let prefix = cookie.mode == Some(CookieMode::Prefix);
     let mut named = value;
     let mut rest = None;
@@ -139,7 +139,7 @@ fn one(cx: &mut StreamContext, backend: &ProxyRun, cookie: &PersistenceCookie, v
 }
 
 /// Sees to the cookie in the response: the server's own, and the one that the client is to have.
-pub(crate) fn response(cx: &mut StreamContext, backend: &ProxyRun) {
+pub(crate) fn response(cx: &mut StreamContext, backend: &Site) {
     let Some(cookie) = &backend.config.cookie else { return };
     let Some(index) = cx.log.server.as_ref().map(|server| server.shared.index) else { return };
     let own = backend.cookie_of(index);

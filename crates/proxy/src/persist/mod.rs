@@ -5,62 +5,29 @@
 //! forces it, asks the balancer. A server that is down is only asked for with `option persist` or `force-persist`.
 
 mod cookie;
+mod wish;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use sluicegate_config::model::{self, DataKind};
 
-use crate::running::ProxyRun;
 use crate::sample::Sample;
 use crate::server::ServerRun;
+use crate::site::Site;
 use crate::stick::{Key, Table};
 use crate::stream::StreamContext;
 
 pub use cookie::fuzz_cookies;
 pub(crate) use cookie::{request as request_cookie, response as response_cookie};
+pub use wish::Persistence;
+use wish::Store;
 
 /// Entries that one stream may store its server in.
 const STORES_MAX: usize = 8;
 
-/// What a stream knows of the server that it should go to.
-#[derive(Debug, Default)]
-pub struct Persistence {
-    /// The server's place in its backend.
-    pub server: Option<usize>,
-    /// The place of the one that had the session's request before, in the same backend.
-    pub last: Option<usize>,
-    /// It is asked for even if it is down (`force-persist`).
-    pub forced: bool,
-    /// Cookies are left alone (`ignore-persist`).
-    pub ignored: bool,
-    /// When the client's cookie was last renewed and first given, seconds since 1970.
-    dates: (Option<u64>, Option<u64>),
-    /// What became of the cookie of request and response.
-    letters: (u8, u8),
-    stores: Vec<Store>,
-}
-
-/// Where the server is stored once it answered.
-#[derive(Debug)]
-struct Store {
-    table: Arc<Table>,
-    key: Key,
-    response: bool,
-}
-
-impl Persistence {
-    /// Ready for another stream.
-    pub fn clear(&mut self) {
-        let Persistence { server, last, forced, ignored, dates, letters, stores } = self;
-        (*server, *forced, *ignored, *dates, *letters) = (None, false, false, (None, None), (b'-', b'-'));
-        *last = None;
-        stores.clear();
-    }
-}
-
 /// Whether a request may ask for a server.
-fn is_usable(backend: &ProxyRun, server: &ServerRun, forced: bool) -> bool {
+fn is_usable(backend: &Site, server: &ServerRun, forced: bool) -> bool {
     forced || backend.config.options.persist || server.shared.status().is_running()
 }
 
@@ -162,7 +129,7 @@ pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
     config.servers.iter().map(|server| server.cookie.as_deref().map(Arc::from)).collect()
 }
 
-impl ProxyRun {
+impl Site {
     /// What names a server in the persistence cookie.
     pub(crate) fn cookie_of(&self, index: usize) -> Option<Arc<str>> {
         let own = self.cookies.get(index)?.clone();

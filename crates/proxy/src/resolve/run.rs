@@ -47,7 +47,9 @@ async fn drive(resolver: Arc<Resolver>, running: Arc<Running>) {
     if resolver.config.nameservers.is_empty() {
         return;
     }
-    resolver.state.lock().attach(&running, Instant::now());
+    let attached = running.proxies.iter().enumerate().filter(|(_, proxy)| !proxy.config.disabled);
+    let attached = attached.map(|(place, proxy)| (place, &proxy.config.name, &*proxy.servers));
+    resolver.state.lock().attach(attached, Instant::now());
     let (heard, mut messages) = mpsc::channel::<Heard>(MESSAGES);
     let mut readers = JoinSet::new();
     // Sockets are made with the first question: most sections called `default` are asked for nothing.

@@ -24,9 +24,6 @@ use tokio::sync::oneshot;
 use xxhash_rust::xxh32::xxh32;
 
 use super::message::{self, Answer, Fault, Found, Kind, Name};
-use super::servers::Target;
-use super::{Asked, Counters};
-use crate::running::Running;
 use crate::server::ServerRun;
 
 /// Records that are kept of a name.
@@ -42,8 +39,89 @@ const NAME_MAX: usize = 255;
 /// Sends a question to all name servers; gives how many it went to.
 pub(super) type Send<'a> = dyn FnMut(&[u8]) -> u32 + 'a;
 
+/// The servers of the configuration that is served, as answers change them.
+pub(super) trait Servers {
+    /// Returns the server at a place: the proxy's among all proxies, and the server's in it.
+    fn at(&self, place: (usize, usize)) -> Box<dyn Target + '_>;
+}
+
+/// A server as its state is changed.
+pub(super) trait Target {
+    /// The server.
+    fn server(&self) -> &ServerRun;
+
+    /// Whether it is out of service because its name has no address.
+    fn is_unresolved(&self) -> bool;
+
+    /// Sets its address; returns whether it changed. `by` is the log's source of the address.
+    fn set_address(&self, ip: IpAddr, by: &str) -> bool;
+
+    /// Removes its address.
+    fn lose_address(&self);
+
+    /// Sets its port to a service record's.
+    fn set_port(&self, port: u16);
+
+    /// Resets its port to the configured one.
+    fn forget_port(&self);
+
+    /// Sets its weight to a service record's: HAProxy's share of 256 for DNS's of 65535, 0 for none.
+    fn set_weight(&self, weight: u16);
+
+    /// Takes it into service or out of it; returns whether that is new.
+    fn set_resolved(&self, resolved: Result<(), &str>) -> bool;
+
+    /// Logs that an answer took it into service.
+    fn tell_ready(&self);
+
+    /// Logs that it follows another name.
+    fn tell_name(&self, from: Option<&str>, to: &str, by: &str);
+}
+
+/// What is counted of a name server.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Questions.
+    pub sent: AtomicU64,
+    /// Questions that could not be sent.
+    pub snd_error: AtomicU64,
+    /// Good answers.
+    pub valid: AtomicU64,
+    /// Answers that gave a server another address.
+    pub update: AtomicU64,
+    /// Aliases that lead nowhere.
+    pub cname_error: AtomicU64,
+    /// Answers without records.
+    pub any_err: AtomicU64,
+    /// The name does not exist.
+    pub nx: AtomicU64,
+    /// Refusals.
+    pub refused: AtomicU64,
+    /// Other errors.
+    pub other: AtomicU64,
+    /// Messages that can't be read.
+    pub invalid: AtomicU64,
+    /// Messages longer than `accepted_payload_size`.
+    pub too_big: AtomicU64,
+    /// Answers that were cut off.
+    pub truncated: AtomicU64,
+    /// Answers to what is asked no longer, or was never asked.
+    pub outdated: AtomicU64,
+}
+
+/// What a rule that asks gets.
+pub(crate) enum Asked {
+    /// The address is known, or there is none.
+    Known(Option<IpAddr>),
+    /// It will be.
+    Later(oneshot::Receiver<Option<IpAddr>>),
+}
+
 /// A server by the names that outlive a snapshot.
 type ServerKey = (Arc<str>, Arc<str>);
+
+/// A proxy whose servers may follow names: its place among all proxies, its name, its servers.
+pub(super) type Attached<'a> = (usize, &'a Arc<str>, &'a [Arc<ServerRun>]);
 
 /// What the last question came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,15 +256,15 @@ impl State {
     }
 
     /// Takes the servers of a snapshot on. Those that were there before and follow the same name go on as they were.
-    pub(super) fn attach(&mut self, running: &Running, now: Instant) {
+    pub(super) fn attach<'a>(&mut self, proxies: impl Iterator<Item = Attached<'a>>, now: Instant) {
         self.places.clear();
         let mut wanted: Vec<(ServerKey, Name, Kind, &Arc<ServerRun>)> = Vec::new();
-        for (place, proxy) in running.proxies.iter().enumerate().filter(|(_, proxy)| !proxy.config.disabled) {
-            for (index, server) in proxy.servers.iter().enumerate() {
+        for (place, name, servers) in proxies {
+            for (index, server) in servers.iter().enumerate() {
                 let Some(resolve) = server.config.resolve.as_ref().filter(|own| own.section == self.config.name) else {
                     continue;
                 };
-                let key = (proxy.config.name.clone(), server.config.name.clone());
+                let key = (name.clone(), server.config.name.clone());
                 self.places.insert(key.clone(), (place, index));
                 // A server that has an address may be told to follow a name.
                 let Some(name) = server.hostname().and_then(|host| message::name(host.as_bytes())) else { continue };
@@ -319,7 +397,7 @@ impl State {
     }
 
     /// Does what is due.
-    pub(super) fn turn(&mut self, now: Instant, running: &Arc<Running>, send: &mut Send<'_>) {
+    pub(super) fn turn(&mut self, now: Instant, known: &dyn Servers, send: &mut Send<'_>) {
         while let Some((due, number)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
             debug_assert!(self.resolutions.get(&number).is_some_and(|resolution| resolution.due == due));
             let Some(resolution) = self.resolutions.get_mut(&number) else {
@@ -338,7 +416,7 @@ impl State {
                 if resolution.answers == 0 {
                     resolution.status = Status::Timeout;
                 }
-                self.fail(number, now, running);
+                self.fail(number, now, known);
                 continue;
             }
             let fallen_back = resolution.asked != resolution.kind;
@@ -385,7 +463,7 @@ impl State {
         bytes: &[u8],
         (nameserver, counters): (&str, &Counters),
         now: Instant,
-        running: &Arc<Running>,
+        known: &dyn Servers,
         send: &mut Send<'_>,
     ) {
         let payload = usize::from(self.config.payload);
@@ -402,7 +480,7 @@ impl State {
             Ok(answer) => {
                 count(&counters.valid);
                 (resolution.status, resolution.last_valid) = (Status::Valid, now);
-                self.succeed(number, answer, (nameserver, counters), now, running);
+                self.succeed(number, answer, (nameserver, counters), now, known);
             }
             Err(fault) => {
                 let (status, counter) = match fault {
@@ -423,7 +501,7 @@ impl State {
                 }
                 if resolution.asked != resolution.kind {
                     if resolution.tries == 0 {
-                        self.fail(number, now, running);
+                        self.fail(number, now, known);
                     }
                 } else if let Some(other) = resolution.kind.other() {
                     resolution.asked = other;
@@ -464,7 +542,7 @@ impl State {
         answer: Answer,
         (nameserver, counters): (&str, &Counters),
         now: Instant,
-        running: &Arc<Running>,
+        known: &dyn Servers,
     ) {
         let obsolete = self.config.hold.obsolete;
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
@@ -485,14 +563,14 @@ impl State {
         });
         if resolution.kind == Kind::Service {
             for key in freed {
-                self.release(number, key, running);
+                self.release(number, key, known);
             }
-            self.serve(number, now, running);
+            self.serve(number, now, known);
         } else {
             let servers = std::mem::take(&mut resolution.servers);
             let mut by = Some((format!("{}/{nameserver}", self.config.name), counters));
             for key in &servers {
-                self.follow(number, key, by.take(), running);
+                self.follow(number, key, by.take(), known);
             }
             if let Some(resolution) = self.resolutions.get_mut(&number) {
                 resolution.servers = servers;
@@ -501,20 +579,18 @@ impl State {
         self.rest(number, now);
     }
 
-    fn target<'r>(&self, key: &ServerKey, running: &'r Arc<Running>) -> Option<Target<'r>> {
-        let (proxy, server) = *self.places.get(key)?;
-        let proxy = &running.proxies[proxy];
-        Some(Target { running, proxy, server: &proxy.servers[server] })
+    fn target<'r>(&self, key: &ServerKey, known: &'r dyn Servers) -> Option<Box<dyn Target + 'r>> {
+        self.places.get(key).map(|place| known.at(*place))
     }
 
     /// A server does what a good answer to its name says. The first of several is told by which name server, the others
     /// that it was known.
-    fn follow(&mut self, number: u64, key: &ServerKey, by: Option<(String, &Counters)>, running: &Arc<Running>) {
-        let Some(target) = self.target(key, running) else { return };
+    fn follow(&mut self, number: u64, key: &ServerKey, by: Option<(String, &Counters)>, known: &dyn Servers) {
+        let Some(target) = self.target(key, known) else { return };
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
         if !resolution.records.iter().any(|record| record.users.contains(key)) {
-            let resolve = target.server.config.resolve.as_ref();
-            let current = target.server.address().filter(|_| !target.is_unresolved());
+            let resolve = target.server().config.resolve.as_ref();
+            let current = target.server().address().filter(|_| !target.is_unresolved());
             let wish = resolve.map(|resolve| Wish { resolve, key, current });
             match choose_record(&resolution.records, resolution.kind, wish) {
                 Some(index) => {
@@ -542,7 +618,7 @@ impl State {
     }
 
     /// A question came to nothing: its servers go out of service once what was known is too old.
-    fn fail(&mut self, number: u64, now: Instant, running: &Arc<Running>) {
+    fn fail(&mut self, number: u64, now: Instant, known: &dyn Servers) {
         let hold = self.config.hold;
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
         let (patience, reason): (Duration, &str) = match resolution.status {
@@ -555,7 +631,7 @@ impl State {
             let records = std::mem::take(&mut resolution.records);
             let servers = resolution.servers.clone();
             for key in &servers {
-                if let Some(target) = self.target(key, running)
+                if let Some(target) = self.target(key, known)
                     && target.set_resolved(Err(reason))
                 {
                     target.lose_address();
@@ -563,7 +639,7 @@ impl State {
             }
             if self.resolutions.get(&number).is_some_and(|resolution| resolution.kind == Kind::Service) {
                 for key in records.into_iter().flat_map(|record| record.users) {
-                    self.release(number, key, running);
+                    self.release(number, key, known);
                 }
             }
         }
@@ -571,9 +647,9 @@ impl State {
     }
 
     /// A server's service is gone: it is free for another one.
-    fn release(&mut self, number: u64, key: ServerKey, running: &Arc<Running>) {
+    fn release(&mut self, number: u64, key: ServerKey, known: &dyn Servers) {
         self.unfollow(&key);
-        if let Some(target) = self.target(&key, running) {
+        if let Some(target) = self.target(&key, known) {
             target.set_resolved(Err("entry removed from SRV record"));
             target.lose_address();
             target.forget_port();
@@ -628,7 +704,7 @@ impl State {
     }
 
     /// Gives each service that answers a server in each backend that asks, and the server what the record says.
-    fn serve(&mut self, number: u64, now: Instant, running: &Arc<Running>) {
+    fn serve(&mut self, number: u64, now: Instant, known: &dyn Servers) {
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
         let mut given = Vec::new();
         for record in &mut resolution.records {
@@ -646,7 +722,7 @@ impl State {
             }
         }
         for (key, name, port, weight, additional) in given {
-            let Some(target) = self.target(&key, running) else { continue };
+            let Some(target) = self.target(&key, known) else { continue };
             if let Some(ip) = additional {
                 // It needs no questions of its own.
                 self.unfollow(&key);
@@ -657,7 +733,7 @@ impl State {
                 let before = follower.target.replace(name.clone()).as_ref().map(message::text);
                 target.tell_name(before.as_deref(), &message::text(&name), "SRV record");
             }
-            let resolve = target.server.config.resolve.as_ref();
+            let resolve = target.server().config.resolve.as_ref();
             if additional.is_none() && follower.resolution.is_none() {
                 let kind = resolve.map_or(Kind::V6, family);
                 let own = self.number(&name, kind, now);
@@ -666,7 +742,7 @@ impl State {
                 }
                 self.followers.entry(key).or_default().resolution = Some(own);
             }
-            let has_address = target.server.address().is_some();
+            let has_address = target.server().address().is_some();
             target.set_resolved(if has_address { Ok(()) } else { Err("entry removed from SRV record") });
             target.set_port(port);
             if !resolve.is_some_and(|resolve| resolve.ignore_weight) {

@@ -17,6 +17,7 @@ use super::carrier::CarrierCode;
 use super::code::{Op, Program};
 use super::edit::EditCode;
 use super::failed::Failed;
+use super::forwardfor::ForwardedCode;
 use super::limit::LimitCode;
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
@@ -24,12 +25,14 @@ use super::store::StoreCode;
 use super::{CompileError, Hook, Looks, ReplySource, RuleList};
 use crate::directory::Directory;
 use crate::engines::Engines;
-use crate::log::{self, Logger};
+use crate::log::Logger;
 use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
-use crate::sample::{ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, Setting, VarRef};
+use crate::sample::{
+    ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, Setting, VarRef, encoded_parts,
+};
 use crate::server::KeyCode;
-use crate::stream::{ForwardedCode, RulePlace, Side};
+use crate::stream::{RulePlace, Side};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -521,7 +524,7 @@ impl Builder<'_> {
     }
 
     fn parts(&mut self, format: &LogFormat, mode: FormatMode) {
-        for part in &*log::encoded_parts(format, mode) {
+        for part in &*encoded_parts(format, mode) {
             match part {
                 FormatPart::Name(_) => {}
                 FormatPart::Text(text) => self.ops.push(Op::Text(text.as_slice().into())),

@@ -12,7 +12,7 @@ use super::code::Machine;
 use super::failed::Failed;
 use super::reply::page_reply;
 use super::{Hook, ReplySource, Verdict};
-use crate::limit::{self, Answer, Asked, COST_MAX, Fields, Fresh, KEY_MAX, Lease, Limit, Outcome, PendingAnswer, Plan};
+use crate::limit::{self, Answer, Asked, COST_MAX, Fresh, KEY_MAX, Limit, Outcome, PendingAnswer, Plan};
 use crate::sample::{Sample, VarRef};
 use crate::stream::StreamContext;
 
@@ -32,26 +32,6 @@ pub(super) struct LimitCode {
     /// `txn.limit.NAME`.
     variable: VarRef,
     failed: Arc<Failed>,
-}
-
-/// What a stream keeps of its limits.
-#[derive(Default)]
-pub struct StreamLimits {
-    /// What its response tells.
-    pub(crate) fields: Fields,
-    /// The places that it holds.
-    leases: Vec<Lease>,
-    /// Rules that have let it pass; content rules run again when more data has come, and count once.
-    passed: Vec<u32>,
-}
-
-impl StreamLimits {
-    /// The stream has ended: places are given back.
-    pub(crate) fn clear(&mut self) {
-        self.fields.clear();
-        self.leases.clear();
-        self.passed.clear();
-    }
 }
 
 /// What came of it.

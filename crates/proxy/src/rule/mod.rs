@@ -15,6 +15,7 @@ mod code;
 mod compile;
 mod edit;
 mod failed;
+pub(crate) mod forwardfor;
 mod limit;
 mod normalize;
 mod redirect;
@@ -34,7 +35,6 @@ pub use compile::ProxyRules;
 use crate::errors::CompileError;
 use crate::hook::Hook;
 pub(crate) use failed::shown;
-pub use limit::StreamLimits;
 pub use normalize::fuzz_normalizers;
 pub use reply::page_reply;
 pub use run::{

@@ -11,11 +11,10 @@ use sluicegate_wire::reply::Reply;
 use super::action::{ActionCode, Done, Resolving};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
-use super::{Hook, ReplySource, RuleList, Verdict};
+use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
 use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
-use crate::running::ProxyRun;
 use crate::sample::{Effect, Sample};
 use crate::stream::StreamContext;
 use crate::worker::Worker;
@@ -366,30 +365,30 @@ pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, worker: &R
 }
 
 /// Chooses the backend of a stream by `use_backend` and `default_backend`, as far as that goes without waiting.
-pub fn try_choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker: &Rc<Worker>) -> BackendAttempt {
-    if frontend.rules.use_backend.is_empty() {
-        return BackendAttempt::Ready(frontend.rules.default_backend);
+pub fn try_choose_backend(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> BackendAttempt {
+    if rules.use_backend.is_empty() {
+        return BackendAttempt::Ready(rules.default_backend);
     }
-    go_on_choosing(frontend, take_machine(), cx, worker)
+    go_on_choosing(rules, take_machine(), cx, worker)
 }
 
 fn go_on_choosing(
-    frontend: &ProxyRun,
+    rules: &ProxyRules,
     mut machine: Box<Machine>,
     cx: &mut StreamContext,
     worker: &Rc<Worker>,
 ) -> BackendAttempt {
     let chosen = loop {
-        match advance(&frontend.rules.use_backend.code, &mut machine, Hook::HttpRequest, cx) {
+        match advance(&rules.use_backend.code, &mut machine, Hook::HttpRequest, cx) {
             Progress::Backend(id) => break Some(id),
             Progress::BackendNamed => {
                 let name = std::str::from_utf8(machine.text()).ok();
                 // A name that nothing has falls through to the next rule.
-                if let Some(id) = name.and_then(|name| worker.running.backends.get(name)) {
+                if let Some(id) = name.and_then(|name| cx.frontend.directory.backends.get(name)) {
                     break Some(*id);
                 }
             }
-            Progress::Verdict(_) => break frontend.rules.default_backend,
+            Progress::Verdict(_) => break rules.default_backend,
             Progress::Wait(wait) => return BackendAttempt::Suspended(Suspended { machine, wait }),
             Progress::Lua(..) => debug_assert!(false, "a Lua action chooses no backend"),
             Progress::LuaSample(call, input) => {
@@ -405,7 +404,7 @@ fn go_on_choosing(
 
 /// Awaits what the choice of a backend waits for, and chooses.
 pub async fn resume_backend(
-    frontend: &ProxyRun,
+    rules: &ProxyRules,
     suspended: Suspended,
     cx: &mut StreamContext,
     worker: &Rc<Worker>,
@@ -414,7 +413,7 @@ pub async fn resume_backend(
     loop {
         let Suspended { mut machine, wait } = suspended;
         match wait {
-            Wait::Sample(reply) => answer(&frontend.rules.use_backend.code, &mut machine, reply.await, cx),
+            Wait::Sample(reply) => answer(&rules.use_backend.code, &mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
             Wait::Auth(check) => cx.auth = Some(check.finish().await),
             Wait::StoreCall(_)
@@ -427,7 +426,7 @@ pub async fn resume_backend(
                 debug_assert!(false, "use_backend acts on nothing")
             }
         }
-        match go_on_choosing(frontend, machine, cx, worker) {
+        match go_on_choosing(rules, machine, cx, worker) {
             BackendAttempt::Ready(chosen) => return chosen,
             BackendAttempt::Suspended(again) => suspended = again,
         }
@@ -435,10 +434,10 @@ pub async fn resume_backend(
 }
 
 /// Chooses the backend of a stream; `None`: there is none for it.
-pub async fn choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker: &Rc<Worker>) -> Option<ProxyId> {
-    match try_choose_backend(frontend, cx, worker) {
+pub async fn choose_backend(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> Option<ProxyId> {
+    match try_choose_backend(rules, cx, worker) {
         BackendAttempt::Ready(chosen) => chosen,
-        BackendAttempt::Suspended(suspended) => resume_backend(frontend, suspended, cx, worker).await,
+        BackendAttempt::Suspended(suspended) => resume_backend(rules, suspended, cx, worker).await,
     }
 }
 

@@ -25,7 +25,7 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
     if let Some(encoding) = flags.encoding
         && mode != FormatMode::Http
     {
-        return crate::log::encode_value(value, encoding, flags, out);
+        return super::encode::append_value(value, encoding, flags, out);
     }
     let quote = flags.quote && mode != FormatMode::Http;
     let before = out.len();

@@ -7,6 +7,7 @@
 
 mod acl;
 mod converter;
+mod encode;
 mod expression;
 mod fetch;
 mod field;
@@ -21,6 +22,7 @@ mod variables;
 pub(crate) use converter::url_decode;
 pub use converter::{Converted, ConverterCode, Effect, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub(crate) use converter::{is_forwarded, is_host, node_name, node_port};
+pub(crate) use encode::{Writer as EncodedWriter, parts as encoded_parts};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub(crate) use fetch::{basic, basic_credentials};

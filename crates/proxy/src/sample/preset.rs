@@ -2,7 +2,6 @@
 //!
 //! They are computed where no stream is, by the control thread or before any thread runs.
 
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use sluicegate_config::model::{Preset, PresetValue};
@@ -11,14 +10,17 @@ use super::converter::conditions_hold;
 use super::{ExpressionCode, FetchScope, FormatMode, Value, VarRef};
 use crate::errors::CompileError;
 use crate::log::{LineCode, View};
-use crate::running::{ProxyRun, Running};
+use crate::running::Running;
 use crate::stream::{LogRecord, StreamContext};
 
 /// A context in which nothing of a stream is known. Fetches look through a section at what they are asked, so there must be
 /// one; `None` without any.
 fn nowhere(running: &Running) -> Option<StreamContext> {
-    let proxy: Arc<ProxyRun> = running.proxies.first()?.clone();
-    Some(StreamContext::unconnected(proxy, LogRecord::new(SystemTime::now(), Instant::now())))
+    let proxy = running.proxies.first()?;
+    let log = LogRecord::new(SystemTime::now(), Instant::now());
+    let mut context = StreamContext::unconnected(proxy.site.clone(), log);
+    context.unique_id_code = proxy.log.unique_id().cloned();
+    Some(context)
 }
 
 /// Computes a variable and sets it; what has no value unsets it. The error says what of it can't be compiled.

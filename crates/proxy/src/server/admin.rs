@@ -6,18 +6,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress};
+use sluicegate_config::model::ServerAddress;
 
-use super::check::{Before, turned};
+use super::notice::{Glimpse, Notice, Why, glimpse, turned};
 use super::shared::{self, Admin, Operation, ServerRun, ServerStatus};
+use super::verdict::Before;
 use super::{idle, shared::Moved};
-use crate::cli::shut_sessions;
-use crate::log::{Logger, Severity};
-use crate::running::{ProxyRun, Running};
-use crate::stream::Killer;
+use crate::running::Running;
+use crate::site::Site;
+use crate::stream::{Killer, shut_sessions};
 
 /// The highest weight of a server.
 pub const WEIGHT_MAX: u32 = 256;
@@ -105,24 +104,6 @@ fn read_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
     }
 }
 
-/// What a server's lines are made from.
-type Glimpse = (Admin, bool, Operation);
-
-fn glimpse(status: &ServerStatus) -> Glimpse {
-    (status.admin(), status.is_running(), status.operation)
-}
-
-/// Why a server enters or leaves maintenance or drain.
-#[derive(Clone, Copy)]
-enum Why<'a> {
-    /// Somebody decided so for this server.
-    Decided,
-    /// It came with the server that it tracks.
-    Tracked,
-    /// Its name lost its address for this reason, or has one again.
-    Name(&'a str),
-}
-
 /// Changes what was decided for a server, by itself or by what it tracks; `inherited` says which.
 fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: bool) {
     transit(status, server, |status| *(if inherited { &mut status.inherited } else { &mut status.admin }) = to);
@@ -146,7 +127,7 @@ pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: imp
     }
 }
 
-impl ProxyRun {
+impl Site {
     /// Carries a directive of the stats socket out for a server of this backend, and says what became of it.
     pub fn direct(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive) {
         self.direct_by(running, server, directive, "CLI");
@@ -155,7 +136,7 @@ impl ProxyRun {
     /// The same for somebody else, who is named.
     pub fn direct_by(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive, by: &str) {
         let now = Instant::now();
-        let state = Before::of(self, server, now);
+        let state = Before::of(server, now);
         let checked = server.config.check.is_some();
         let tracked = server.config.health.track.as_ref().map(|_| running.tracked(server).shared.status().operation);
         let top = server.config.health.unchecked.top;
@@ -202,7 +183,7 @@ impl ProxyRun {
             self.told(running, server, before, after, Why::Decided, state);
         } else {
             // A weight of 0 may have been the last one's.
-            state.notice(running, self, server).backend_down(state.backend_up());
+            Notice::new(&state, running, self, server).backend_down(state.backend_up);
         }
     }
 
@@ -216,9 +197,9 @@ impl ProxyRun {
         why: Why<'_>,
         state: Before,
     ) {
-        let notice = state.notice(running, self, server);
+        let notice = Notice::new(&state, running, self, server);
         notice.state(before, after, why);
-        notice.backend_down(state.backend_up());
+        notice.backend_down(state.backend_up);
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
             shut_sessions(running, &server.shared, Killer::Down);
         }
@@ -227,7 +208,7 @@ impl ProxyRun {
         }
         for (proxy, tracker) in running.trackers(self.id, server.shared.index) {
             let now = Instant::now();
-            let state = Before::of(proxy, tracker, now);
+            let state = Before::of(tracker, now);
             let (from, to) = proxy.backend.update(tracker.shared.index, now, |status| {
                 let before = glimpse(status);
                 decide(status, tracker, after.0, true);
@@ -248,7 +229,7 @@ impl ProxyRun {
             return false;
         }
         let now = Instant::now();
-        let state = Before::of(self, server, now);
+        let state = Before::of(server, now);
         let (before, after) = self.backend.update(server.shared.index, now, |status| {
             let before = glimpse(status);
             transit(status, server, |status| status.unresolved = unresolved);
@@ -310,135 +291,6 @@ impl ServerRun {
         });
         idle::clear(self);
         format!("{} by '{by}'", changes.join(", "))
-    }
-}
-
-/// Says something on stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
-pub(crate) fn say(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str) {
-    say_both(proxy, logger, word, severity, line, line);
-}
-
-fn say_both(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str, logged: &str) {
-    let stderr = LogTarget::raw(LogAddress::Stderr);
-    let label = format!("[{word}]");
-    let text = format!("{label:<10} ({}) : {line}", std::process::id());
-    logger.send(&[stderr], severity, text.as_bytes());
-    logger.send(&proxy.config.log, severity, logged.as_bytes());
-}
-
-/// What is said when a server's state changes.
-pub(super) struct Notice<'a> {
-    pub(super) proxy: &'a ProxyRun,
-    pub(super) server: &'a ServerRun,
-    pub(super) logger: &'a Logger,
-    /// Requests that stood in its own queue before.
-    pub(super) waiting: u32,
-    /// And in the backend's.
-    pub(super) common: u32,
-}
-
-impl Notice<'_> {
-    fn subject(&self) -> String {
-        let kind = if self.server.config.backup { "Backup " } else { "" };
-        format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
-    }
-
-    /// What a decision made of it.
-    fn state(&self, before: Glimpse, after: Glimpse, why: Why<'_>) {
-        let ((from, ran, _), (to, runs, _)) = (before, after);
-        let subject = self.subject();
-        let word = if runs { "UP" } else { "DOWN" };
-        let kind = if matches!(why, Why::Decided) { "forced " } else { "" };
-        let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
-        if let (Admin::Maintenance, Why::Name(_), Some(name)) = (from, why, self.server.hostname()) {
-            return plain(&match to {
-                Admin::Ready => format!("{subject} ('{name}') is {word}/READY (resolves again)."),
-                Admin::Drain => format!("{subject} ('{name}') is {word}/DRAIN (resolves again)."),
-                Admin::Maintenance => format!("{subject} ('{name}') resolves again but remains in maintenance."),
-            });
-        }
-        match (from, to) {
-            (Admin::Maintenance, Admin::Ready) => {
-                plain(&format!("{subject} is {word}/READY (leaving {kind}maintenance)."));
-            }
-            (Admin::Maintenance, Admin::Drain) => {
-                plain(&format!("{subject} is {word}/DRAIN (leaving {kind}maintenance)."));
-                plain(&format!("{subject} remains in {kind}drain mode."));
-            }
-            (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
-                // Who drained it before expects that.
-                let severity = if from == Admin::Drain { Severity::Notice } else { Severity::Alert };
-                self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), severity);
-            }
-            (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
-                plain(&format!("{subject} was DOWN and now enters maintenance{}.", self.cause(why)));
-            }
-            (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.cause(why))),
-            // Whoever's decision it was, as in HAProxy.
-            (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
-            (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
-        }
-    }
-
-    /// Which server or what it is by.
-    fn cause(&self, why: Why<'_>) -> String {
-        match (why, self.server.config.health.track.as_ref().and_then(|track| track.target)) {
-            (Why::Name(reason), _) => format!(" ({reason})"),
-            (Why::Tracked, Some((proxy, index))) => {
-                let sides = &self.proxy.directory.proxies[proxy.0 as usize];
-                format!(" via {}/{}", sides.name, sides.servers[index].name())
-            }
-            _ => String::new(),
-        }
-    }
-
-    fn usable(&self) -> (usize, usize, &'static str) {
-        let (active, backup) = self.proxy.backend.usable_servers();
-        (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
-    }
-
-    /// A server that takes requests, or no longer new ones.
-    pub(super) fn comes(&self, what: &str) {
-        let (active, backup, on_backup) = self.usable();
-        let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        // Those that it sent away and those that it took.
-        let moved = self.waiting.saturating_sub(queue) + self.common.saturating_sub(self.proxy.backend.queue.len());
-        let line = format!(
-            "{} {what}. {active} active and {backup} backup servers online.{on_backup} {moved} sessions requeued, {queue} \
-             total in queue.",
-            self.subject()
-        );
-        say(self.proxy, self.logger, "WARNING", Severity::Notice, &line);
-    }
-
-    /// A server that takes no requests.
-    pub(super) fn goes(&self, what: &str, severity: Severity) {
-        let (active, backup, on_backup) = self.usable();
-        let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
-        // Its own queue's, as in HAProxy: those in the backend's wait for any server.
-        let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        let moved = self.waiting.saturating_sub(queue);
-        let line = format!(
-            "{} {what}. {active} active and {backup} backup servers left.{on_backup} {current} sessions active, \
-             {moved} requeued, {queue} remaining in queue.",
-            self.subject()
-        );
-        say(self.proxy, self.logger, "WARNING", severity, &line);
-    }
-
-    /// The backend had a usable server before, and has none now.
-    pub(super) fn backend_down(&self, was_up: bool) {
-        if !was_up || self.proxy.backend.summary(Instant::now()).up {
-            return;
-        }
-        let name = &self.proxy.config.name;
-        let kind = match self.proxy.config.kind {
-            sluicegate_config::model::ProxyKind::Listen => "proxy",
-            _ => "backend",
-        };
-        let line = format!("{kind} '{name}' has no server available!");
-        let logged = format!("{kind} {name} has no server available!");
-        say_both(self.proxy, self.logger, "ALERT", Severity::Emergency, &line, &logged);
     }
 }
 

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{self, HttpReuse};
 
-use super::connection::{ConnectError, Open, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::connection::{ConnectError, ServerConnection, connect, keepalive, reuse_policy, say};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
+use super::idle::Open;
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{Observed, idle, observe, shed_idle, source};
@@ -484,7 +485,9 @@ impl Assignment<'_> {
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let local = source::local(config, &server.config, foreign);
         let mut connected = connect(server, self.destination, local, config.timeouts.connect).await;
-        while matches!(connected, Err(ConnectError::Resource)) && shed_idle(self.proxies) > 0 {
+        while matches!(connected, Err(ConnectError::Resource))
+            && shed_idle(self.proxies.iter().flat_map(|proxy| &proxy.servers)) > 0
+        {
             connected = connect(server, self.destination, local, config.timeouts.connect).await;
         }
         let socket = connected?;

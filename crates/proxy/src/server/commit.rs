@@ -8,11 +8,11 @@ use sluicegate_config::model;
 use super::health::Health;
 use super::shared::{Admin, Moved, Operation, ServerStatus};
 use super::{admin, idle};
-use crate::running::ProxyRun;
+use crate::site::Site;
 
 /// Applies it to what `before` and `after` share. Each change is said in a line; what the file leaves alone stays as it
 /// was changed at run time.
-pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mut dyn FnMut(String)) {
+pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn FnMut(String)) {
     if !Arc::ptr_eq(&before.backend, &after.backend) {
         after.backend.succeed(&before.backend, now);
         after.backend.cookies.follow(&before.backend.cookies);

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
@@ -12,10 +10,9 @@ use sluicegate_transport::{Socket, UnixAddress};
 use socket2::TcpKeepalive;
 use tokio::net::TcpStream;
 
-use super::idle::{self, IdleConnections, Keeper};
+use super::idle::{self, IdleConnections, Keeper, Open};
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
-use crate::worker::Worker;
 
 /// A connection to a server, and the slot (`maxconn`) that its request holds. Dropping it closes the connection and
 /// frees the slot.
@@ -48,35 +45,11 @@ impl ServerConnection {
     /// The response is complete and both sides agreed to keep the connection: it becomes idle, or is closed where a
     /// limit says so. The slot goes to the next waiter, who may take this very connection.
     ///
-    /// Only on the worker that made or took it.
-    pub fn release(self, worker: &Rc<Worker>) {
-        self.release_on(&worker.idle, worker.index);
-    }
-
-    pub(super) fn release_on(self, owner: &Arc<IdleConnections>, worker: usize) {
+    /// Only on the worker that made or took it, to its idle connections.
+    pub(crate) fn release(self, owner: &Arc<IdleConnections>, worker: usize) {
         let ServerConnection { socket, open, slot, reuses, label, keeper } = self;
         idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
         drop(slot);
-    }
-}
-
-/// A connection that counts among those of its server.
-#[derive(Debug)]
-pub(super) struct Open(Arc<AtomicU32>);
-
-impl Open {
-    /// One more connection; `None` under `strict-maxconn` where there are as many as that allows.
-    pub(super) fn new(server: &ServerRun) -> Option<Open> {
-        let count = &server.shared.connections;
-        let limit = server.shared.maxconn().filter(|_| server.config.strict_maxconn).unwrap_or(u32::MAX);
-        let more = |open: u32| (open < limit).then_some(open + 1);
-        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Open(count.clone()))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -13,7 +13,6 @@ use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::log::alias::View;
 use crate::log::line::LineCode;
-use crate::log::unique_id;
 use crate::sample::{FetchScope, FormatMode};
 use crate::stream::StreamContext;
 
@@ -111,7 +110,7 @@ impl HeaderCode {
             let _ = writer.tlv(tlv::AUTHORITY, &authority);
         }
         if self.config.unique_id
-            && let Some(id) = unique_id(cx)
+            && let Some(id) = cx.unique_id()
         {
             let _ = writer.tlv(tlv::UNIQUE_ID, id);
         }

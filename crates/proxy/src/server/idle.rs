@@ -34,7 +34,6 @@ use sluicegate_config::model::HttpReuse;
 use sluicegate_transport::Socket;
 use tokio::sync::Notify;
 
-use super::connection::Open;
 use super::shared::ServerRun;
 
 /// Idle connections of one worker to one server.
@@ -69,6 +68,26 @@ impl IdleConnections {
     /// There are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// A connection that counts among those of its server.
+#[derive(Debug)]
+pub(super) struct Open(Arc<AtomicU32>);
+
+impl Open {
+    /// One more connection; `None` under `strict-maxconn` where there are as many as that allows.
+    pub(super) fn new(server: &ServerRun) -> Option<Open> {
+        let count = &server.shared.connections;
+        let limit = server.shared.maxconn().filter(|_| server.config.strict_maxconn).unwrap_or(u32::MAX);
+        let more = |open: u32| (open < limit).then_some(open + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Open(count.clone()))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

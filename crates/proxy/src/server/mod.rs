@@ -13,8 +13,6 @@
 
 use std::sync::Arc;
 
-use crate::running::ProxyRun;
-
 mod admin;
 mod assign;
 mod check;
@@ -25,6 +23,7 @@ mod header;
 mod health;
 mod idle;
 mod key;
+mod notice;
 mod queue;
 mod resolve;
 mod seed;
@@ -32,12 +31,11 @@ mod shared;
 mod source;
 mod state;
 mod state_file;
+mod verdict;
 
-pub(crate) use admin::say;
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
 pub use assign::{ServerFailure, assign_and_connect};
 pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
-pub(crate) use check::{Observed, observe};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
 pub(crate) use connection::{connect_unix, keepalive};
@@ -46,6 +44,7 @@ pub use health::{CheckReport, Health};
 pub use idle::IdleConnections;
 pub(crate) use idle::{clear as clear_idle, forget as forget_own};
 pub use key::KeyCode;
+pub(crate) use notice::{observe, say};
 pub use queue::{Priority, Queue};
 pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
@@ -55,11 +54,12 @@ pub use shared::{
 };
 pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};
+pub(crate) use verdict::Observed;
 
-/// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and
+/// Closes the older half of the idle connections of these servers; gives how many. For who has met the limit of descriptors and
 /// would try again if this helped.
-pub(crate) fn shed_idle(proxies: &[Arc<ProxyRun>]) -> usize {
-    proxies.iter().flat_map(|proxy| &proxy.servers).map(|server| idle::shed(server)).sum()
+pub(crate) fn shed_idle<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>) -> usize {
+    servers.map(|server| idle::shed(server)).sum()
 }
 
 #[cfg(test)]

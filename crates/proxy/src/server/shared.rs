@@ -31,7 +31,6 @@ pub(super) use super::state::initial;
 pub use super::state::{Admin, AgentStatus, Moved, Operation, ServerStatus};
 use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish};
 use crate::counters::Figures;
-use crate::running::{ProxyRun, Running};
 use crate::stream::LastInvalid;
 
 /// What the servers of a backend know of its load.
@@ -719,12 +718,10 @@ impl Load for BackendShared {
 }
 
 /// One step of every slow start; the control thread takes one a second or more often.
-pub fn warm_up(running: &Running, now: Instant) {
-    for proxy in &running.proxies {
-        let starting = proxy.servers.iter().filter(|server| server.config.slowstart.is_some());
-        for server in starting.filter(|server| server.shared.status.lock().starting) {
-            proxy.backend.update(server.shared.index, now, |_| ());
-        }
+pub fn warm_up<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>, now: Instant) {
+    let starting = servers.filter(|server| server.config.slowstart.is_some());
+    for server in starting.filter(|server| server.shared.status.lock().starting) {
+        server.backend.update(server.shared.index, now, |_| ());
     }
 }
 
@@ -883,15 +880,4 @@ pub fn build_backend(
         })
         .collect();
     (backend, servers)
-}
-
-impl ProxyRun {
-    /// The server of this name, or of this number as `#N`.
-    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
-        let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
-        self.servers.iter().find(|server| match number {
-            Some(number) => server.config.sid == number,
-            None => &**server.name() == name,
-        })
-    }
 }

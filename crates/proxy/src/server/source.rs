@@ -13,8 +13,8 @@ use sluicegate_wire::http::Message;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::running::ProxyRun;
 use crate::sample::header_values;
+use crate::site::Site;
 use crate::stream::StreamContext;
 
 /// Ports of a range that one attempt tries.
@@ -45,7 +45,7 @@ pub(crate) fn has_foreign_sources(proxy: &model::Proxy) -> bool {
 }
 
 /// What a request's connection to each server would come from, where that is not this machine's address.
-pub(super) fn foreign(proxy: &ProxyRun, cx: &StreamContext) -> Foreign {
+pub(super) fn foreign(proxy: &Site, cx: &StreamContext) -> Foreign {
     // Known beforehand: there may be thousands of servers, and this is asked for each request.
     if !proxy.has_foreign_sources {
         return Foreign::new();

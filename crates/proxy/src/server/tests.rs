@@ -385,7 +385,7 @@ fn released_connections_are_reused_and_dead_ones_noticed() {
         let first = connected(&proxy, 0, true).await;
         let (mut peer, _) = listener.accept().await.unwrap();
         assert!(!first.was_reused());
-        first.release_on(&owner, 0);
+        first.release(&owner, 0);
         assert_eq!((owner.len(), proxy.servers[0].shared.idle_connections()), (1, 1));
         assert_eq!(proxy.servers[0].shared.figures.scur.load(Ordering::Relaxed), 0, "an idle one holds no slot");
 
@@ -395,7 +395,7 @@ fn released_connections_are_reused_and_dead_ones_noticed() {
         let again = connected(&proxy, 0, true).await;
         assert!(again.was_reused());
         assert!(owner.is_empty());
-        again.release_on(&owner, 0);
+        again.release(&owner, 0);
 
         peer.shutdown().await.unwrap();
         drop(peer);
@@ -423,7 +423,7 @@ fn stray_data_ends_an_idle_connection() {
         let (mut peer, _) = listener.accept().await.unwrap();
         peer.write_all(b"unasked").await.unwrap();
         first.socket.readable().await.unwrap();
-        first.release_on(&owner, 0);
+        first.release(&owner, 0);
         assert!(owner.is_empty());
     });
 }
@@ -438,7 +438,7 @@ fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
     // The first worker's runtime lives as long as its connection is idle.
     let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&first, async {
-        connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+        connected(&proxy, 0, true).await.release(&running.idle[0], 0);
     });
     let (mut peer, _) = listener.accept().unwrap();
     std::thread::scope(|scope| {
@@ -449,7 +449,7 @@ fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
                 assert!(running.idle[0].is_empty());
                 taken.socket.writable().await.unwrap();
                 taken.socket.try_write(b"x").unwrap();
-                taken.release_on(&running.idle[1], 1);
+                taken.release(&running.idle[1], 1);
             });
         });
     });
@@ -468,13 +468,13 @@ fn unused_connections_are_purged_by_halves() {
         for _ in 0..5 {
             open.push(connected(&proxy, 0, false).await);
         }
-        open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+        open.into_iter().for_each(|connection| connection.release(&owner, 0));
         let list = &proxy.servers[0].shared.idle[0];
         assert!(list.purge(), "nothing was idle for a whole period yet");
         assert_eq!(owner.len(), 5);
         assert!(list.purge());
         assert_eq!(owner.len(), 2);
-        connected(&proxy, 0, true).await.release_on(&owner, 0);
+        connected(&proxy, 0, true).await.release(&owner, 0);
         assert!(list.purge());
         assert_eq!(owner.len(), 1, "one was needed, so only one was spare");
     });
@@ -577,7 +577,7 @@ fn a_slow_start_raises_weight_and_slots_second_by_second() {
         (4, 10, None, 40),
         (5, 10, None, 40),
     ] {
-        warm_up(&running, now + Duration::from_secs(elapsed));
+        warm_up(running.servers(), now + Duration::from_secs(elapsed));
         let found = (server.effective_weight(), server.status().throttle(), server.limit());
         assert_eq!(found, (weight, throttle, Some(limit)), "after {elapsed} s");
     }
@@ -703,7 +703,7 @@ fn pools_keep_what_they_are_told_to() {
             for _ in 0..4 {
                 open.push(connected(&proxy, 0, false).await);
             }
-            open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+            open.into_iter().for_each(|connection| connection.release(&owner, 0));
             assert_eq!(owner.len(), kept, "{options}");
         }
         let proxy = backend(&format!("server a {address} max-reuse 2"));
@@ -711,7 +711,7 @@ fn pools_keep_what_they_are_told_to() {
         for reused in [false, true, true, false, true, true, false] {
             let connection = connected(&proxy, 0, true).await;
             assert_eq!(connection.was_reused(), reused);
-            connection.release_on(&owner, 0);
+            connection.release(&owner, 0);
         }
     });
 }
@@ -725,10 +725,26 @@ fn few_idle_connections_are_left_to_their_worker() {
         // The first worker's runtime lives as long as its connection is idle.
         let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&first, async {
-            connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+            connected(&proxy, 0, true).await.release(&running.idle[0], 0);
         });
         block_on(async {
             assert_eq!(connected(&proxy, 1, true).await.was_reused(), taken, "{low}");
         });
     }
+}
+
+#[test]
+fn traffic_gives_a_verdict_that_the_caller_carries_out() {
+    let (running, proxy) =
+        backend_for(" server s 127.0.0.1:1 check observe layer4 error-limit 2 on-error mark-down", 1);
+    let server = &proxy.servers[0];
+    assert!(verdict::observe(server, Observed::NotConnected).is_none(), "one failure is below the limit");
+    let concluded = verdict::observe(server, Observed::NotConnected).expect("the limit is reached");
+    // The state has changed within the call; nothing was logged before the caller asks for that.
+    assert_eq!(concluded.turn, Some(shared::Turn::Down { expected: false }));
+    assert!(!server.shared.status().is_running());
+    assert_eq!(running.logger.pending(), "");
+    notice::announce(&running, &proxy, server, concluded);
+    assert!(running.logger.pending().contains("Server be/s is DOWN, reason: "), "{}", running.logger.pending());
+    assert!(verdict::observe(server, Observed::Connected).is_none());
 }

@@ -63,6 +63,6 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     cx.log.status = 0;
     cx.refused = Some(error);
     stream.end(b'P', b'R');
-    stream.worker().running.logger.refused(&stream.cx, error);
+    stream.worker().running.logger.refused(&stream.cx, &stream.frontend().log, error);
     stream.finish(session);
 }

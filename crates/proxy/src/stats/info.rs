@@ -9,6 +9,7 @@ use sluicegate_transport::allocated;
 use super::typed::{Describe, Field};
 use crate::compress::Cost;
 use crate::counters::{Figures, Rate, second};
+pub use crate::hosts::node_name;
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 
@@ -199,15 +200,6 @@ fn descriptor_limit() -> u64 {
     // SAFETY: getrlimit writes one rlimit, which is what the pointer is to.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     if result == 0 { limit.rlim_cur } else { 0 }
-}
-
-/// The machine's name; empty if it can't be had.
-pub fn node_name() -> String {
-    let mut buffer = [0u8; 256];
-    // SAFETY: the pointer and the length describe `buffer`, less its last byte, which stays zero.
-    let result = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
-    let end = memchr::memchr(0, &buffer).unwrap_or(0);
-    if result == 0 { String::from_utf8_lossy(&buffer[..end]).into_owned() } else { String::new() }
 }
 
 /// A line per key, with what it means behind it if that is asked for.

@@ -129,7 +129,7 @@ pub async fn tick(running: Arc<Running>) {
         interval.tick().await;
         let now = Instant::now();
         fold(&running, now);
-        warm_up(&running, now);
+        warm_up(running.servers(), now);
         running.directory.tables.iter().for_each(|table| table.settle());
     }
 }

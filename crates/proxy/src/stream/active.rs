@@ -1,20 +1,20 @@
-//! A stream's state, the worker's free list of them, and what happens at a stream's end.
+//! A stream in use, and what happens at its end.
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
-use super::{Card, Endings, Killer, Side, StreamContext};
+use super::kept::Stream;
+use super::{Endings, Killer, Side, StreamContext, Timers};
 use crate::counters::Counters;
-use crate::log::line::Timers;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::session::Session;
+use crate::site::Site;
 use crate::stick::{Counted, Tracked, now_ms};
 use crate::worker::Worker;
 use sluicegate_wire::http::adjust_names;
@@ -27,23 +27,6 @@ const TALLIED_EVERY_MS: u32 = 5_000;
 
 /// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
 const KEPT_BYTES: usize = 64 * 1024;
-
-/// A stream's state: the context that rules see, and memory that the next stream uses again.
-pub(crate) struct Stream {
-    pub(crate) cx: StreamContext,
-    /// Its place among the worker's, for as long as this memory is used.
-    card: Rc<Card>,
-    pub(crate) request_out: Vec<u8>,
-    pub(crate) response_out: Vec<u8>,
-    /// What of the log record's bytes tracked counters know, and when they were last told.
-    tallied: (u64, u64),
-    tallied_ms: u32,
-}
-
-/// One worker's free list of streams. They stay boxed on it, because a stream in use is a box.
-#[allow(clippy::vec_box)]
-#[derive(Default)]
-pub(crate) struct FreeList(RefCell<Vec<Box<Stream>>>);
 
 /// A stream in use. When it is dropped, and be it with its task, its end is counted and logged and its memory goes to
 /// the free list.
@@ -63,12 +46,12 @@ impl Active {
         let kept = worker.streams.0.borrow_mut().pop();
         let mut stream = match kept {
             Some(mut stream) => {
-                stream.cx.begin(session);
+                stream.cx.begin(&session.connection());
                 stream
             }
             None => {
                 let card = worker.cards.add();
-                let mut cx = StreamContext::new(session);
+                let mut cx = StreamContext::new(&session.connection());
                 cx.log.card = Some(card.clone());
                 let (request_out, response_out) = (Vec::new(), Vec::new());
                 Box::new(Stream { cx, card, request_out, response_out, tallied: (0, 0), tallied_ms: 0 })
@@ -85,23 +68,35 @@ impl Active {
         &self.worker
     }
 
+    /// The frontend with its code.
+    #[inline]
+    pub(crate) fn frontend(&self) -> &ProxyRun {
+        &self.worker.running.proxies[self.cx.frontend.id.0 as usize]
+    }
+
     /// From here on the stream's end is logged and counted.
     pub(crate) fn begin(&mut self, session: &Session) {
         if !std::mem::replace(&mut self.begun, true) {
-            self.card.begin(self.cx.id, session);
+            let cx = &self.cx;
+            self.card.begin(
+                (cx.id, cx.session, cx.frontend.id),
+                (session.peer, session.local),
+                session.socket.fd().as_raw_fd(),
+                session.last_active,
+            );
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !self.cx.log.no_request {
-                self.worker.running.logger.begun(&self.cx);
+                self.worker.running.logger.begun(&self.cx, &self.frontend().log);
             }
         }
     }
 
     /// Its backend is chosen.
-    pub(crate) fn set_backend(&mut self, backend: &Arc<ProxyRun>) {
+    pub(crate) fn set_backend(&mut self, backend: &ProxyRun) {
         self.count_failed_rewrites();
-        self.card.set_backend(backend);
-        self.cx.backend = Some(backend.clone());
+        self.card.set_backend(backend.id);
+        self.cx.backend = Some(backend.site.clone());
     }
 
     /// Ends the stream, and gives the session its variables back.
@@ -138,7 +133,7 @@ impl Active {
         self.count_failed_rewrites();
         let times = Timers::of(&self.cx.log, ended);
         self.count_end(&self.cx, times);
-        self.worker.running.logger.stream(&self.cx, times);
+        self.worker.running.logger.stream(&self.cx, &self.frontend().log, times);
     }
 
     /// Counts bytes of the request and of the response, by [`head_size`](crate::counters::head_size) and the bodies.
@@ -272,7 +267,7 @@ impl Active {
 
     /// Notes the addresses of the connection to the server, where a log line wants them.
     pub(crate) fn note_addresses(&mut self, connection: &ServerConnection) {
-        if self.cx.frontend.log.wants_server_addresses {
+        if self.frontend().log.wants_server_addresses {
             self.cx.log.server_addresses = (connection.socket.local_addr(), connection.socket.peer_addr());
         }
     }
@@ -290,7 +285,7 @@ impl Active {
 
     /// The server connection goes, and what a log line asks of it is kept.
     pub(crate) fn server_gone(&mut self) {
-        let keep = self.cx.frontend.log.wants_server_connection;
+        let keep = self.frontend().log.wants_server_connection;
         self.cx.sockets.clear_server(keep);
     }
 
@@ -309,7 +304,8 @@ impl Active {
     /// Writes the log line before the stream's end (`option logasap`).
     pub(crate) fn log_so_far(&mut self, until: Option<Instant>) {
         let worker = self.worker.clone();
-        worker.running.logger.so_far(&mut self.cx, until.unwrap_or_else(Instant::now));
+        let codes = &worker.running.proxies[self.cx.frontend.id.0 as usize].log;
+        worker.running.logger.so_far(&mut self.cx, codes, until.unwrap_or_else(Instant::now));
     }
 
     /// Notes for the log line alone how much came of what never became a request.
@@ -331,7 +327,7 @@ impl Active {
         let status = cx.log.status;
         // A request that ended without a response counts among the other statuses.
         let told = status >= 100 || !cx.log.request_line.is_empty();
-        let http = |proxy: &ProxyRun| proxy.config.mode == Mode::Http && told;
+        let http = |proxy: &Site| proxy.config.mode == Mode::Http && told;
         if http(&cx.frontend) {
             cx.frontend.frontend.figures.at(index).response(status);
         }

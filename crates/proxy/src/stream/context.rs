@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::RwLock;
-use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Position};
+use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Mode, Position};
+use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
 use crate::hook::Hook;
+use crate::limit::StreamLimits;
 use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
@@ -22,13 +24,37 @@ use crate::persist::Persistence;
 use crate::process::Process;
 use crate::proxied::HandshakeError;
 use crate::proxied::Proxied;
-use crate::rule::StreamLimits;
-use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
-use crate::session::Session;
+use crate::site::Site;
 use crate::stick::{Counted, Tracked};
-use crate::worker::Worker;
+
+/// The longest unique id, bytes (HAProxy's UNIQUEID_LEN without its end).
+const UNIQUE_ID_MAX: usize = 127;
+
+/// A compiled `unique-id-format`.
+pub trait UniqueId: Send + Sync {
+    /// Renders the id of a stream.
+    fn render(&self, cx: &StreamContext, out: &mut Vec<u8>);
+}
+
+/// A client's connection, as the context of its next stream is made from it.
+pub(crate) struct Connection<'a> {
+    /// The stream's number.
+    pub(crate) id: u64,
+    /// The session's place among its worker's.
+    pub(crate) session: u32,
+    pub(crate) listener: &'a Arc<Listener>,
+    /// The frontend's `unique-id-format`, compiled.
+    pub(crate) unique_id: Option<&'a Arc<dyn UniqueId>>,
+    pub(crate) socket: &'a Socket,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) proxied: &'a Option<Rc<Proxied>>,
+    /// When it was accepted, by both clocks.
+    pub(crate) accepted: Instant,
+    pub(crate) accepted_at: SystemTime,
+}
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -37,9 +63,9 @@ pub struct StreamContext {
     /// The process, whose figures a log-format may print.
     pub process: Arc<Process>,
     /// The session's frontend.
-    pub frontend: Arc<ProxyRun>,
+    pub frontend: Arc<Site>,
     /// The backend, once one is chosen (in a `listen`: the frontend itself).
-    pub backend: Option<Arc<ProxyRun>>,
+    pub backend: Option<Arc<Site>>,
     /// The session's place among its worker's.
     pub session: u32,
     /// Client address; `None` behind a unix socket.
@@ -72,8 +98,10 @@ pub struct StreamContext {
     pub listener: Option<Arc<Listener>>,
     /// Which request of its session this is, from 1; 0 in TCP mode.
     pub request_number: u32,
-    /// The unique id once it was asked for; see [`unique_id`](crate::log::unique_id), which makes it.
-    pub unique_id: OnceCell<Box<[u8]>>,
+    /// The frontend's `unique-id-format`, compiled.
+    pub unique_id_code: Option<Arc<dyn UniqueId>>,
+    /// The unique id once it was asked for; see [`StreamContext::unique_id`].
+    pub made_unique_id: OnceCell<Box<[u8]>>,
     /// The unique id is being made, or there is none yet.
     pub making_unique_id: Cell<bool>,
     /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
@@ -122,12 +150,12 @@ impl StreamContext {
     /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer, takes
     /// no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
     #[inline]
-    pub(crate) fn hold(&mut self, body: usize, hook: Hook, worker: &Worker) {
+    pub(crate) fn hold(&mut self, body: usize, hook: Hook, max_head: usize) {
         self.held = 0;
         if body > 0 {
             let message = if hook.is_response() { &self.response } else { &self.request };
             let own = 79 + 4 * (message.fields().count() + 1);
-            let fits = worker.limits.max_head.saturating_sub(message.wire_len() + own) as u32;
+            let fits = max_head.saturating_sub(message.wire_len() + own) as u32;
             let most = *self.held_most[usize::from(hook.is_response())].get_or_insert(fits);
             self.held = body.min(most as usize) + own;
         }
@@ -153,7 +181,7 @@ impl StreamContext {
 
     /// Counts a request before a proxy's `http-request` rules: the frontend's in all counters, and again, for those
     /// that a backend's content rules have begun since, in these.
-    pub(crate) fn count_request(&self, proxy: &ProxyRun) {
+    pub(crate) fn count_request(&self, proxy: &Site) {
         if proxy.id == self.frontend.id {
             self.count(Counted::Request);
         } else {
@@ -176,16 +204,41 @@ impl StreamContext {
         }
     }
 
-    /// A context for the next stream of `session`.
-    pub(crate) fn new(session: &Session) -> StreamContext {
-        let log = LogRecord::new(session.accepted_at(), session.accepted);
-        let mut context = StreamContext::unconnected(session.frontend().clone(), log);
-        context.begin(session);
+    /// Returns the stream's unique id by `unique-id-format` of its frontend; made when it is first asked for, and kept.
+    /// While it is made, what asks for it finds it empty, as in HAProxy.
+    pub fn unique_id(&self) -> Option<&[u8]> {
+        let code = self.unique_id_code.as_ref()?;
+        if let Some(id) = self.made_unique_id.get() {
+            return Some(id);
+        }
+        if self.making_unique_id.replace(true) {
+            return Some(b"");
+        }
+        let mut id = Vec::new();
+        code.render(self, &mut id);
+        id.truncate(UNIQUE_ID_MAX);
+        self.making_unique_id.set(false);
+        Some(self.made_unique_id.get_or_init(|| id.into()))
+    }
+
+    /// Returns whether something went wrong enough for `option dontlog-normal` and `log-separate-errors`.
+    pub(crate) fn has_failed(&self) -> bool {
+        let log = &self.log;
+        let http_error = self.frontend.config.mode == Mode::Http && log.status >= 500;
+        log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error
+    }
+
+    /// A context for the next stream of a connection.
+    pub(crate) fn new(of: &Connection<'_>) -> StreamContext {
+        let log = LogRecord::new(of.accepted_at, of.accepted);
+        let mut context = StreamContext::unconnected(of.listener.proxy.clone(), log);
+        context.unique_id_code = of.unique_id.cloned();
+        context.begin(of);
         context
     }
 
     /// The context of a stream without a session, for tests and measurements of rules alone.
-    pub fn unconnected(frontend: Arc<ProxyRun>, log: LogRecord) -> StreamContext {
+    pub fn unconnected(frontend: Arc<Site>, log: LogRecord) -> StreamContext {
         StreamContext {
             id: 0,
             process: frontend.directory.process.clone(),
@@ -207,7 +260,8 @@ impl StreamContext {
             sockets: Sockets::default(),
             listener: None,
             request_number: 0,
-            unique_id: OnceCell::new(),
+            unique_id_code: None,
+            made_unique_id: OnceCell::new(),
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
             no_l7_retry: false,
@@ -229,18 +283,19 @@ impl StreamContext {
         }
     }
 
-    /// Makes a used context one for the next stream of `session`, with its memory kept.
-    pub(crate) fn begin(&mut self, session: &Session) {
-        self.id = session.worker().next_stream_id();
+    /// Makes a used context one for the next stream of a connection, with its memory kept.
+    pub(crate) fn begin(&mut self, of: &Connection<'_>) {
+        self.id = of.id;
         // Workers share the frontend's count; most streams of a worker come from the same one.
-        if !Arc::ptr_eq(&self.frontend, session.frontend()) {
-            self.frontend = session.frontend().clone();
+        if !Arc::ptr_eq(&self.frontend, &of.listener.proxy) {
+            self.frontend = of.listener.proxy.clone();
+            self.unique_id_code = of.unique_id.cloned();
         }
         self.backend = None;
-        self.session = session.place();
-        self.source = session.peer;
-        self.destination = session.local;
-        self.proxied.clone_from(&session.proxied);
+        self.session = of.session;
+        self.source = of.peer;
+        self.destination = of.local;
+        self.proxied.clone_from(of.proxied);
         (self.expects_header, self.refused) = (false, None);
         self.request.clear();
         self.response.clear();
@@ -248,13 +303,13 @@ impl StreamContext {
         self.request_content.clear();
         self.response_content.clear();
         self.inspection.set_open(false);
-        self.sockets = Sockets::of_client(&session.socket);
+        self.sockets = Sockets::of_client(of.socket);
         // As with the frontend: most streams of a worker come from the same listener.
-        if self.listener.as_ref().is_none_or(|listener| !Arc::ptr_eq(listener, session.listener())) {
-            self.listener = Some(session.listener().clone());
+        if self.listener.as_ref().is_none_or(|listener| !Arc::ptr_eq(listener, of.listener)) {
+            self.listener = Some(of.listener.clone());
         }
         self.request_number = 0;
-        self.unique_id.take();
+        self.made_unique_id.take();
         self.making_unique_id.set(false);
         self.persistence.clear();
         self.priority = Priority::default();
@@ -267,8 +322,8 @@ impl StreamContext {
         self.held = 0;
         self.held_most = [None; 2];
         self.failed_rewrites = 0;
-        self.connection = (session.peer, session.local);
-        self.log.begin(session.accepted_at(), session.accepted);
+        self.connection = (of.peer, of.local);
+        self.log.begin(of.accepted_at, of.accepted);
         self.lua = StreamLua::default();
     }
 }

@@ -43,19 +43,19 @@ use sluicegate_wire::http::{
 use self::motion::{Event, Finish};
 use self::wait::Coming;
 use super::flow::{Flow, Moved};
-use super::forwardfor;
 use super::inspect::{self, BodyCame, Patience, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Fault, Invalid, Killer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
-use crate::log::unique_id;
+use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::path_and_query;
 use crate::server::{self, Observed, ServerConnection};
 use crate::session::{LastServer, Session};
+use crate::site::Site;
 use crate::stick::Counted;
 
 /// How a local answer says where it ends.
@@ -225,7 +225,7 @@ impl Exchange<'_> {
         }
         self.request_rules(frontend).await?;
         let worker = self.stream.worker().clone();
-        let chosen = rule::choose_backend(frontend, &mut self.stream.cx, &worker).await;
+        let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, &worker).await;
         let Some(ProxyId(index)) = chosen else {
             return Err(self.page(503, b'S', b'C').await);
         };
@@ -250,7 +250,7 @@ impl Exchange<'_> {
         if self.left {
             return Err(self.lost_client(b'R'));
         }
-        forwardfor::tell(&mut self.stream.cx, frontend, backend);
+        forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
         self.stream.cx.persistence.last = self.session.last_server.in_backend(backend.id);
         let reuse = self.session.requests > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
@@ -265,7 +265,7 @@ impl Exchange<'_> {
             match result? {
                 Outcome::Done { after, keep_server } => {
                     if keep_server && !extra {
-                        connection.release(&worker);
+                        connection.release(&worker.idle, worker.index);
                     }
                     return Ok(after);
                 }
@@ -300,7 +300,7 @@ impl Exchange<'_> {
             cx.log.captures.take_cookie(capture, &cx.request, false);
         }
         // Made now, whoever prints it: it shows what was known of the request.
-        let id = unique_id(cx).map(<[u8]>::to_vec);
+        let id = cx.unique_id().map(<[u8]>::to_vec);
         if let (Some(name), Some(id)) = (&logging.unique_id_header, id) {
             cx.request.add(name.as_bytes(), &id);
         }
@@ -363,7 +363,7 @@ impl Exchange<'_> {
             None if hook.is_response() => 0,
             None => self.session.input.len(),
         };
-        self.stream.cx.hold(held, hook, &worker);
+        self.stream.cx.hold(held, hook, worker.limits.max_head);
         let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
             rule::Attempt::Ready(verdict) => verdict,
             rule::Attempt::Suspended(mut suspended) => {
@@ -506,11 +506,12 @@ impl Exchange<'_> {
                 self.stream.cx.request.delete_all(name.as_bytes());
             }
             let mut out = std::mem::take(&mut self.stream.request_out);
-            let proxies = (frontend, backend);
+            let proxies = (&**frontend, &**backend);
             let worker = self.stream.worker().clone();
             let request = &mut self.stream.cx.request;
             let mut framing = self.head.body;
-            if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, &worker) {
+            let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+            if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, process, limits) {
                 framing = Framing::Chunked;
                 self.up.encode(encoder);
             }
@@ -635,7 +636,9 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {
             let (response, request) = (&mut self.stream.cx.response, (self.version, self.head.method));
-            let encoder = compress::prepare_response(response, request, head.body, algorithm, proxies, &worker);
+            let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+            let sites = (&**proxies.0, &**proxies.1);
+            let encoder = compress::prepare_response(response, request, head.body, algorithm, sites, process, limits);
             self.stream.cx.log.compressed = encoder.is_some().then_some(algorithm);
             encoder
         });

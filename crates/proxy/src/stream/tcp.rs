@@ -64,7 +64,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     if looks.request || looks.head {
         inspect::see_request(session, stream, looks.head);
     }
-    let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
+    let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
         stream.end(b'S', b'C');
         return Outcome::Unread;

@@ -28,7 +28,7 @@ impl When {
         let to_applet = || cx.log.applet.is_some();
         match self {
             When::Stopping => cx.frontend.directory.process.phase() != Phase::Serving,
-            When::Error => crate::log::failed(cx),
+            When::Error => cx.has_failed(),
             When::Forwarded => forwarded(),
             When::ToApplet => to_applet(),
             When::Processed => forwarded() || to_applet(),

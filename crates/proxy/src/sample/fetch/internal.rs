@@ -7,11 +7,10 @@ use sluicegate_config::catalogue::Fetch;
 use sluicegate_config::model::Mode;
 
 use super::Args;
-use crate::log::line::Timers;
 use crate::process::Phase;
 use crate::random::{random, random_below};
 use crate::sample::value::Value;
-use crate::stream::{LogRecord, StreamContext};
+use crate::stream::{LogRecord, StreamContext, Timers};
 
 /// The unit of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +203,7 @@ impl Internal {
             Internal::Ending => Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase]),
             Internal::PriorityClass => Value::Int(i64::from(cx.priority.class)),
             Internal::PriorityOffset => Value::Int(i64::from(cx.priority.offset)),
-            Internal::UniqueId => Value::owned_text(crate::log::unique_id(cx)?.to_vec()),
+            Internal::UniqueId => Value::owned_text(cx.unique_id()?.to_vec()),
             Internal::Status => match cx.log.status {
                 ..=0 => return None,
                 status => Value::Int(i64::from(status)),

@@ -11,9 +11,9 @@ use sluicegate_config::catalogue::Fetch;
 
 use super::{Args, FetchScope};
 use crate::directory::Sides;
-use crate::running::ProxyRun;
 use crate::sample::value::Value;
 use crate::server::{ServerRun, ServerShared};
+use crate::site::Site;
 use crate::stream::StreamContext;
 
 /// A figure of a backend.
@@ -203,7 +203,7 @@ fn own_of(fetch: Fetch) -> Option<Own> {
     })
 }
 
-fn sides_of(proxy: &ProxyRun) -> &Sides {
+fn sides_of(proxy: &Site) -> &Sides {
     &proxy.directory.proxies[proxy.id.0 as usize]
 }
 

@@ -1,13 +1,12 @@
-//! Checks of servers and their agents: when they run, and what follows from how they end.
+//! Checks of servers and their agents: when they run, and how they are reported.
 //!
 //! [`run`] checks every server with `check` or `agent-check` once per process, on the control thread. First checks are
 //! spread over the interval, so that a restart does not probe every server in the same instant; the next check comes an
 //! interval after the last one ended: `inter` while fully up, `downinter` while fully down, `fastinter` between, more
 //! or less by `spread-checks`.
 //!
-//! [`conclude`] takes any opinion on a server in, whether a check's, an agent's or traffic's (`observe`): its health,
-//! its operation, the lines of the log, streams that are ended, and the servers that track it. A change reaches the
-//! balancer and the queue within the call.
+//! Every end of a check is a report; [`verdict`](super::verdict) concludes from it, and [`notice`](super::notice) carries
+//! out what follows.
 //!
 //! Cost: a task of a few hundred bytes per check, one connection per interval, and an answer's bytes while it runs.
 
@@ -18,10 +17,9 @@ mod probe;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{Agent, Check, CheckResult, CheckStatus, OnObserved};
+use sluicegate_config::model::{Agent, Check, CheckStatus};
 use tokio::task::JoinSet;
 
 use answer::AgentLine;
@@ -29,26 +27,17 @@ pub use answer::fuzz_answers;
 pub use code::CheckCode;
 use probe::{Aim, Outcome, Probe};
 
-use super::admin::{Directive, Notice, WeightError, parse_weight, say};
+use super::admin::{Directive, WeightError, parse_weight};
 use super::health::CheckReport;
-use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
-use crate::cli::shut_sessions;
-use crate::log::Severity;
+use super::notice::announce;
+use super::shared::{Admin, ServerRun, ServerStatus};
+use super::verdict::{Opinion, conclude};
+use crate::hosts::node_name;
 use crate::running::{ProxyRun, Running};
-use crate::stats::info::node_name;
-use crate::stream::Killer;
+use crate::site::Site;
 
 /// Intervals below this do not decide over how long first checks are spread (HAProxy's SRV_CHK_INTER_THRES).
 const SPREAD_MIN: Duration = Duration::from_secs(1);
-
-/// Whose opinion a report is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opinion {
-    /// A check's, or traffic's that counts as one.
-    Check,
-    /// The agent's.
-    Agent,
-}
 
 /// What is checked: a server by itself, or its agent.
 #[derive(Clone)]
@@ -184,7 +173,7 @@ async fn check_once(
     if let Some(line) = agent {
         apply(running, proxy, server, line, &mut report);
     }
-    conclude(running, proxy, server, opinion, report, |_| ());
+    announce(running, proxy, server, conclude(server, opinion, report, |_| ()));
 }
 
 /// Checks begin with a header of the PROXY protocol where traffic's connections do and checks go to the same place, or
@@ -223,7 +212,7 @@ fn address(server: &ServerRun, subject: &Subject) -> Option<SocketAddr> {
 }
 
 /// Does what an agent's line asks for, and makes a report of what it says.
-fn apply(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, line: AgentLine, report: &mut CheckReport) {
+fn apply(running: &Arc<Running>, proxy: &Site, server: &ServerRun, line: AgentLine, report: &mut CheckReport) {
     if let Some(admin) = line.admin {
         proxy.direct(running, server, Directive::State(admin));
     }
@@ -270,292 +259,9 @@ fn parse_maxconn(text: &str) -> Result<u32, &'static str> {
     }
 }
 
-impl ServerStatus {
-    /// Counts a report; whether the health moved.
-    fn count(&mut self, opinion: Opinion, report: &CheckReport) -> bool {
-        let health = match opinion {
-            Opinion::Check => &mut self.health,
-            Opinion::Agent => &mut self.agent.health,
-        };
-        match report.status.result() {
-            CheckResult::Neutral => false,
-            // An agent that can't be asked says nothing about its server.
-            CheckResult::Failed if opinion == Opinion::Agent => {
-                if report.status == CheckStatus::L7Sts {
-                    health.level = 0;
-                }
-                false
-            }
-            CheckResult::Failed => {
-                let moved = health.failed();
-                self.failed_checks += u64::from(moved);
-                moved
-            }
-            CheckResult::Passed | CheckResult::Conditional => health.passed(),
-        }
-    }
-
-    /// What follows from a counted report.
-    fn follow(&mut self, opinion: Opinion, status: CheckStatus) -> Option<Turn> {
-        let well = (!self.checks || self.health.is_up()) && (!self.agent.enabled || self.agent.health.is_up());
-        match (status.result(), opinion) {
-            (CheckResult::Neutral, _) | (CheckResult::Conditional, Opinion::Agent) => None,
-            (CheckResult::Failed, Opinion::Check) => {
-                if self.health.level == 0 {
-                    self.turn(Operation::Stopped)
-                } else {
-                    None
-                }
-            }
-            (CheckResult::Failed, Opinion::Agent) if status == CheckStatus::L7Sts => self.turn(Operation::Stopped),
-            (CheckResult::Failed, Opinion::Agent) => None,
-            (CheckResult::Passed, _) if well => self.turn(Operation::Running),
-            (CheckResult::Conditional, Opinion::Check) if well => self.turn(Operation::Stopping),
-            (CheckResult::Passed | CheckResult::Conditional, _) => None,
-        }
-    }
-}
-
-/// Takes a report in. `prepare` changes the state before it counts.
-fn conclude(
-    running: &Arc<Running>,
-    proxy: &ProxyRun,
-    server: &ServerRun,
-    opinion: Opinion,
-    report: CheckReport,
-    prepare: impl FnOnce(&mut ServerStatus),
-) {
-    let now = Instant::now();
-    let before = Before::of(proxy, server, now);
-    let passed = matches!(report.status.result(), CheckResult::Passed | CheckResult::Conditional);
-    if opinion == Opinion::Check && passed {
-        server.shared.failures.store(0, Ordering::Relaxed);
-    }
-    let (notable, health, weight, turn) = proxy.backend.update(server.shared.index, now, |status| {
-        prepare(status);
-        let kept = match opinion {
-            Opinion::Check => &mut status.check,
-            Opinion::Agent => &mut status.agent.report,
-        };
-        let last = kept.replace(report.clone());
-        let other = last.is_none_or(|last| last.status != report.status);
-        // In maintenance nobody's opinion on its health counts.
-        if status.admin() == Admin::Maintenance && opinion == Opinion::Check {
-            return (false, status.health, status.weight, None);
-        }
-        let moved = status.count(opinion, &report);
-        let turn = status.follow(opinion, report.status);
-        let health = if opinion == Opinion::Check { status.health } else { status.agent.health };
-        (moved || other, health, status.weight, turn)
-    });
-    let logs = proxy.config.health.log_checks;
-    if logs && notable && report.status.result() != CheckResult::Neutral {
-        let what = if opinion == Opinion::Agent { "Agent" } else { "Health" };
-        let backup = if server.config.backup { "backup " } else { "" };
-        let how = match report.status.result() {
-            CheckResult::Conditional => "conditionally succeeded",
-            CheckResult::Passed => "succeeded",
-            _ => "failed",
-        };
-        let mut line = format!("{what} check for {backup}server {}/{} {how}", proxy.config.name, server.name());
-        report.append_reason(&mut line);
-        let (level, of, word) = match health.is_up() {
-            true => (health.level + 1 - health.rise, health.fall, if weight > 0 { "UP" } else { "DRAIN" }),
-            false => (health.level, health.rise, "DOWN"),
-        };
-        line.push_str(&format!(", status: {level}/{of} {word}."));
-        say(proxy, &running.logger, "WARNING", Severity::Notice, &line);
-    }
-    let mut cause = String::new();
-    // With a line of its own a check's end is not told again.
-    if !logs {
-        report.append_reason(&mut cause);
-    }
-    if let Some(turn) = turn {
-        turned(running, proxy, server, turn, &cause, before);
-    }
-}
-
-/// How things were before a change, for the lines about it.
-pub(super) struct Before {
-    backend_up: bool,
-    waiting: u32,
-    common: u32,
-}
-
-impl Before {
-    pub(super) fn of(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> Before {
-        let waiting = server.shared.queued.load(Ordering::Relaxed);
-        Before { backend_up: proxy.backend.summary(now).up, waiting, common: proxy.backend.queue.len() }
-    }
-
-    pub(super) fn notice<'a>(&self, running: &'a Running, proxy: &'a ProxyRun, server: &'a ServerRun) -> Notice<'a> {
-        Notice { proxy, server, logger: &running.logger, waiting: self.waiting, common: self.common }
-    }
-
-    pub(super) fn backend_up(&self) -> bool {
-        self.backend_up
-    }
-}
-
-/// Tells of a server's turn, ends what it ends, and turns the servers that track it.
-pub(super) fn turned(
-    running: &Arc<Running>,
-    proxy: &ProxyRun,
-    server: &ServerRun,
-    turn: Turn,
-    cause: &str,
-    before: Before,
-) {
-    let notice = before.notice(running, proxy, server);
-    match turn {
-        Turn::Down { expected } => {
-            let severity = if expected { Severity::Notice } else { Severity::Alert };
-            notice.goes(&format!("is DOWN{cause}"), severity);
-        }
-        Turn::Stopping => notice.comes(&format!("is stopping{cause}")),
-        Turn::Up => notice.comes(&format!("is UP{cause}")),
-    }
-    notice.backend_down(before.backend_up);
-    let health = &server.config.health;
-    if matches!(turn, Turn::Down { .. }) && health.shut_sessions_when_down {
-        shut_sessions(running, &server.shared, Killer::Down);
-    }
-    if turn == Turn::Up && health.shut_backups_when_up && !server.config.backup && server.shared.effective_weight() > 0
-    {
-        for backup in proxy.servers.iter().filter(|server| server.config.backup) {
-            shut_sessions(running, &backup.shared, Killer::Up);
-        }
-    }
-    let to = match turn {
-        Turn::Down { .. } => Operation::Stopped,
-        Turn::Stopping => Operation::Stopping,
-        Turn::Up => Operation::Running,
-    };
-    let via = format!(" via {}/{}", proxy.config.name, server.name());
-    for (tracker_proxy, tracker) in running.trackers(proxy.id, server.shared.index) {
-        let now = Instant::now();
-        let before = Before::of(tracker_proxy, tracker, now);
-        let turn = tracker_proxy.backend.update(tracker.shared.index, now, |status| status.turn(to));
-        if let Some(turn) = turn {
-            turned(running, tracker_proxy, tracker, turn, &via, before);
-        }
-    }
-}
-
-/// What traffic shows of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Observed {
-    /// It was connected to.
-    Connected,
-    /// It could not be connected to.
-    NotConnected,
-    /// A good response came.
-    GoodResponse,
-    /// A response came whose status is a failure.
-    WrongResponse,
-    /// A response came whose head is none.
-    InvalidHead,
-    /// A response came whose body is malformed.
-    InvalidBody,
-    /// No response came in time.
-    ReadTimeout,
-    /// The connection ended before its response.
-    BrokenPipe,
-}
-
-impl Observed {
-    /// A response's status as `observe layer7` sees it.
-    pub(crate) fn of_status(status: u16) -> Observed {
-        match status {
-            100..=499 | 501 | 505 => Observed::GoodResponse,
-            _ => Observed::WrongResponse,
-        }
-    }
-
-    /// What it is for a layer: a failure, a success, or nothing.
-    fn failed(self, layer7: bool) -> Option<bool> {
-        match self {
-            Observed::Connected => (!layer7).then_some(false),
-            Observed::NotConnected => Some(true),
-            Observed::GoodResponse => layer7.then_some(false),
-            _ => layer7.then_some(true),
-        }
-    }
-
-    fn description(self) -> &'static str {
-        match self {
-            Observed::Connected => "L4 successful connection",
-            Observed::NotConnected => "L4 unsuccessful connection",
-            Observed::GoodResponse => "Correct http response",
-            Observed::WrongResponse => "Wrong http response",
-            Observed::InvalidHead => "Invalid http response (headers)",
-            Observed::InvalidBody => "Invalid http response",
-            Observed::ReadTimeout => "Read timeout (http)",
-            Observed::BrokenPipe => "Close from server (http)",
-        }
-    }
-}
-
-/// Tells a server's health what traffic shows of it (`observe`).
-#[inline]
-pub(crate) fn observe(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, seen: Observed) {
-    if server.config.health.observe.is_some() {
-        adjust(running, proxy, server, seen);
-    }
-}
-
-#[cold]
-fn adjust(running: &Arc<Running>, proxy: &ProxyRun, server: &ServerRun, seen: Observed) {
-    let Some(observe) = server.config.health.observe else { return };
-    if !server.shared.status().checks || server.config.check.is_none() {
-        return;
-    }
-    let failures = &server.shared.failures;
-    match seen.failed(observe.layer7) {
-        None => return,
-        Some(false) => return failures.store(0, Ordering::Relaxed),
-        Some(true) => {}
-    }
-    let count = failures.fetch_add(1, Ordering::Relaxed) + 1;
-    if count < observe.limit {
-        return;
-    }
-    let report = CheckReport {
-        status: CheckStatus::Hana,
-        code: 0,
-        info: format!("Detected {count} consecutive errors, last one was: {}", seen.description()).into_bytes(),
-        duration: None,
-    };
-    match observe.on_error {
-        OnObserved::FastInter => {}
-        OnObserved::FailCheck => conclude(running, proxy, server, Opinion::Check, report, |_| ()),
-        OnObserved::SuddenDeath => conclude(running, proxy, server, Opinion::Check, report, |status| {
-            let health = &mut status.health;
-            health.level = health.level.min(health.rise + 1);
-        }),
-        OnObserved::MarkDown => conclude(running, proxy, server, Opinion::Check, report, |status| {
-            status.health.level = status.health.rise;
-        }),
-    }
-    failures.store(0, Ordering::Relaxed);
-    proxy.backend.update(server.shared.index, Instant::now(), |status| status.observed += 1);
-    server.shared.hurry.notify_one();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statuses_that_are_failures() {
-        for (status, good) in [(200, true), (404, true), (500, false), (501, true), (503, false), (505, true)] {
-            assert_eq!(Observed::of_status(status) == Observed::GoodResponse, good, "{status}");
-        }
-        assert_eq!(Observed::NotConnected.failed(true), Some(true));
-        assert_eq!(Observed::Connected.failed(true), None);
-        assert_eq!(Observed::ReadTimeout.failed(false), None);
-    }
 
     #[test]
     fn wandering_stays_within_its_bounds() {

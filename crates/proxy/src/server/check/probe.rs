@@ -284,8 +284,9 @@ impl<'a> Probe<'a> {
     /// Lets `f` see the check as a stream whose server is checked, with what was received as its response.
     pub(super) fn with_context<T>(&mut self, f: impl FnOnce(&StreamContext) -> T) -> T {
         let log = LogRecord::new(SystemTime::now(), Instant::now());
-        let mut cx = StreamContext::unconnected(self.aim.proxy.clone(), log);
-        cx.backend = Some(self.aim.proxy.clone());
+        let mut cx = StreamContext::unconnected(self.aim.proxy.site.clone(), log);
+        cx.unique_id_code = self.aim.proxy.log.unique_id().cloned();
+        cx.backend = Some(self.aim.proxy.site.clone());
         cx.log.server = Some(self.aim.server.clone());
         cx.in_response = true;
         cx.variables = std::mem::take(&mut self.variables);

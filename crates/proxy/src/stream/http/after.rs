@@ -13,7 +13,8 @@ const WAIT_LIMIT: Duration = Duration::from_secs(5);
 impl Exchange<'_> {
     /// Whether there are any for this stream.
     pub(super) fn has_after_rules(&self) -> bool {
-        let some = |proxy: &ProxyRun| !proxy.rules.http_after_response.is_empty();
+        let proxies = &self.stream.worker().running.proxies;
+        let some = |site: &Site| !proxies[site.id.0 as usize].rules.http_after_response.is_empty();
         let cx = &self.stream.cx;
         !self.constant && (some(&cx.frontend) || cx.backend.as_deref().is_some_and(some))
     }
@@ -29,6 +30,7 @@ impl Exchange<'_> {
         let frontend = cx.frontend.clone();
         let backend = cx.backend.clone().filter(|backend| backend.id != frontend.id);
         for proxy in backend.iter().chain([&frontend]) {
+            let proxy = &worker.running.proxies[proxy.id.0 as usize];
             let (list, hook) = (&proxy.rules.http_after_response, Hook::HttpAfterResponse);
             let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
                 rule::Attempt::Ready(verdict) => verdict,

@@ -140,9 +140,9 @@ impl Exchange<'_> {
             ErrorPage::Reply => {
                 let worker = self.stream.worker().clone();
                 let cx = &self.stream.cx;
-                let has = |proxy: &std::sync::Arc<ProxyRun>| {
+                let has = |proxy: &std::sync::Arc<Site>| {
                     let own = proxy.config.errors.get(&code).is_some_and(|page| **page == ErrorPage::Reply);
-                    own.then(|| proxy.clone())
+                    own.then(|| &worker.running.proxies[proxy.id.0 as usize])
                 };
                 let Some(proxy) = cx.backend.as_ref().and_then(has).or_else(|| has(&cx.frontend)) else {
                     return After::Close;

@@ -39,7 +39,9 @@ impl Exchange<'_> {
         let backend = cx.backend.clone().unwrap_or_else(|| frontend.clone());
         let request = (self.version, self.head.method);
         let proxies = (&*frontend, &*backend);
-        let encoder = compress::prepare_response(&mut cx.response, request, framing, algorithm, proxies, &worker)?;
+        let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+        let response = &mut cx.response;
+        let encoder = compress::prepare_response(response, request, framing, algorithm, proxies, process, limits)?;
         cx.log.compressed = Some(algorithm);
         Some(encoder)
     }
@@ -141,11 +143,13 @@ impl Exchange<'_> {
         cx.log.status = i32::from(cx.response.status());
         cx.in_response = true;
         cx.variables.enter_response();
-        let backend = cx.backend.clone();
-        let frontend = cx.frontend.clone();
-        if let Some(backend) = backend.filter(|backend| backend.id != frontend.id) {
-            self.response_rules(&backend, None).await?;
+        let frontend = cx.frontend.id;
+        let backend = cx.backend.as_ref().map(|backend| backend.id).filter(|backend| *backend != frontend);
+        let worker = self.stream.worker().clone();
+        let proxies = &worker.running.proxies;
+        if let Some(backend) = backend {
+            self.response_rules(&proxies[backend.0 as usize], None).await?;
         }
-        self.response_rules(&frontend, None).await
+        self.response_rules(&proxies[frontend.0 as usize], None).await
     }
 }

@@ -108,12 +108,12 @@ impl Exchange<'_> {
     }
 
     /// Tells the server's health what its answer was like.
-    pub(super) fn observe(&self, backend: &ProxyRun, connection: &ServerConnection, seen: Observed) {
+    pub(super) fn observe(&self, backend: &Site, connection: &ServerConnection, seen: Observed) {
         server::observe(&self.stream.worker().running, backend, connection.server(), seen);
     }
 
     /// Tells it that the body of its answer is malformed, unless that is said of its head.
-    pub(super) fn observe_body(&self, backend: &ProxyRun, connection: &ServerConnection) {
+    pub(super) fn observe_body(&self, backend: &Site, connection: &ServerConnection) {
         if !self.begins_malformed {
             self.observe(backend, connection, Observed::InvalidBody);
         }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use sluicegate_config::model::{ProxyKind, StatsAccess, StatsPage};
 
 use super::*;
-use crate::cli::session::end;
 use crate::running::Running;
 use crate::sample::{basic, path_and_query};
 use crate::server::{Admin, Directive, HealthWord, ServerRun};
 use crate::stats::Format;
 use crate::stats::page::{Act, Asked, Form, Outcome as Said, Posted, Report, in_scope};
-use crate::stream::{Killer, Which};
+use crate::stream::{Killer, Which, end_streams};
 
 /// What browsers ask a password for where the file does not say.
 const REALM: &str = "HAProxy Statistics";
@@ -189,7 +188,7 @@ async fn apply(running: &Arc<Running>, backend: &ProxyRun, server: &ServerRun, a
         Act::HealthStopping => Directive::Health(HealthWord::Stopping),
         Act::HealthDown => Directive::Health(HealthWord::Down),
         Act::Shutdown => {
-            end(running, Which::OfServer(server.shared.life), Killer::Admin).await;
+            end_streams(running, Which::OfServer(server.shared.life), Killer::Admin).await;
             return Some(true);
         }
         Act::EnableAgent | Act::DisableAgent if server.config.health.agent.is_some() => {

@@ -73,7 +73,8 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
         source: Some(SocketAddr::from(([127, 0, 0, 1], 54321))),
         destination: Some(SocketAddr::from(([127, 0, 0, 1], 80))),
         request,
-        ..StreamContext::unconnected(frontend.clone(), log)
+        unique_id_code: frontend.log.unique_id().cloned(),
+        ..StreamContext::unconnected(frontend.site.clone(), log)
     }
 }
 

@@ -230,7 +230,7 @@ fn the_first_use_backend_that_holds_and_exists_is_taken() {
         let chosen = in_worker(config(&text), script.engines(), move |worker| {
             Box::pin(async move {
                 let front = &worker.running.proxies[0];
-                choose_backend(front, &mut context(front, HEAD), &worker).await
+                choose_backend(&front.rules, &mut context(front, HEAD), &worker).await
             })
         });
         assert_eq!(chosen, expected.map(ProxyId), "{text}");

@@ -9,19 +9,19 @@ use std::net::{IpAddr, SocketAddr};
 use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOptions};
 use sluicegate_wire::http::Message;
 
-use super::StreamContext;
 use crate::engines::Engines;
-use crate::running::ProxyRun;
 use crate::sample::{
     ExpressionCode, FetchScope, Value, append_ip, header_values, is_forwarded, is_host, node_name, node_port,
 };
+use crate::site::Site;
+use crate::stream::StreamContext;
 
 /// Room for the longest address, an IPv6 one with an embedded IPv4 one.
 const ADDRESS_MAX: usize = 45;
 
-/// Adds the fields to the request that options ask for.
-pub(crate) fn tell(cx: &mut StreamContext, frontend: &ProxyRun, backend: &ProxyRun) {
-    if let Some(code) = &backend.rules.forwarded {
+/// Adds the fields to the request that options ask for; `forwarded` is the backend's.
+pub(crate) fn tell(cx: &mut StreamContext, forwarded: Option<&ForwardedCode>, frontend: &Site, backend: &Site) {
+    if let Some(code) = forwarded {
         code.add(cx);
     }
     let (front, back) = (&frontend.config.options, &backend.config.options);

@@ -1,0 +1,85 @@
+//! Mailboxes of workers: jobs of other threads, and configurations to change over to.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::process::Process;
+use crate::running::Running;
+use crate::worker::Worker;
+
+/// A closure that another thread has a worker run between two events. It must be short.
+pub type Job = Box<dyn FnOnce(&Rc<Worker>) + Send>;
+
+/// Another configuration for a worker.
+pub(crate) struct Adoption {
+    pub(crate) running: Arc<Running>,
+    /// Dropped once the worker serves it.
+    pub(crate) _done: oneshot::Sender<()>,
+}
+
+/// The mailboxes of a process's workers, by worker.
+struct Desks {
+    jobs: Box<[mpsc::Sender<Job>]>,
+    adopters: Box<[mpsc::Sender<Adoption>]>,
+}
+
+impl Desks {
+    fn of(process: &Process) -> Option<&Desks> {
+        process.desks.get()?.downcast_ref()
+    }
+}
+
+/// Sets the mailboxes of a process's workers, once.
+pub(crate) fn open(process: &Process, jobs: Vec<mpsc::Sender<Job>>, adopters: Vec<mpsc::Sender<Adoption>>) {
+    // Workers start once; others that were started over would have the same process and no session of it.
+    let _ = process.desks.set(Box::new(Desks { jobs: jobs.into(), adopters: adopters.into() }));
+}
+
+impl Process {
+    /// Sends every worker another configuration and waits until all of them serve it.
+    pub async fn adopt(&self, running: &Arc<Running>) {
+        let mut adopted = Vec::new();
+        for adopter in Desks::of(self).into_iter().flat_map(|desks| &desks.adopters) {
+            let (done, answer) = oneshot::channel();
+            if adopter.send(Adoption { running: running.clone(), _done: done }).await.is_ok() {
+                adopted.push(answer);
+            }
+        }
+        for answer in adopted {
+            // It is never sent to: it closes.
+            let _ = answer.await;
+        }
+    }
+
+    /// Runs a job on a worker and returns its result; `None` if the worker does not run, or is stuck: it may run the job
+    /// later then.
+    pub async fn on_worker<T: Send + 'static>(
+        &self,
+        worker: usize,
+        job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
+    ) -> Option<T> {
+        /// How often it is looked whether the worker is stuck.
+        const LOOK: Duration = Duration::from_millis(250);
+        let desk = Desks::of(self)?.jobs.get(worker)?;
+        let is_stuck = || self.workers[worker].stuck.load(Ordering::Relaxed);
+        if is_stuck() {
+            return None;
+        }
+        let (answer, mut answered) = oneshot::channel();
+        let job: Job = Box::new(move |worker| {
+            // Who asked may have gone.
+            let _ = answer.send(job(worker));
+        });
+        desk.send(job).await.ok()?;
+        loop {
+            tokio::select! {
+                answer = &mut answered => return answer.ok(),
+                () = tokio::time::sleep(LOOK) => if is_stuck() { return None },
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The loop that accepts connections on a listening socket.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use super::state::{Accepted, Full, Listener, Slots, Waits};
+use crate::frontend::Gate;
+use crate::pace::Pace;
+use crate::process::{AcceptLoop, Phase};
+use crate::server;
+use crate::session::run as session;
+use crate::worker::Worker;
+
+/// Connections that one wake-up of a listener accepts before other tasks get their turn.
+const ACCEPTS_PER_WAKE: usize = 64;
+
+/// How long a listener waits for a descriptor if no session ends meanwhile.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts what the kernel has completed already on a socket that is about to be closed.
+pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket: &OwnedFd) {
+    if listener.proxy.frontend.gate() != Gate::Open {
+        return;
+    }
+    while let Ok(slots) = Slots::take(listener, worker.index) {
+        let Ok((fd, peer)) = accept(socket) else { return };
+        slots.used();
+        worker.figures().sessions.add(1);
+        session::start(worker, Accepted { fd, peer, slots }, worker.index);
+    }
+}
+
+/// Accepts on one socket until the process stops listening. Between two polls nothing is accepted that is not served
+/// yet, so the loop may be dropped at any time, and another one go on with the socket.
+pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
+    match listener.socket(worker.index) {
+        Some(socket) => accept_on(worker, listener, socket).await,
+        None => Ok(()),
+    }
+}
+
+/// Accepts on the socket of another worker for as long as that one is stuck. A socket that workers share needs nobody.
+pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: usize) {
+    /// How often the other one is looked at.
+    const LOOK: Duration = Duration::from_millis(100);
+    let socket = {
+        let sockets = listener.sockets.lock();
+        sockets.get(of).filter(|_| sockets.len() > 1).cloned()
+    };
+    let Some(socket) = socket else { return };
+    let process = listener.process.clone();
+    let is_back = async {
+        while process.workers[of].stuck.load(Ordering::Relaxed) && !listener.is_removed() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        _ = accept_on(worker, listener.clone(), socket) => {}
+        () = is_back => {}
+    }
+}
+
+async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<OwnedFd>) -> io::Result<()> {
+    let mut aside = Aside::new(&listener);
+    let mut place = listener.process.accept_loop();
+    let mut socket = register(socket)?;
+    while worker.phase() == Phase::Serving {
+        let mut ready = tokio::select! {
+            biased;
+            () = aside.changed() => {
+                // Registered anew: that it was shut down once would be remembered as a readiness that never ends.
+                let raw = socket.into_inner();
+                if !aside.wait(&listener, &raw, &mut place).await? {
+                    listener.close();
+                    return Ok(());
+                }
+                socket = register(raw)?;
+                continue;
+            }
+            ready = socket.readable() => ready?,
+        };
+        for _ in 0..ACCEPTS_PER_WAKE {
+            if aside.has_changed() {
+                break;
+            }
+            let slots = match Slots::take(&listener, worker.index) {
+                Ok(slots) => slots,
+                Err(Full::Process) => {
+                    worker.figures().full.add(1);
+                    let _waits = Waits::on(&listener);
+                    listener.process.sessions.room().await;
+                    continue;
+                }
+                Err(Full::Frontend) => {
+                    let _waits = Waits::on(&listener);
+                    listener.proxy.frontend.sessions.room().await;
+                    continue;
+                }
+                Err(Full::Listener) => {
+                    listener.sessions.room().await;
+                    continue;
+                }
+            };
+            let (process, own) = (&listener.process, listener.proxy.frontend.pace());
+            let mut paces = SmallVec::<[&Pace; 3]>::from_slice(&[&process.connection_pace, &process.session_pace]);
+            paces.extend(own.as_deref());
+            if let Err(pause) = Pace::take_all(&paces, Instant::now()) {
+                drop(slots);
+                tokio::time::sleep(pause).await;
+                continue;
+            }
+            let accepted = ready.try_io(|socket| accept(socket.get_ref()));
+            if !matches!(accepted, Ok(Ok(_))) {
+                paces.iter().for_each(|pace| pace.give());
+            }
+            match accepted {
+                Err(_would_block) => break,
+                Ok(Ok((fd, peer))) => {
+                    slots.used();
+                    dispatch(&worker, Accepted { fd, peer, slots });
+                }
+                Ok(Err(error)) => match error.raw_os_error() {
+                    // Our own shortage: without a pause the listener, still readable, would spin.
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        drop(slots);
+                        worker.figures().exhausted.add(1);
+                        if server::shed_idle(worker.running.proxies.iter().flat_map(|proxy| &proxy.servers))
+                            + worker.buffers.shed_pipes()
+                            > 0
+                        {
+                            continue;
+                        }
+                        let freed = listener.process.descriptors.notified();
+                        let _ = tokio::time::timeout(EXHAUSTED_PAUSE, freed).await;
+                    }
+                    // Another worker has put the socket that they share aside; this one is told so at once.
+                    Some(libc::EINVAL) => {
+                        drop(slots);
+                        let _ = tokio::time::timeout(EXHAUSTED_PAUSE, aside.changed()).await;
+                        aside.process.mark_changed();
+                        break;
+                    }
+                    // The connection's own fault, or a signal: the next one may be well.
+                    Some(libc::EINTR | libc::ECONNABORTED | libc::EPERM | libc::EPROTO) => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        drop(ready);
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn register(socket: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd`, holding one
+    // of its owners, does not let happen before it has gone itself.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
+}
+
+/// What may put a listener's socket aside: the process pauses, or its frontend does.
+struct Aside {
+    process: watch::Receiver<bool>,
+    frontend: watch::Receiver<Gate>,
+}
+
+impl Aside {
+    fn new(listener: &Listener) -> Aside {
+        let mut frontend = listener.proxy.frontend.watch_gate();
+        if *frontend.borrow() != Gate::Open {
+            frontend.mark_changed();
+        }
+        Aside { process: listener.process.watch_paused(), frontend }
+    }
+
+    /// Something has changed. The senders live as long as the listener, so waiting can't fail.
+    async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.process.changed() => self.process.mark_changed(),
+            _ = self.frontend.changed() => self.frontend.mark_changed(),
+        }
+    }
+
+    /// Something has changed already.
+    fn has_changed(&self) -> bool {
+        self.process.has_changed().unwrap_or(true) || self.frontend.has_changed().unwrap_or(true)
+    }
+
+    /// Stops listening until both resume; `false` once the frontend is shut. The kernel then refuses connections to a
+    /// TCP port, or gives them to another process on it; a unix socket can't be put aside, so its clients wait in the
+    /// backlog, as with HAProxy.
+    async fn wait(&mut self, listener: &Listener, socket: &OwnedFd, place: &mut AcceptLoop) -> io::Result<bool> {
+        let raw = SockRef::from(socket);
+        loop {
+            let (paused, gate) = (*self.process.borrow_and_update(), *self.frontend.borrow_and_update());
+            let open = !paused && gate == Gate::Open;
+            if listener.is_tcp && open {
+                raw.listen(listener.backlog)?;
+            } else if listener.is_tcp {
+                let _alone = listener.putting_aside.lock();
+                // Of a shared socket only one worker's copy is shut down: what is shut down twice would, once it
+                // listens again, accept connections that can't be read from.
+                if raw.is_listener()? {
+                    raw.shutdown(std::net::Shutdown::Read)?;
+                }
+            }
+            place.follow(paused);
+            if open || gate == Gate::Shut {
+                return Ok(open);
+            }
+            self.changed().await;
+        }
+    }
+}
+
+/// Gives the connection to a worker with clearly fewer sessions, or keeps it.
+fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
+    worker.figures().sessions.add(1);
+    let process = &worker.running.process;
+    let load = |index: usize| process.workers[index].load.load(Ordering::Relaxed);
+    let own = load(worker.index);
+    let turns = |index: &usize| !process.workers[*index].stuck.load(Ordering::Relaxed);
+    let least = (0..process.workers.len()).filter(turns).min_by_key(|index| load(*index)).unwrap_or(worker.index);
+    // A difference of one or two is noise; beyond it an eighth of the load is worth a wake-up of another thread.
+    let lighter = own > load(least) + 1 + load(least) / 8;
+    session::start(worker, accepted, if lighter { least } else { worker.index });
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let mut storage = MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: `storage` is as large as `len` says and outlives the call.
+    let fd = unsafe { libc::accept4(listener.as_fd().as_raw_fd(), storage.as_mut_ptr().cast(), &mut len, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made `fd` for this process, so nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all-zero bytes are a valid sockaddr_storage, and the kernel wrote a valid address over its start.
+    Ok((fd, socket_addr(unsafe { storage.assume_init_ref() })))
+}
+
+fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let pointer: *const libc::sockaddr_storage = storage;
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says which of its forms the storage, larger and aligned for all of them, holds.
+            let v4 = unsafe { &*pointer.cast::<libc::sockaddr_in>() };
+            let host = std::net::Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddr::from((host, u16::from_be(v4.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*pointer.cast::<libc::sockaddr_in6>() };
+            let host = std::net::Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            Some(std::net::SocketAddrV6::new(host, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}

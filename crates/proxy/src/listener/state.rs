@@ -1,0 +1,282 @@
+//! A listening socket as the sessions that it accepted know it: its limits, its figures, their slots.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{Bind, BindAddress};
+
+use crate::counters::{Counters, Figures};
+use crate::process::{Limit, Process};
+use crate::site::Site;
+
+/// An address as it is written on a `bind` line.
+pub struct DisplayAddress<'a>(pub &'a BindAddress);
+
+impl fmt::Display for DisplayAddress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            BindAddress::Inet(host, port) => write!(f, "{}", SocketAddr::new(*host, *port)),
+            BindAddress::Unix(path) => write!(f, "unix@{}", path.display()),
+            BindAddress::Abstract(name) => write!(f, "abns@{name}"),
+            BindAddress::Fd(number) => write!(f, "fd@{number}"),
+        }
+    }
+}
+
+/// One address of a `bind` line with its limit, shared by the workers that accept from it.
+pub struct Listener {
+    /// The frontend.
+    pub proxy: Arc<Site>,
+    /// The process.
+    pub process: Arc<Process>,
+    /// Which `bind` line of the section.
+    pub bind: usize,
+    /// Its number in the section, from 1: addresses count and not lines.
+    pub id: u32,
+    /// What it is known by from one configuration to the next: [`Listener::successor`].
+    pub(super) key: Arc<str>,
+    /// Of which snapshot it is: [`Running::generation`](crate::running::Running::generation).
+    pub generation: u64,
+    /// Current sessions against the bind's `maxconn`; the listeners of one address in successive snapshots share it.
+    pub sessions: Arc<Limit>,
+    /// What is counted of it, where `option socket-stats` asks for that.
+    pub(super) figures: Option<Arc<Figures>>,
+    /// Workers that would accept, but wait for a slot of the frontend or of the process.
+    pub(super) waiting: AtomicU32,
+    /// One per worker, or one that is shared; none once it no longer listens.
+    pub(super) sockets: Mutex<Vec<Arc<OwnedFd>>>,
+    /// A newer configuration does not have it: what it accepted finishes what it does.
+    pub(super) removed: AtomicBool,
+    /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
+    pub local: Option<SocketAddr>,
+    /// Connections are TCP.
+    pub is_tcp: bool,
+    /// What the kernel may complete ahead of `accept`.
+    pub(super) backlog: i32,
+    /// Held while a worker puts the socket aside.
+    pub(super) putting_aside: Mutex<()>,
+}
+
+impl Listener {
+    /// `accept-proxy`.
+    pub fn accepts_header(&self) -> bool {
+        self.proxy.config.binds[self.bind].accept_proxy
+    }
+
+    /// Its name: that of its `bind` line, or its number.
+    pub fn name(&self) -> Cow<'_, str> {
+        name(&self.proxy.config.binds[self.bind], self.id)
+    }
+
+    /// Returns whether it accepts nothing until the frontend or the process has room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The address that it really has, as `show stat` tells it.
+    pub fn address(&self) -> Cow<'static, str> {
+        self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
+    }
+
+    /// What is counted of it, where `option socket-stats` asks for that.
+    #[inline]
+    pub fn figures(&self) -> Option<&Figures> {
+        self.figures.as_deref()
+    }
+
+    /// Counts something at the frontend, and here where that is asked for; `worker` is the caller's.
+    #[inline]
+    pub(crate) fn count(&self, worker: usize, count: impl Fn(&Counters)) {
+        count(self.proxy.frontend.figures.at(worker));
+        if let Some(figures) = &self.figures {
+            count(figures.at(worker));
+        }
+    }
+
+    /// The socket that this worker accepts on; `None` once it no longer listens.
+    pub(crate) fn socket(&self, worker: usize) -> Option<Arc<OwnedFd>> {
+        let sockets = self.sockets.lock();
+        sockets.get(worker).or(sockets.first()).cloned()
+    }
+
+    /// Its sockets, to be given to another process.
+    pub fn sockets(&self) -> Vec<Arc<OwnedFd>> {
+        self.sockets.lock().clone()
+    }
+
+    /// Gives its sockets up: they are closed as soon as no worker accepts on them any more.
+    pub(crate) fn close(&self) {
+        self.sockets.lock().clear();
+    }
+
+    /// A newer configuration does not have it.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the listener of the same address among those of a newer snapshot.
+    pub(crate) fn successor(&self, newer: &[Arc<Listener>]) -> Option<Arc<Listener>> {
+        newer.iter().find(|listener| listener.key == self.key).cloned()
+    }
+
+    /// Another configuration takes over from the one that this listener belongs to. What is listened to no longer is
+    /// closed once what the kernel has completed already was accepted.
+    pub(crate) fn leave_to(&self, newer: &[Arc<Listener>]) {
+        match self.successor(newer) {
+            Some(_) => self.close(),
+            None => self.removed.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+/// The sockets of a section's `bind` lines: which line, its address, and its number in the section. That is the one
+/// that `id` gives, and otherwise its place among all of them or the next one that is free.
+pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
+    let mut taken: HashSet<u32> = binds.iter().filter_map(|bind| bind.id).collect();
+    let mut next = 0;
+    let mut sockets = Vec::new();
+    for (index, bind) in binds.iter().enumerate() {
+        for (place, address) in bind.addresses.iter().enumerate() {
+            next += 1;
+            let id = bind.id.filter(|_| place == 0).unwrap_or_else(|| {
+                while !taken.insert(next) {
+                    next += 1;
+                }
+                next
+            });
+            sockets.push((index, address, id));
+        }
+    }
+    sockets
+}
+
+/// The name of a socket of a `bind` line.
+pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
+    match &bind.name {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("sock-{id}")),
+    }
+}
+
+/// A name for an address that is the same in the next configuration. Where one address is bound several times (port 0,
+/// an inherited descriptor), the order counts.
+pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
+    let name = format!("{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
+    let count = seen.entry(name.clone()).or_default();
+    *count += 1;
+    format!("{name}#{count}").into()
+}
+
+/// A session's slots in its listener, its frontend and the process; they go back when it is dropped.
+pub struct Slots {
+    listener: Arc<Listener>,
+    worker: usize,
+}
+
+impl Slots {
+    /// Takes one slot of each, or returns the limit that is reached.
+    pub(super) fn take(listener: &Arc<Listener>, worker: usize) -> Result<Slots, Full> {
+        if !listener.process.sessions.take() {
+            return Err(Full::Process);
+        }
+        if !listener.proxy.frontend.sessions.take() {
+            listener.process.sessions.give();
+            return Err(Full::Frontend);
+        }
+        if !listener.sessions.take() {
+            listener.proxy.frontend.sessions.give();
+            listener.process.sessions.give();
+            return Err(Full::Listener);
+        }
+        listener.process.workers[worker].load.fetch_add(1, Ordering::Relaxed);
+        Ok(Slots { listener: listener.clone(), worker })
+    }
+
+    /// The session goes on under the listener of a newer configuration. Limits that are lower now take nothing back.
+    pub(crate) fn follow(&mut self, to: Arc<Listener>) {
+        let old = std::mem::replace(&mut self.listener, to);
+        let new = &self.listener;
+        if !Arc::ptr_eq(&old.sessions, &new.sessions) {
+            new.sessions.force();
+            old.sessions.give();
+        }
+        if !Arc::ptr_eq(&old.proxy.frontend, &new.proxy.frontend) {
+            new.proxy.frontend.sessions.force();
+            old.proxy.frontend.sessions.give();
+        }
+    }
+
+    /// A connection was accepted into them.
+    pub(super) fn used(&self) {
+        self.listener.process.sessions.used();
+        self.listener.proxy.frontend.sessions.used();
+        self.listener.sessions.used();
+    }
+
+    /// The listener.
+    pub fn listener(&self) -> &Arc<Listener> {
+        &self.listener
+    }
+
+    fn load(&self, worker: usize) -> &AtomicU32 {
+        &self.listener.process.workers[worker].load
+    }
+
+    /// Counts the session for another worker.
+    pub(crate) fn move_to(&mut self, worker: usize) {
+        self.load(worker).fetch_add(1, Ordering::Relaxed);
+        self.load(self.worker).fetch_sub(1, Ordering::Relaxed);
+        self.worker = worker;
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let process = &self.listener.process;
+        self.load(self.worker).fetch_sub(1, Ordering::Relaxed);
+        self.listener.sessions.give();
+        self.listener.proxy.frontend.sessions.give();
+        process.sessions.give();
+        process.descriptors.notify_waiters();
+        process.end_if_drained();
+    }
+}
+
+/// A worker that waits for a slot; its loop may be dropped meanwhile.
+pub(super) struct Waits<'a>(&'a AtomicU32);
+
+impl Waits<'_> {
+    pub(super) fn on(listener: &Listener) -> Waits<'_> {
+        listener.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(&listener.waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The limit that is reached.
+pub(super) enum Full {
+    Process,
+    Frontend,
+    Listener,
+}
+
+/// A connection that was accepted and belongs to no worker's runtime yet.
+pub struct Accepted {
+    /// The connection, non-blocking.
+    pub fd: OwnedFd,
+    /// The client's address; `None` behind a unix socket.
+    pub peer: Option<SocketAddr>,
+    /// What it holds of the limits.
+    pub slots: Slots,
+}

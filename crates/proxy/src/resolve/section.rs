@@ -1,0 +1,81 @@
+//! A `resolvers` section: its state behind one lock, for rules that ask and for the loop that drives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use sluicegate_config::model;
+use tokio::sync::Notify;
+
+use super::message::{self, Kind};
+use super::state::{Asked, Counters, State};
+use crate::server::ServerRun;
+
+/// A `resolvers` section, outside any snapshot.
+pub struct Resolver {
+    /// Its definition.
+    pub config: model::Resolvers,
+    /// What `show resolvers` counts, by name server.
+    pub counters: Vec<Counters>,
+    /// Questions of rules that were refused or came to nothing (`FailedResolutions`).
+    pub failed: AtomicU64,
+    pub(super) state: Mutex<State>,
+    /// Notified when a rule asks.
+    pub(super) wake: Notify,
+}
+
+impl Resolver {
+    fn new(config: &model::Resolvers) -> Resolver {
+        Resolver {
+            config: config.clone(),
+            counters: config.nameservers.iter().map(|_| Counters::default()).collect(),
+            failed: AtomicU64::new(0),
+            state: Mutex::new(State::new(config)),
+            wake: Notify::new(),
+        }
+    }
+
+    /// The sections of a configuration; what `before` has and defines alike is taken over.
+    pub(crate) fn all(config: &[model::Resolvers], before: &[Arc<Resolver>]) -> Vec<Arc<Resolver>> {
+        let alike = |a: &model::Resolvers, b: &model::Resolvers| {
+            model::Resolvers { at: None, ..a.clone() } == model::Resolvers { at: None, ..b.clone() }
+        };
+        let known = |section| before.iter().find(|known| alike(&known.config, section)).cloned();
+        config.iter().map(|section| known(section).unwrap_or_else(|| Arc::new(Resolver::new(section)))).collect()
+    }
+
+    /// Asks for an address of a name on behalf of a rule.
+    pub(crate) fn ask(&self, name: &[u8], prefer_v4: bool) -> Asked {
+        let kind = if prefer_v4 { Kind::V4 } else { Kind::V6 };
+        let asked = match message::name(name) {
+            Some(name) if !self.config.nameservers.is_empty() => self.state.lock().ask(name, kind, Instant::now()),
+            _ => Asked::Known(None),
+        };
+        match &asked {
+            Asked::Known(None) => _ = self.failed.fetch_add(1, Ordering::Relaxed),
+            Asked::Known(Some(_)) => {}
+            Asked::Later(_) => self.wake.notify_one(),
+        }
+        asked
+    }
+
+    /// Has a server of the section follow another name, and says what became of that, as HAProxy does. Its address stays
+    /// until the new name has one.
+    pub(crate) fn rename(&self, backend: &Arc<str>, server: &ServerRun, name: &str) -> String {
+        let said = self.state.lock().rename(backend, server, name, Instant::now());
+        self.wake.notify_one();
+        said
+    }
+
+    /// The name that a server follows at the moment, where it is a service's.
+    pub fn name_of(&self, backend: &str, server: &str) -> Option<String> {
+        self.state.lock().name_of(backend, server)
+    }
+}
+
+impl std::fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resolver").field("name", &self.config.name).finish_non_exhaustive()
+    }
+}

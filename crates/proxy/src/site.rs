@@ -1,0 +1,58 @@
+//! A proxy of one snapshot without its compiled code.
+//!
+//! Streams, logs, samples and servers know a proxy as its [`Site`]; the rules and formats that are compiled for it belong
+//! to [`ProxyRun`](crate::running::ProxyRun), which only the drivers of streams and connections reach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_config::model::{self, ProxyId};
+
+use crate::directory::Directory;
+use crate::frontend::FrontendShared;
+use crate::server::{BackendShared, ServerRun};
+
+/// A frontend, backend or listen: its configuration, its state and its servers.
+pub struct Site {
+    /// Its index among the proxies of its snapshot.
+    pub id: ProxyId,
+    /// Its configuration.
+    pub config: Arc<model::Proxy>,
+    /// The frontend's limits and figures; counted even where the section has no frontend side.
+    pub frontend: Arc<FrontendShared>,
+    /// The backend's queue, balance and figures.
+    pub backend: Arc<BackendShared>,
+    /// Its servers.
+    pub servers: Vec<Arc<ServerRun>>,
+    /// Connections to some of them may come from an address that is not this machine's.
+    pub(crate) has_foreign_sources: bool,
+    /// The persistence cookie's value of each of them, by the file.
+    pub cookies: Vec<Option<Arc<str>>>,
+    /// Every proxy of the configuration.
+    pub directory: Arc<Directory>,
+    /// Lines that were logged so far, where some line prints their count.
+    pub(crate) lines: Option<AtomicU64>,
+}
+
+impl Site {
+    /// Returns the server of this name, or of this number as `#N`.
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
+        let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
+        self.servers.iter().find(|server| match number {
+            Some(number) => server.config.sid == number,
+            None => &**server.name() == name,
+        })
+    }
+
+    /// Returns how many lines were logged so far; 0 where no line prints that.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed))
+    }
+
+    /// Counts a logged line.
+    pub(crate) fn count_line(&self) {
+        if let Some(lines) = &self.lines {
+            lines.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
