@@ -211,7 +211,7 @@ impl Waiter {
 
     /// Leaves the reply; the caller has won, and has no stripe locked.
     pub(crate) fn answer(&self, reply: Finished) {
-        crate::stripe::assert_none_locked();
+        crate::thread::assert_none_locked();
         self.claim.answer(reply);
     }
 

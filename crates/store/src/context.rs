@@ -18,6 +18,7 @@ use crate::execute::Blocks;
 use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
+use crate::object::COPIED_MAX;
 use crate::object::elements::TIMELESS;
 use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
 use crate::park::Words;
@@ -27,7 +28,7 @@ use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
-use crate::value::{COPIED_MAX, Entry, Garbage, SHARED_MIN, Value, View};
+use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
 
 /// The context of one running command.
 ///

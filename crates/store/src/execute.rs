@@ -18,13 +18,14 @@ use crate::gate::Pass;
 use crate::hold::{self, Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
+use crate::object::COPIED_MAX;
 use crate::park::{OwnedCommand, Parked, Received, ReplyForm, Waits, Words};
 use crate::refused::{DB_RANGE, unknown_command, unknown_subcommand};
 use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::undeclared::Undeclared;
-use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, SHARED_MIN};
+use crate::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 

@@ -35,11 +35,11 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::catalogue::Handler;
-use crate::gate::thread_number;
 use crate::park::{Finished, OwnedCommand};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;
-use crate::stripe::assert_none_locked;
+use crate::thread::assert_none_locked;
+use crate::thread::thread_number;
 use large::Waiter;
 pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
 use table::Holds;

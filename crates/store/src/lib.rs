@@ -68,11 +68,13 @@ mod stripe;
 mod syntax;
 mod table;
 mod texts;
+mod thread;
 mod turn;
 mod turnstile;
 mod undeclared;
 mod value;
 mod watch;
+mod watching;
 mod whole;
 
 use std::collections::HashMap;
@@ -153,6 +155,7 @@ pub(crate) struct Inner {
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) compactor: compact::Compactor,
+    pub(crate) evictor: Mutex<evict::Evictor>,
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
@@ -198,6 +201,7 @@ impl Store {
             owners: Mutex::default(),
             sweeper: expiry::Sweeper::default(),
             compactor: compact::Compactor::default(),
+            evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
             scripts: script::Scripting::new(memory.clone()),

@@ -25,7 +25,7 @@ use crate::pubsub::Kind;
 use crate::short::same;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
-use crate::watch::Watching;
+use crate::watching::Watching;
 
 /// The most keys that are locked so.
 pub(crate) const KEYS_MAX: usize = 8;

@@ -33,7 +33,8 @@ use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::short::same;
 use crate::stats::SectionCounts;
-use crate::stripe::{Frozen, Now, assert_none_locked};
+use crate::stripe::{Frozen, Now};
+use crate::thread::assert_none_locked;
 use crate::turn::{Entered, Taken, Taker};
 use crate::{Inner, Store};
 

@@ -25,9 +25,9 @@ use super::environment::{self, Environments, Loading};
 use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::Numbered;
-use crate::gate::thread_number;
 use crate::memory::{Memory, Outside};
 use crate::short::same;
+use crate::thread::thread_number;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;

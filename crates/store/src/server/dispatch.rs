@@ -25,7 +25,8 @@ use crate::names::Names;
 use crate::park::{Parked, Received, ReplyForm};
 use crate::refused::{unknown_command, unknown_subcommand};
 use crate::value::without_touching;
-use crate::watch::{Mark, Watching};
+use crate::watch::Mark;
+use crate::watching::Watching;
 
 /// What a command did.
 pub(super) enum Outcome {

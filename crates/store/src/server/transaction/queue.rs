@@ -13,7 +13,7 @@ use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::park::Words;
 use crate::server::dispatch::{Context, INDEX, Outcome, Row, Session, judge};
 use crate::server::{pause, slowlog};
-use crate::watch::Watching;
+use crate::watching::Watching;
 use crate::whole::ELEMENTS_MAX;
 
 /// Commands of more bytes than this are freed by a thread aside.

@@ -15,7 +15,7 @@ use crate::catalogue::Handler;
 use crate::execute::FAILED;
 use crate::multi_lock::Plan;
 use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone, touching_or_not};
-use crate::watch::Watching;
+use crate::watching::Watching;
 
 /// A command of a transaction that is run under one locking.
 struct Step {
