@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
 use crate::table::{KeyHasher, ORDER_BITS};
+use crate::waiter::ReadyKey;
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 /// One database.

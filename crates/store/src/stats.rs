@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Store;
-use crate::block::WaitTable;
 use crate::keyspace::{Db, STRIPE_BYTES};
 use crate::memory::Policy;
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 /// How many stripes are looked into for the average time to live, how many keys that expire are taken of each, and among

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, GuardSend, RawMutex};
 
-use crate::block::WaitTable;
 use crate::clock::{Clock, ticks_of_ms};
 use crate::futex::Futex;
 use crate::hold::HoldTable;
@@ -30,6 +29,7 @@ use crate::slab::{Emptied, Slab};
 use crate::table::{Due, Item, KeyHasher, Slot, Table, prefetch};
 use crate::thread::{note_locked, note_unlocked};
 use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::wait::{first_filled, take_or_block};
 use super::{NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
-use crate::block::{Blocking, Timeout};
+use crate::catalogue::Blocking;
+use crate::catalogue::Timeout;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
