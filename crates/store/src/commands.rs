@@ -42,6 +42,15 @@ mod tests {
     }
 
     #[test]
+    fn every_row_is_known_by_its_number() {
+        let subcommands = all().flat_map(|spec| spec.subcommands);
+        for (number, spec) in all().chain(subcommands).enumerate() {
+            assert_eq!(usize::from(ROWS.number(spec)), number, "{}", spec.name);
+            assert!(std::ptr::eq(ROWS.spec(number as u16), spec));
+        }
+    }
+
+    #[test]
     fn every_row_is_whole() {
         for spec in all() {
             assert!(!spec.summary.is_empty() && !spec.group.is_empty(), "{} says nothing", spec.name);
