@@ -2,7 +2,7 @@
 
 use sluicegate_config::model::{Global, Position};
 use sluicegate_config::{CommandProblem, Config, Diagnostics, Files, Severity, nearest};
-use sluicegate_store::{Unfit, catalogue, unfit};
+use sluicegate_store::{Unfit, commands, unfit};
 
 /// Checks a command of a rule, for a store of this process if it is `own`; `None` is a word that is computed.
 pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
@@ -20,7 +20,7 @@ pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
         None => Ok(()),
         Some(Unfit::Unknown(message)) => {
             let name = words.first().copied().flatten().map(|name| String::from_utf8_lossy(name).to_ascii_lowercase());
-            let near = name.as_deref().and_then(|name| nearest(name, catalogue::all().map(|spec| spec.name)));
+            let near = name.as_deref().and_then(|name| nearest(name, commands::all().map(|spec| spec.name)));
             problem(true, message, near.map(|near| format!("did you mean '{}'?", near.to_ascii_uppercase())))
         }
         Some(Unfit::Malformed(message)) => problem(

@@ -54,7 +54,7 @@ impl Aside {
 
     /// Does a job on another thread, soon. The caller has no stripe locked.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        crate::stripe::assert_none_locked();
+        crate::thread::assert_none_locked();
         let mut state = self.0.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.idle >= state.jobs.len() {

@@ -17,32 +17,21 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
-use crate::catalogue::{CommandSpec, Cost, Handler};
+use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Handler, KEYS_MAX};
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
-use crate::section::{Ending, Section, SectionError, SectionWait};
+use crate::owned::{Finished, ReplyForm, Words};
+use crate::park::{Parked, Waits, Work};
+use crate::refused::SectionError;
+use crate::section::{Ending, Section, SectionWait};
 use crate::undeclared::WORK_MAX;
-use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
-/// The most keys that are locked at once.
-pub(crate) const KEYS_MAX: usize = 128;
 /// More keys than this are gathered before they are queued on, and pass on aside; of fewer all stripes are locked for a
 /// millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;
 /// Keys that are gathered between two looks at the clock.
 pub(crate) const KEYS_PER_LOOK: usize = 256;
-
-/// Whether the command must be worked in slices.
-pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    match spec.keys {
-        KeyRule::Range { first, last, step } if last < 0 && spec.cost == Cost::PerKey => {
-            (words.len() - first as usize) / step as usize > KEYS_MAX
-        }
-        _ => false,
-    }
-}
 
 /// Whether a command of a transaction takes so long that it is not done on the transaction's worker.
 /// `held` has the ticket that holds its only key, and the key's hash, if there is such a key.
@@ -57,7 +46,7 @@ pub(crate) fn takes_long(
         Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db, held),
         Cost::PerKey => {
             let halves = step(spec) == 2 && words.len().is_multiple_of(2);
-            words.len() > KEYS_MAX && !halves && is_big(spec, words)
+            words.len() > KEYS_MAX && !halves && spec.is_big(words)
         }
         _ => match spec.leads(words) {
             Some(others) => (others.work)(inner, words, db) > WORK_MAX,
@@ -124,10 +113,10 @@ enum Turn {
     Over,
 }
 
-impl Big {
-    /// Starts the command; one that is done within a slice is answered at once.
-    pub(crate) fn start(
-        inner: &Arc<Inner>,
+impl Inner {
+    /// Starts a command in slices; one that is done within a slice is answered at once.
+    pub(crate) fn start_big(
+        self: &Arc<Inner>,
         spec: &'static CommandSpec,
         words: &[&[u8]],
         db: u32,
@@ -141,23 +130,25 @@ impl Big {
         }
         let pieces = Pieces::new(spec, Words::new(words), db);
         let turn = match spec.cost == Cost::PerKey && words.len() / pieces.step > MANY_KEYS {
-            true => Turn::Gathering(Gathered::new(inner), pieces.next),
+            true => Turn::Gathering(Gathered::new(self), pieces.next),
             false => {
-                let keys = inner.keys_of(spec, words, db);
+                let keys = self.keys_of(spec, words, db);
                 let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
-                Turn::Waiting(Store(inner.clone()).section(keys))
+                Turn::Waiting(Store(self.clone()).section(keys))
             }
         };
-        let mut big = Box::new(Big { inner: inner.clone(), turn, section: None, form, pieces });
+        let mut big = Box::new(Big { inner: self.clone(), turn, section: None, form, pieces });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
             Poll::Ready(Finished::Wire(_)) => out.reply(&big.pieces.result()),
-            Poll::Pending => return Some(Parked(Waits::Big(big))),
+            Poll::Pending => return Some(Parked(Waits::Work(big))),
         }
         None
     }
+}
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+impl Work for Big {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         let start = Instant::now();
         if let Turn::Gathering(keys, next) = &mut self.turn {
             if !self.pieces.gather(&self.inner, keys, next, start) {
@@ -193,7 +184,9 @@ impl Big {
         let result = self.pieces.result();
         Poll::Ready(self.form.collect(|out| out.reply(&result)))
     }
+}
 
+impl Big {
     /// Does one piece; true at the end.
     fn piece(&mut self) -> bool {
         // Taken out, so that a piece that panics ends the section, and the drop of this finds nothing more to do.

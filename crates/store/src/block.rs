@@ -13,7 +13,7 @@
 //! (Redis 7.2), whichever was filled first. The waiter leaves the queues of its other keys when its client takes the
 //! reply.
 //!
-//! A stream is ready whenever an entry is added, and of use to those alone whose [`suits`](Blocking::suits) says so; it
+//! A stream is ready whenever an entry is added, and of use to those alone whose [`suits`](crate::catalogue::Blocking::suits) says so; it
 //! serves all of them, as nothing is taken from it, and a waiter gets the entries of all its streams that are ready.
 //!
 //! When the destination of a BLMOVE is held by a section, its waiter becomes a parked command on both keys and takes
@@ -23,332 +23,38 @@
 //! connection.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::catalogue::CommandSpec;
-use crate::catalogue::Handle;
-use crate::claim::{By, Claim};
 use crate::context::{Ctx, Place};
-use crate::execute::Blocks;
-use crate::float::Extended;
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, Ticket};
+use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keyspace::Db;
-use crate::object::Object;
-use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
-use crate::refused::Refused;
+use crate::owned::{Finished, ReplyForm, Words, caught};
+use crate::park::Ready;
 use crate::stripe::{Now, Stripe};
-use crate::turn::caught;
+use crate::waiter::{Blocks, ReadyKey, Waiter};
 
-/// Milliseconds that are out of range: the sum with the present time, which is rounded up here to the year 2100.
-const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
-
-/// How a blocking command waits.
-#[derive(Debug)]
-pub(crate) struct Blocking {
-    /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
-    pub(crate) wants: u8,
-    /// Where the timeout stands.
-    pub(crate) timeout: Timeout,
-    /// The word of a second key, which is written.
-    pub(crate) destination: Option<u8>,
-    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
-    pub(crate) suits: Option<Suits>,
-    /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
-    pub(crate) serve: Handle,
-    /// The reply where nothing is there and the client may not wait. One that has waited gets a null array in any case.
-    pub(crate) nothing: fn(&mut dyn ReplySink),
-}
-
-/// Whether a client that waits with these words has a use for what this key has.
-pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
-
-/// Where a timeout stands among the words.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Timeout {
-    /// In seconds, in this word, from the end if negative.
-    Word(i8),
-    /// Wherever this finds it; nowhere if the command does not wait.
-    Of(FindTimeout),
-}
-
-/// Finds when a wait that begins now ends, of a command that waits at all.
-pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Refused>;
-
-impl Blocking {
-    /// Whether a command with these words waits if it finds nothing.
-    pub(crate) fn waits(&self, words: &[&[u8]]) -> bool {
-        match self.timeout {
-            Timeout::Word(_) => true,
-            Timeout::Of(find) => matches!(find(words), Ok(Some(_))),
-        }
-    }
-
-    /// Whether a command that finds nothing leaves a waiter in the stripes of its keys.
-    pub(crate) fn leaves_waiters(&self, ctx: &Ctx<'_>) -> bool {
-        !matches!(ctx.blocks, Blocks::Never) && self.waits(ctx.words)
-    }
-
-    /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
-    pub(crate) fn deadline(&self, words: &[&[u8]]) -> Result<Option<Instant>, Refused> {
-        let word = match self.timeout {
-            Timeout::Word(word @ 0..) => word as usize,
-            Timeout::Word(word) => words.len() - usize::from(word.unsigned_abs()),
-            Timeout::Of(find) => return find(words).map(Option::flatten),
-        };
-        let seconds = Extended::parse(words[word]).ok_or("ERR timeout is not a float or out of range")?;
-        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit. What is above zero is
-        // one of them at least, also where 64 bits can't tell it from zero.
-        let ms = match (seconds.to_f64() * 1000.0).ceil() {
-            0.0 if seconds.is_positive() => 1.0,
-            ms => ms,
-        };
-        if ms >= MS_MAX {
-            return Err("ERR timeout is out of range".into());
-        }
-        if ms < 0.0 {
-            return Err("ERR timeout is negative".into());
-        }
-        match ms as u64 {
-            0 => Ok(None),
-            ms => Ok(Instant::now().checked_add(Duration::from_millis(ms))),
-        }
-    }
-}
-
-/// A blocked client's command.
-pub(crate) struct Waiter {
-    claim: Claim<Finished>,
-    spec: &'static CommandSpec,
-    blocking: &'static Blocking,
-    words: Words,
-    /// The words with what some of them stood for when it found nothing, if that changes.
-    resolved: OnceLock<Words>,
-    db: u32,
-    form: ReplyForm,
-    deadline: Option<Instant>,
-    /// Its place among those who wait, 0 while it is in no queue.
-    turn: AtomicU64,
-    /// Whether it is a parked command, too.
-    is_parked: AtomicBool,
-    /// Whether its time is over.
-    is_overdue: AtomicBool,
-}
-
-impl Waiter {
+impl Inner {
     /// A waiter for a command; [`None`] if the command never waits.
-    pub(crate) fn new(spec: &'static CommandSpec, words: Words, db: u32, form: ReplyForm) -> Option<Arc<Waiter>> {
+    pub(crate) fn new_waiter(
+        &self,
+        spec: &'static CommandSpec,
+        words: &Words,
+        db: u32,
+        form: ReplyForm,
+    ) -> Option<Arc<Waiter>> {
         let blocking = spec.blocking?;
         // What is wrong with the timeout the handler says.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
-        let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let (claim, resolved) = (Claim::new(), OnceLock::new());
-        Some(Arc::new(Waiter {
-            claim,
-            spec,
-            blocking,
-            words,
-            resolved,
-            db,
-            form,
-            deadline,
-            turn,
-            is_parked,
-            is_overdue,
-        }))
+        Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form), deadline))
     }
 
-    /// When the wait ends by itself.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Ends the wait as its timeout does; false if it had ended. One that is parked and has not looked at its keys yet goes
-    /// on until it has: only what finds nothing times out.
-    pub(crate) fn time_out(&self) -> bool {
-        // The other side takes its turn first and looks at this afterwards.
-        self.is_overdue.store(true, Ordering::SeqCst);
-        self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
-    }
-
-    /// Whether it stands among those who wait: it has looked at its keys and found nothing.
-    pub(crate) fn has_blocked(&self) -> bool {
-        self.turn.load(Ordering::SeqCst) != 0
-    }
-
-    /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
-    pub(crate) fn unblock(&self, with_error: bool) -> bool {
-        match with_error {
-            false => self.give_up(By::Unblock, |out| out.null_array()),
-            true => self.give_up(By::Unblock, |out| out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
-        }
-    }
-
-    fn give_up(&self, by: By, reply: fn(&mut dyn ReplySink)) -> bool {
-        let won = self.claim.win(by);
-        if won {
-            self.claim.answer(self.form.collect(reply));
-        }
-        won
-    }
-
-    /// Ends the wait for a command that has something for it; false if it had ended.
-    pub(crate) fn win(&self) -> bool {
-        self.claim.win(By::Server)
-    }
-
-    pub(crate) fn is_won(&self) -> bool {
-        self.claim.is_won()
-    }
-
-    /// Leaves the reply; the caller has won, and has no stripe locked.
-    pub(crate) fn answer(&self, reply: Finished) {
-        crate::stripe::assert_none_locked();
-        self.claim.answer(reply);
-    }
-
-    fn command(self: &Arc<Waiter>) -> OwnedCommand {
-        let waiter = Some(self.clone());
-        OwnedCommand { spec: self.spec, words: self.words().clone(), db: self.db, form: self.form, waiter }
-    }
-
-    fn words(&self) -> &Words {
-        self.resolved.get().unwrap_or(&self.words)
-    }
-
-    /// Whether it has a use for what one of its keys has.
-    fn takes(&self, key: &[u8], object: &Object) -> bool {
-        self.blocking.wants == object.tag()
-            && !self.is_won()
-            && self.blocking.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object))
-    }
-
-    /// Whether this word names a key that it waits for.
-    fn awaits(&self, word: u32) -> bool {
-        self.blocking.destination.map(u32::from) != Some(word)
-    }
-}
-
-impl std::fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} that waits", self.spec.name)
-    }
-}
-
-/// A wait, as the connection has it. Dropping it gives up.
-pub(crate) struct Blocked {
-    inner: Arc<Inner>,
-    waiter: Arc<Waiter>,
-}
-
-impl Blocked {
-    pub(crate) fn new(inner: Arc<Inner>, waiter: Arc<Waiter>) -> Blocked {
-        Blocked { inner, waiter }
-    }
-
-    pub(crate) fn waiter(&self) -> &Arc<Waiter> {
-        &self.waiter
-    }
-
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Finished> {
-        self.waiter.claim.poll(context.waker())
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        self.waiter.claim.win(By::Client);
-        self.inner.forget(&self.waiter);
-    }
-}
-
-/// A key that came to life while somebody waited for it.
-pub(crate) type ReadyKey = (u32, Box<[u8]>);
-
-/// The waiters of one stripe.
-#[derive(Default)]
-pub(crate) struct WaitTable {
-    /// The database whose stripe it is.
-    db: u32,
-    /// Waiters by their turn.
-    keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
-    /// Keys that came to life under the present lock, each with a number by which those of several stripes are ordered.
-    ready: Vec<(u64, Box<[u8]>)>,
-}
-
-impl WaitTable {
-    /// Notes that a key has a new value.
-    pub(crate) fn note(&mut self, key: &[u8]) {
-        static NOTES: AtomicU64 = AtomicU64::new(0);
-        if self.keys.contains_key(key) && !self.ready.iter().any(|(_, known)| **known == *key) {
-            self.ready.push((NOTES.fetch_add(1, Ordering::Relaxed), key.into()));
-        }
-    }
-
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = ReadyKey> {
-        self.take_numbered().map(|(_, key)| key)
-    }
-
-    fn take_numbered(&mut self) -> impl Iterator<Item = (u64, ReadyKey)> {
-        let db = self.db;
-        std::mem::take(&mut self.ready).into_iter().map(move |(number, key)| (number, (db, key)))
-    }
-
-    fn add(&mut self, db: u32, key: &[u8], turn: u64, waiter: &Arc<Waiter>) {
-        self.db = db;
-        self.keys.entry(key.into()).or_default().insert(turn, waiter.clone());
-    }
-
-    fn remove(&mut self, key: &[u8], turn: u64) {
-        let Some(queue) = self.keys.get_mut(key) else { return };
-        queue.remove(&turn);
-        if queue.is_empty() {
-            self.keys.remove(key);
-        }
-    }
-
-    /// The first one that waits for a key with a value like this.
-    fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
-        let queue = self.keys.get_mut(key)?;
-        while let Some((turn, waiter)) = queue.first_key_value()
-            && waiter.is_won()
-        {
-            let turn = *turn;
-            queue.remove(&turn);
-        }
-        queue.values().find(|waiter| waiter.takes(key, object)).cloned()
-    }
-
-    /// How many keys somebody waits for.
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Keys that somebody waits for.
-    pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
-        self.keys.keys().cloned().collect()
-    }
-}
-
-/// What a command brought to life, under a ticket that holds it.
-pub(crate) struct Ready {
-    ticket: Option<Arc<Ticket>>,
-    pub(crate) keys: VecDeque<ReadyKey>,
-}
-
-impl Inner {
     /// Collects the ready keys of commands that have run, in the order in which they came to life, and holds them if
     /// those were plain ones.
     #[cold]
@@ -470,10 +176,12 @@ impl Inner {
         if !self.hold_key(&mut locked, id, index, key, extra) {
             return Served::MustPark(waiter);
         }
+        let spec = self.rows.spec(waiter.row);
+        let Some(blocking) = spec.blocking else { unreachable!("only commands that block have waiters") };
         let words = waiter.words().to_vec();
         // Its keys that are ready, each once, in the order in which the command names them.
         let mut named: SmallVec<[u32; 4]> = SmallVec::new();
-        for word in waiter.spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word) {
+        for word in spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word) {
             let name = words[word as usize];
             let is_ready = || *name == *key || ready.iter().any(|(db, ready)| *db == index && **ready == *name);
             if waiter.awaits(word) && is_ready() && !named.iter().any(|word| words[*word as usize] == name) {
@@ -482,7 +190,7 @@ impl Inner {
         }
         let Some(&word) = named.first() else { return Served::Nobody };
         let mut ctx = Ctx::new(self, pass, &words, waiter.db, now, Blocks::Never);
-        match waiter.blocking.destination {
+        match waiter.wanted.destination {
             None if named.len() > 1 => {
                 drop(locked);
                 let is_held = self.place_ready(&mut ctx, db, index, id, &named, &waiter, extra);
@@ -525,7 +233,7 @@ impl Inner {
                 waits.remove(words[place.word as usize], waiter.turn.load(Ordering::SeqCst));
             }
         }
-        let (reply, _) = caught(waiter.form, |out| (waiter.blocking.serve)(&mut ctx, out));
+        let (reply, _) = caught(waiter.form, |out| (blocking.serve)(&mut ctx, out));
         for stripe in &mut ctx.locks {
             if let Some(waits) = &mut stripe.waits {
                 ready.extend(waits.take_ready());
@@ -556,7 +264,7 @@ impl Inner {
         stripes.sort_unstable();
         stripes.dedup();
         stripes.iter().for_each(|stripe| ctx.locks.push(db.lock(*stripe)));
-        let takes_away = waiter.blocking.suits.is_none();
+        let takes_away = waiter.wanted.suits.is_none();
         let mut is_held = false;
         for (&word, hash) in named.iter().zip(hashes) {
             let key = ctx.words[word as usize];
@@ -584,7 +292,9 @@ impl Inner {
         if waiter.is_parked.swap(true, Ordering::SeqCst) {
             return;
         }
-        let ticket = self.new_ticket(waiter.command());
+        let (words, db, form) = (waiter.words().clone(), waiter.db, waiter.form);
+        let command = OwnedCommand { row: waiter.row, is_global: false, words, db, form, waiter: Some(waiter.clone()) };
+        let ticket = self.new_ticket(command);
         // If others grant it, they run it, too.
         if self.enter_queues(&ticket) && self.run_if_granted(ticket) {
             self.run_waiting();
@@ -601,7 +311,7 @@ impl Inner {
     ) -> Option<Arc<Waiter>> {
         let waiter = match ctx.blocks {
             Blocks::Known { waiter, .. } => waiter.clone(),
-            _ => Waiter::new(spec, Words::new(words), ctx.db, form)?,
+            _ => self.new_waiter(spec, &Words::new(words), ctx.db, form)?,
         };
         if let Some(words) = ctx.resolved.take() {
             // One that waits already has resolved its words.
@@ -633,13 +343,13 @@ impl Inner {
         let words = waiter.words().to_vec();
         let pass = self.gate.enter();
         let Some(db) = self.keyspace.db(&pass, waiter.db) else { return };
-        for key in waiter.spec.keys.keys(&words, waiter.db) {
+        for key in self.rows.spec(waiter.row).keys.keys(&words, waiter.db) {
             if waiter.awaits(key.word) {
                 let key = words[key.word as usize];
                 let mut stripe = db.lock(self.keyspace.stripe_of_key(key));
                 if let Some(waits) = &mut stripe.waits {
                     waits.remove(key, turn);
-                    if waits.keys.is_empty() {
+                    if waits.is_empty() {
                         stripe.waits = None;
                     }
                 }
@@ -664,7 +374,7 @@ impl Inner {
             Some(_) | None => {}
         }
         let words = waiter.words().to_vec();
-        let keys = waiter.spec.keys.keys(&words, waiter.db);
+        let keys = self.rows.spec(waiter.row).keys.keys(&words, waiter.db);
         keys.iter().map(|key| (key.db, words[key.word as usize].into())).collect()
     }
 }

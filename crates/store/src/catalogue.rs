@@ -2,22 +2,32 @@
 //!
 //! Dispatch, arity checks, key extraction, `COMMAND`, scripting and the reference manual read these rows and nothing
 //! else, so a command is added by adding a row and its handler. Rows stand in the file of their data type; this module
-//! has their shape and the lookup by name, which costs one hash of at most 24 bytes.
+//! has their shape and the lookup by name, which costs one hash of at most 24 bytes; [`commands`](crate::commands) assembles them.
 
-use std::sync::LazyLock;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
-use crate::block::Blocking;
-use crate::command;
-use crate::context::Ctx;
+use crate::context::{Ctx, Pending};
+use crate::float::Extended;
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::names::Names;
-use crate::script::command::ScriptHandle;
-use crate::undeclared::OtherKeys;
+use crate::object::Object;
+use crate::owned::{Received, ReplyForm};
+use crate::park::Parked;
+use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
+use crate::waiter::{Blocks, Suits, Wanted};
+
+/// The most keys that are locked at once.
+pub(crate) const KEYS_MAX: usize = 128;
+/// The most elements that a command goes over in one breath.
+pub(crate) const ELEMENTS_MAX: usize = 20_000;
 
 /// A command's function: reads and writes through the context, says exactly one reply.
 ///
@@ -208,6 +218,172 @@ impl std::fmt::Debug for Handler {
     }
 }
 
+/// The function of a command about scripts: its words, the caller's database, and the form of its reply.
+pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
+
+/// What such a command is called with.
+pub struct Start<'s> {
+    pub(crate) inner: &'s Arc<Inner>,
+    pub(crate) words: &'s [&'s [u8]],
+    /// What they stand in, of a long request that came from a client.
+    pub(crate) received: Option<&'s Received>,
+    pub(crate) db: u32,
+    /// The connection's number; 0: there is none.
+    pub(crate) client: u64,
+    /// When the command began, if that is known.
+    pub(crate) began: Option<Instant>,
+    pub(crate) form: ReplyForm,
+    /// The section that a script is part of, in a transaction: a `RefCell<Option<Section>>`, opaque here because
+    /// sections are made of rows.
+    pub(crate) section: Option<&'s dyn Any>,
+}
+
+/// Milliseconds that are out of range: the sum with the present time, which is rounded up here to the year 2100.
+const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
+
+/// How a blocking command waits.
+#[derive(Debug)]
+pub(crate) struct Blocking {
+    /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
+    pub(crate) wants: u8,
+    /// Where the timeout stands.
+    pub(crate) timeout: Timeout,
+    /// The word of a second key, which is written.
+    pub(crate) destination: Option<u8>,
+    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
+    pub(crate) suits: Option<Suits>,
+    /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
+    pub(crate) serve: Handle,
+    /// The reply where nothing is there and the client may not wait. One that has waited gets a null array in any case.
+    pub(crate) nothing: fn(&mut dyn ReplySink),
+}
+
+impl Ctx<'_> {
+    /// A blocking command has found nothing: its client waits, or gets the reply for nothing where that is not
+    /// possible. The handler returns then.
+    pub(crate) fn block(&mut self, blocking: &Blocking, out: &mut dyn ReplySink) {
+        match self.blocks {
+            Blocks::Never => (blocking.nothing)(out),
+            _ => self.pending = Pending::Element,
+        }
+    }
+}
+
+/// Where a timeout stands among the words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timeout {
+    /// In seconds, in this word, from the end if negative.
+    Word(i8),
+    /// Wherever this finds it; nowhere if the command does not wait.
+    Of(FindTimeout),
+}
+
+/// Finds when a wait that begins now ends, of a command that waits at all.
+pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Refused>;
+
+impl Blocking {
+    /// Returns what a client that waits by it has a use for.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted { wants: self.wants, destination: self.destination, suits: self.suits }
+    }
+
+    /// Whether a command with these words waits if it finds nothing.
+    pub(crate) fn waits(&self, words: &[&[u8]]) -> bool {
+        match self.timeout {
+            Timeout::Word(_) => true,
+            Timeout::Of(find) => matches!(find(words), Ok(Some(_))),
+        }
+    }
+
+    /// Whether a command that finds nothing leaves a waiter in the stripes of its keys.
+    pub(crate) fn leaves_waiters(&self, ctx: &Ctx<'_>) -> bool {
+        !matches!(ctx.blocks, Blocks::Never) && self.waits(ctx.words)
+    }
+
+    /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
+    pub(crate) fn deadline(&self, words: &[&[u8]]) -> Result<Option<Instant>, Refused> {
+        let word = match self.timeout {
+            Timeout::Word(word @ 0..) => word as usize,
+            Timeout::Word(word) => words.len() - usize::from(word.unsigned_abs()),
+            Timeout::Of(find) => return find(words).map(Option::flatten),
+        };
+        let seconds = Extended::parse(words[word]).ok_or("ERR timeout is not a float or out of range")?;
+        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit. What is above zero is
+        // one of them at least, also where 64 bits can't tell it from zero.
+        let ms = match (seconds.to_f64() * 1000.0).ceil() {
+            0.0 if seconds.is_positive() => 1.0,
+            ms => ms,
+        };
+        if ms >= MS_MAX {
+            return Err("ERR timeout is out of range".into());
+        }
+        if ms < 0.0 {
+            return Err("ERR timeout is negative".into());
+        }
+        match ms as u64 {
+            0 => Ok(None),
+            ms => Ok(Instant::now().checked_add(Duration::from_millis(ms))),
+        }
+    }
+}
+
+/// The keys that a command of these words and this database leads to now, if its value has at most so many elements.
+type Find = fn(&Inner, &[&[u8]], u32, usize) -> Vec<Vec<u8>>;
+/// Carries out a command of this database and these words.
+type Run = fn(&mut dyn Keys, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
+
+/// The keys as such a command finds them.
+pub(crate) trait Keys {
+    /// Carries out a command that reads, and leads to no other keys.
+    fn read(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError>;
+
+    /// Returns the commands that there are.
+    fn rows(&self) -> &'static Rows;
+
+    /// As [`read`](Self::read), of the command of this name, which exists.
+    fn read_named(
+        &mut self,
+        name: &[u8],
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let row = self.rows().find(name).expect("in the catalogue");
+        self.read(row.spec, db, words, out)
+    }
+
+    /// Lets `work` see the keys of a command.
+    fn see(
+        &mut self,
+        spec: &CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        work: &mut dyn FnMut(&mut Ctx<'_>),
+    ) -> Result<(), SectionError>;
+}
+
+/// How a command finds keys that its words do not name.
+#[derive(Debug)]
+pub(crate) struct OtherKeys {
+    /// Whether these words lead to such keys.
+    pub(crate) wanted: fn(&[&[u8]]) -> bool,
+    /// It takes a stripe's lock for a look.
+    pub(crate) find: Find,
+    /// How many keys and elements it will go over. It takes a stripe's lock for a look.
+    pub(crate) work: fn(&Inner, &[&[u8]], u32) -> usize,
+    /// It writes nothing, neither keys nor a reply, before it has touched all its keys.
+    pub(crate) run: Run,
+}
+
+/// Counts the elements that a command of this name and these words goes over in a value.
+pub(crate) type CountVisits = fn(&str, &[&[u8]], &Object) -> usize;
+
 /// One command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
@@ -242,6 +418,8 @@ pub struct CommandSpec {
     pub(crate) others: Option<&'static OtherKeys>,
     /// How it waits, if it is one that does.
     pub(crate) blocking: Option<&'static Blocking>,
+    /// How much it goes over in one of its keys, where that is neither all nor told by indexes among its words.
+    pub(crate) visits: Option<CountVisits>,
     /// Who carries it out.
     pub handler: Handler,
 }
@@ -267,6 +445,7 @@ impl CommandSpec {
         large: None,
         others: None,
         blocking: None,
+        visits: None,
         handler: Handler::Container,
     };
 
@@ -281,6 +460,21 @@ impl CommandSpec {
     /// Whether in a section it needs all keys of all databases.
     pub(crate) fn needs_everything(&self) -> bool {
         matches!(self.handler, Handler::Global(_)) || self.name == "keys"
+    }
+
+    /// How the command finds further keys, if these words lead to some.
+    pub(crate) fn leads(&self, words: &[&[u8]]) -> Option<&'static OtherKeys> {
+        self.others.filter(|others| (others.wanted)(words))
+    }
+
+    /// Whether it has so many keys that it must be worked in slices.
+    pub(crate) fn is_big(&self, words: &[&[u8]]) -> bool {
+        match self.keys {
+            KeyRule::Range { first, last, step } if last < 0 && self.cost == Cost::PerKey => {
+                (words.len() - first as usize) / step as usize > KEYS_MAX
+            }
+            _ => false,
+        }
     }
 
     /// What its work grows with if it has so many words, the name included.
@@ -355,21 +549,6 @@ impl CommandSpec {
     }
 }
 
-static ROWS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| all().collect());
-
-/// The rows of [`all`] by name.
-pub(crate) static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(all().map(|spec| spec.name)));
-
-/// For each command the number of the first one of its container: those of containers are numbered behind all commands.
-static FIRST_SUBCOMMANDS: LazyLock<Vec<u16>> = LazyLock::new(|| {
-    let mut next = ROWS.len() as u16;
-    let first = ROWS.iter().map(|spec| {
-        next += spec.subcommands.len() as u16;
-        next - spec.subcommands.len() as u16
-    });
-    first.collect()
-});
-
 /// A row with its number, under which it is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbered {
@@ -377,54 +556,98 @@ pub(crate) struct Numbered {
     pub(crate) number: u16,
 }
 
-impl Numbered {
-    /// The command of this name, in any case.
-    pub(crate) fn find(name: &[u8]) -> Option<Numbered> {
-        NAMES.find(name).map(|number| Numbered { spec: ROWS[usize::from(number)], number })
-    }
-
-    /// The command of this container and this name, in any case.
-    pub(crate) fn subcommand(self, name: &[u8]) -> Option<Numbered> {
-        let place = self.spec.subcommands.iter().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))?;
-        let number = FIRST_SUBCOMMANDS[usize::from(self.number)] + place as u16;
-        Some(Numbered { spec: &self.spec.subcommands[place], number })
-    }
-
-    /// How many numbers there are.
-    pub(crate) fn count() -> usize {
-        ROWS.iter().map(|spec| 1 + spec.subcommands.len()).sum()
-    }
+/// All rows, by name and by number: those of containers are numbered behind all commands.
+pub(crate) struct Rows {
+    rows: Vec<&'static CommandSpec>,
+    /// How many of them are commands of their own.
+    commands: usize,
+    names: Names,
+    /// For each command the number of the first one of its container.
+    first_subcommands: Vec<u16>,
+    /// Numbers by the address of the row.
+    numbers: HashMap<usize, u16, foldhash::fast::RandomState>,
 }
 
-/// Every row, by group.
-pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
-    command::TABLES.iter().flat_map(|table| table.iter())
-}
-
-/// The command of this name, in any case.
-pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
-    NAMES.find(name).map(|number| ROWS[usize::from(number)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_found_in_any_case() {
-        assert_eq!(find(b"GeT").map(|spec| spec.name), Some("get"));
-        assert!(find(b"nonsense").is_none());
-        assert!(find(&[b'a'; 100]).is_none());
-        assert!(find(b"").is_none());
-    }
-
-    #[test]
-    fn every_row_is_whole() {
-        for spec in all() {
-            assert!(!spec.summary.is_empty() && !spec.group.is_empty(), "{} says nothing", spec.name);
-            assert_eq!(spec.name, spec.name.to_lowercase());
-            assert!(!matches!(spec.handler, Handler::Container) || !spec.subcommands.is_empty(), "{}", spec.name);
-            assert!(all().filter(|other| other.name == spec.name).count() == 1, "two rows are named {}", spec.name);
+impl Rows {
+    /// Numbers the rows of all commands.
+    pub(crate) fn new(commands: impl Iterator<Item = &'static CommandSpec>) -> Rows {
+        let mut rows: Vec<&'static CommandSpec> = commands.collect();
+        let commands = rows.len();
+        let names = Names::new(rows.iter().map(|spec| spec.name));
+        let mut first_subcommands = Vec::with_capacity(commands);
+        for at in 0..commands {
+            first_subcommands.push(rows.len() as u16);
+            rows.extend(rows[at].subcommands);
         }
+        let address = |(number, spec): (usize, &&CommandSpec)| (std::ptr::from_ref(*spec).addr(), number as u16);
+        let numbers = rows.iter().enumerate().map(address).collect();
+        Rows { rows, commands, names, first_subcommands, numbers }
+    }
+
+    /// Returns every row but those of containers, by group.
+    pub(crate) fn commands(&self) -> &[&'static CommandSpec] {
+        &self.rows[..self.commands]
+    }
+
+    /// Returns how many numbers there are.
+    pub(crate) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the rows of commands by name.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Returns the row of a number.
+    #[inline]
+    pub(crate) fn spec(&self, number: u16) -> &'static CommandSpec {
+        self.rows[usize::from(number)]
+    }
+
+    /// Returns the number of a row.
+    pub(crate) fn number(&self, spec: &'static CommandSpec) -> u16 {
+        *self.numbers.get(&std::ptr::from_ref(spec).addr()).expect("a row of the catalogue")
+    }
+
+    /// Returns the command of this name, in any case.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Numbered> {
+        self.names.find(name).map(|number| Numbered { spec: self.spec(number), number })
+    }
+
+    /// Returns the command of this container and this name, in any case.
+    pub(crate) fn subcommand(&self, container: Numbered, name: &[u8]) -> Option<Numbered> {
+        let subcommands = container.spec.subcommands;
+        let place = subcommands.iter().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))?;
+        let number = self.first_subcommands[usize::from(container.number)] + place as u16;
+        Some(Numbered { spec: &subcommands[place], number })
+    }
+
+    /// Finds a command's row and checks the number of its words. An error is Redis's text, code included.
+    pub(crate) fn resolve(&self, words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> {
+        self.resolve_numbered(words).map(|row| row.spec).map_err(|(_, text)| text)
+    }
+
+    /// Finds a command's row as [`resolve`](Self::resolve) does, with its number; an error has the number of the row that refused.
+    pub(crate) fn resolve_numbered(&self, words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
+        let name = words.first().copied().unwrap_or_default();
+        let row = self.find(name).ok_or_else(|| (None, unknown_command(words)))?;
+        let spec = row.spec;
+        if let Handler::Container = spec.handler
+            && words.len() >= 2
+        {
+            let sub = self.subcommand(row, words[1]).ok_or_else(|| (None, unknown_subcommand(name, words[1])))?;
+            if !sub.spec.takes(words.len()) {
+                let text = format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.spec.name);
+                return Err((Some(sub.number), text.into()));
+            }
+            return Ok(sub);
+        }
+        if !spec.takes(words.len()) {
+            let text = format!("ERR wrong number of arguments for '{}' command", spec.name);
+            return Err((Some(row.number), text.into()));
+        }
+        Ok(row)
     }
 }

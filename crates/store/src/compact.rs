@@ -33,17 +33,6 @@ pub(crate) struct Compactor {
     stripe: AtomicUsize,
 }
 
-impl Figures {
-    /// Bytes that have come loose since the last look.
-    fn loosened(&self) -> u32 {
-        let (loose, settled) = (self.loose.load(Ordering::Relaxed), self.settled.load(Ordering::Relaxed));
-        if loose < settled {
-            self.settled.store(loose, Ordering::Relaxed);
-        }
-        loose.saturating_sub(settled)
-    }
-}
-
 impl Inner {
     /// Empties pages, for a while.
     pub(crate) fn compact(&self) {

@@ -148,7 +148,7 @@ impl Default for ServerOptions {
             client_output_buffer_limit: [
                 OutputLimit::default(),
                 OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_s: 60 },
-                OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 },
+                OutputLimit::OF_SUBSCRIBERS,
             ],
             maxmemory: 0,
             maxmemory_clients: MemoryShare::Bytes(0),
@@ -615,7 +615,7 @@ impl Field {
             }
             Field::Text(field) => *field(options) = value.to_vec(),
             Field::LuaFlags(field) => {
-                crate::script::listed_flags(value)?;
+                crate::script::flags::listed(value)?;
                 *field(options) = value.to_vec();
             }
             Field::Events(field) => {

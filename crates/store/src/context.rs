@@ -1,33 +1,32 @@
 //! What a command's handler works with: its words, its keys behind locks, and time.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::block::{Blocking, ReadyKey};
 use crate::clock::TICKS_PER_S;
-use crate::command::bitmap::Combined;
 use crate::effect::{Collected, Effect, Effects};
-use crate::execute::Blocks;
 use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
+use crate::object::COPIED_MAX;
 use crate::object::elements::TIMELESS;
 use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
-use crate::park::Words;
+use crate::owned::Words;
 use crate::pubsub::Kind as ChannelKind;
 use crate::rdb;
 use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
-use crate::value::{COPIED_MAX, Entry, Garbage, SHARED_MIN, Value, View};
+use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::waiter::{Blocks, ReadyKey};
 
 /// The context of one running command.
 ///
@@ -87,8 +86,8 @@ pub(crate) struct Ahead {
     pub(crate) values: Vec<(u32, Arc<Vec<u8>>)>,
     /// The value of RESTORE's payload.
     pub(crate) decoded: Option<Result<Value<'static>, rdb::Wrong>>,
-    /// The result of BITOP.
-    pub(crate) combined: Option<Combined>,
+    /// The result of BITOP, of a type of its own.
+    pub(crate) combined: Option<Box<dyn Any>>,
 }
 
 /// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command holds
@@ -159,15 +158,6 @@ impl<'p> Ctx<'p> {
                 won.get()
             }
             _ => true,
-        }
-    }
-
-    /// A blocking command has found nothing: its client waits, or gets the reply for nothing where that is not
-    /// possible. The handler returns then.
-    pub(crate) fn block(&mut self, blocking: &Blocking, out: &mut dyn ReplySink) {
-        match self.blocks {
-            Blocks::Never => (blocking.nothing)(out),
-            _ => self.pending = Pending::Element,
         }
     }
 

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use crate::Inner;
 use crate::notify::Event;
 use crate::pubsub::Kind;
-use crate::stripe::assert_none_locked;
+use crate::thread::assert_none_locked;
 
 /// Something to be done outside the keyspace.
 pub(crate) enum Effect {
@@ -41,12 +41,26 @@ impl Inner {
         assert_none_locked();
         for effect in effects {
             match effect {
-                Effect::Event(event) => self.notifier.publish(&self.pubsub, &event),
+                Effect::Event(event) => self.publish_event(&event),
                 Effect::Message { kind, channel, message } => {
                     self.pubsub.publish(kind, &channel, &message);
                 }
                 Effect::Other(effect) => effect(),
             }
+        }
+    }
+    /// Publishes an event. The caller has no stripe locked.
+    fn publish_event(&self, event: &Event) {
+        let (by_key, by_event) = self.notifier.targets();
+        let mut number = itoa::Buffer::new();
+        let db = number.format(event.db).as_bytes();
+        if by_key {
+            let channel = [b"__keyspace@", db, b"__:", &event.key].concat();
+            self.pubsub.publish(Kind::Channel, &channel, event.name.as_bytes());
+        }
+        if by_event {
+            let channel = [b"__keyevent@", db, b"__:", event.name.as_bytes()].concat();
+            self.pubsub.publish(Kind::Channel, &channel, &event.key);
         }
     }
 }

@@ -10,13 +10,17 @@ use smallvec::SmallVec;
 use crate::Store;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags, Handler};
-use crate::execute::{FAILED, Origin, resolve};
+use crate::commands::ROWS;
+use crate::execute::Origin;
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
-use crate::park::{Finished, Parked, ReplyForm};
+use crate::owned::Finished;
+use crate::owned::ReplyForm;
+use crate::park::Parked;
+use crate::refused::FAILED;
 
 impl Engine for Store {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
-        let spec = match resolve(args) {
+        let spec = match self.0.rows.resolve(args) {
             Ok(spec) => spec,
             Err(text) => return Started::Done(Reply::Error(String::from_utf8_lossy(&text).into_owned())),
         };
@@ -84,7 +88,7 @@ impl Store {
         let mut plan = Plan::new();
         let mut handles: SmallVec<[Handle; 8]> = SmallVec::new();
         for words in commands {
-            let spec = resolve(words).ok()?;
+            let spec = inner.rows.resolve(words).ok()?;
             let Handler::Keyspace(handle) = spec.handler else { return None };
             let is_full = spec.flags.has(Flags::DENYOOM) && inner.memory.is_over();
             if is_full || !suits(spec, words) || !plan.add(inner, spec, words, db) {
@@ -137,13 +141,13 @@ pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
         let text = text.strip_prefix("ERR ").unwrap_or(&text);
         text.split(", with args beginning with").next().unwrap_or(text).to_owned()
     };
-    let Some(found) = crate::catalogue::find(name) else {
-        return resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
+    let Some(found) = crate::commands::find(name) else {
+        return ROWS.resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
     };
     if matches!(found.handler, Handler::Container) && words.get(1) == Some(&None) {
         return None;
     }
-    let spec = match resolve(&filled) {
+    let spec = match ROWS.resolve(&filled) {
         Ok(spec) => spec,
         Err(message) => return Some(Unfit::Malformed(text(&message))),
     };

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 
 use crate::Inner;
 use crate::hold::{HeldKey, Holding, NOBODY, Phase, Ticket};
-use crate::stripe::assert_none_locked;
+use crate::thread::assert_none_locked;
 
 /// Who holds everything, or wants to.
 #[derive(Default)]

@@ -170,7 +170,7 @@ impl Inner {
     /// Evicts one key.
     fn evict(&self, policy: Policy) -> Evicted {
         let candidate = {
-            let mut evictor = self.memory.evictor.lock();
+            let mut evictor = self.evictor.lock();
             if evictor.policy != policy {
                 evictor.forget();
                 evictor.policy = policy;

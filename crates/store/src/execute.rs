@@ -1,6 +1,5 @@
 //! From words to a reply: finding the command, locking its keys, running it, parking it.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,31 +7,25 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use crate::big::{self, Big};
-use crate::block::{Blocked, Ready, WaitTable, Waiter};
-use crate::catalogue::Handle;
-use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, Flags, Handler, Numbered};
+use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, ELEMENTS_MAX, Flags, Handle, Handler, KEYS_MAX, Start};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
-use crate::hold::{self, Mode, NOBODY, Ticket};
+use crate::hold::{self, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
-use crate::park::{OwnedCommand, Parked, Received, ReplyForm, Waits, Words};
-use crate::refused::{DB_RANGE, unknown_command, unknown_subcommand};
-use crate::script::command::Start;
+use crate::object::COPIED_MAX;
+use crate::owned::{Received, ReplyForm, Words};
+use crate::park::{Blocked, Parked, Ready, Waits};
+use crate::refused::DB_RANGE;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
-use crate::undeclared::Undeclared;
-use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, SHARED_MIN};
-use crate::whole::ELEMENTS_MAX;
+use crate::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
+use crate::waiter::{Blocks, WaitTable, Waiter};
 use crate::{Inner, Store};
 
 /// How long a command that meets a held key waits actively before it parks: most holds are that short.
 const SPIN_ON_HOLD: Duration = Duration::from_micros(20);
-
-/// The reply of a command whose handler panicked, where the panic is not passed on.
-pub(crate) const FAILED: &str = "ERR internal error: the command failed";
 
 /// A client as the store sees it.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +67,7 @@ pub enum Executed {
 ///
 /// Replies and errors are Redis 7's. The call takes microseconds: what would take longer is parked.
 pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Executed {
-    let spec = match resolve(words) {
+    let spec = match store.0.rows.resolve(words) {
         Ok(spec) => spec,
         Err(text) => {
             out.error_bytes(&text);
@@ -89,33 +82,6 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
         None => Executed::Done,
         Some(parked) => Executed::Parked(parked),
     }
-}
-
-/// Finds a command's row and checks the number of its words. An error is Redis's text, code included.
-pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> {
-    resolve_numbered(words).map(|row| row.spec).map_err(|(_, text)| text)
-}
-
-/// Finds a command's row as [`resolve`] does, with its number; an error has the number of the row that refused.
-pub(crate) fn resolve_numbered(words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
-    let name = words.first().copied().unwrap_or_default();
-    let row = Numbered::find(name).ok_or_else(|| (None, unknown_command(words)))?;
-    let spec = row.spec;
-    if let Handler::Container = spec.handler
-        && words.len() >= 2
-    {
-        let sub = row.subcommand(words[1]).ok_or_else(|| (None, unknown_subcommand(name, words[1])))?;
-        if !sub.spec.takes(words.len()) {
-            let text = format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.spec.name);
-            return Err((Some(sub.number), text.into()));
-        }
-        return Ok(sub);
-    }
-    if !spec.takes(words.len()) {
-        let text = format!("ERR wrong number of arguments for '{}' command", spec.name);
-        return Err((Some(row.number), text.into()));
-    }
-    Ok(row)
 }
 
 /// Who runs a command.
@@ -142,17 +108,6 @@ impl Who<'_> {
         let blocks = Blocks::As(form);
         Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script: false }
     }
-}
-
-/// Whether a blocking command may wait.
-#[derive(Clone, Copy)]
-pub(crate) enum Blocks<'w> {
-    /// It replies what it replies when its time is over: in a section.
-    Never,
-    /// It may; the reply is wanted in this form.
-    As(ReplyForm),
-    /// Its client waits already, and gets the reply if this run wins it.
-    Known { waiter: &'w Arc<Waiter>, won: &'w Cell<bool> },
 }
 
 /// What became of an attempt to run a command.
@@ -213,13 +168,13 @@ impl Inner {
                 return None;
             }
         };
-        if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
-            return Big::start(this, spec, words, db, form, out);
+        if words.len() > KEYS_MAX && spec.is_big(words) {
+            return this.start_big(spec, words, db, form, out);
         }
         let cost = spec.cost_of(words.len());
         if cost != Cost::PerKey && (cost != Cost::Constant || words.len() > ELEMENTS_MAX) {
             if let Some(others) = spec.leads(words) {
-                return Undeclared::start(this, spec, others, words, db, form, out);
+                return this.start_undeclared(spec, others, words, db, form, out);
             }
             if self.is_for_aside(spec, words, db, None) {
                 return self.start_aside(spec, words, origin, form, out);
@@ -229,7 +184,7 @@ impl Inner {
             let pass = self.gate.enter();
             if spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
                 drop(pass);
-                return Big::start(this, spec, words, db, form, out);
+                return this.start_big(spec, words, db, form, out);
             }
             self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
         };
@@ -286,8 +241,9 @@ impl Inner {
             return None;
         }
         let words_owned = Words::within(received, words);
-        let waiter = spec.blocking.and_then(|_| Waiter::new(spec, words_owned.clone(), db, form));
-        let ticket = self.new_ticket(OwnedCommand { spec, words: words_owned, db, form, waiter: waiter.clone() });
+        let waiter = self.new_waiter(spec, &words_owned, db, form);
+        let command = self.owned_command(spec, words_owned, db, form);
+        let ticket = self.new_ticket(OwnedCommand { waiter: waiter.clone(), ..command });
         let parked = |ticket: Arc<Ticket>| {
             Some(Parked(match waiter {
                 Some(waiter) => Waits::Blocked(Box::new(Blocked::new(this.clone(), waiter))),
@@ -554,7 +510,7 @@ fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
 /// Executes generated commands on a store of its own; nothing may panic, hang or leave a reply unfinished.
 pub fn fuzz_command(data: &[u8]) {
     let store = Store::new(crate::StoreOptions { stripes: 4, ..crate::StoreOptions::default() });
-    let names: Vec<&'static CommandSpec> = crate::catalogue::all().collect();
+    let names: Vec<&'static CommandSpec> = store.0.rows.commands().to_vec();
     let mut caller = Caller::default();
     let mut out = Vec::new();
     for line in data.split(|&byte| byte == b'\n').take(64) {

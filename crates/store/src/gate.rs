@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::hold::{HeldKeys, OVERTAKE_TIMES, Ticket};
-use crate::stripe::assert_none_locked;
+use crate::thread::{assert_none_locked, thread_number};
 use crate::turnstile::Turnstile;
 
 /// Counters; threads beyond this number share them.
@@ -129,13 +129,6 @@ impl Drop for Closed<'_> {
 
 /// No thread's number.
 const NOBODY: usize = usize::MAX;
-
-/// The number of this thread.
-pub(crate) fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    MINE.with(|mine| *mine)
-}
 
 impl Gate {
     pub(crate) fn new(overtaken_for: Duration) -> Gate {

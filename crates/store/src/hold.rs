@@ -34,12 +34,12 @@ use sluicegate_transport::SLICE;
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::catalogue::Handler;
-use crate::gate::thread_number;
-use crate::park::{Finished, OwnedCommand};
+use crate::owned::{Finished, ReplyForm, Words};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;
-use crate::stripe::assert_none_locked;
+use crate::thread::assert_none_locked;
+use crate::thread::thread_number;
+use crate::waiter::Waiter as BlockedCommand;
 use large::Waiter;
 pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
 use table::Holds;
@@ -84,6 +84,19 @@ pub(crate) struct HeldKeys {
     pub(crate) id: u64,
     /// Ordered by database and stripe; no key twice.
     pub(crate) keys: KeyList,
+}
+
+/// A command that outlives its caller's buffers.
+pub(crate) struct OwnedCommand {
+    /// The number of its row in the catalogue.
+    pub(crate) row: u16,
+    /// It needs the whole keyspace for itself.
+    pub(crate) is_global: bool,
+    pub(crate) words: Words,
+    pub(crate) db: u32,
+    pub(crate) form: ReplyForm,
+    /// The client of a command that may block: it gets the reply of this run or of a later one.
+    pub(crate) waiter: Option<Arc<BlockedCommand>>,
 }
 
 /// What a section holds its keys by.
@@ -261,7 +274,7 @@ impl Ticket {
     /// Whether it waits to be alone: a global command, or a transaction with one.
     pub(crate) fn wants_to_be_alone(&self) -> bool {
         let command = self.command.lock();
-        command.as_ref().is_none_or(|command| matches!(command.spec.handler, Handler::Global(_)))
+        command.as_ref().is_none_or(|command| command.is_global)
     }
 
     /// Why it was refused while it waited.

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
-use crate::stats::Totals;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
 use crate::table::{KeyHasher, ORDER_BITS};
+use crate::waiter::ReadyKey;
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 /// One database.
@@ -118,6 +118,35 @@ impl Db {
     /// Number of stripes.
     pub(crate) fn stripes(&self) -> usize {
         self.stripes.len()
+    }
+}
+
+/// What stripes that no longer exist have counted.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) expired_elements: AtomicU64,
+    pub(crate) changes: AtomicU64,
+}
+
+impl Totals {
+    /// Counts changes that no stripe has counted.
+    pub(crate) fn add_changes(&self, changes: u64) {
+        self.changes.fetch_add(changes, Ordering::Relaxed);
+    }
+
+    /// Adds what a database's stripes have counted.
+    pub(crate) fn add(&self, db: &Db) {
+        for stripe in 0..db.stripes() {
+            let stripe = db.lock(stripe);
+            self.hits.fetch_add(stripe.hits, Ordering::Relaxed);
+            self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
+            self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
+            self.expired_elements.fetch_add(stripe.expired_elements, Ordering::Relaxed);
+            self.changes.fetch_add(stripe.changes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -261,7 +290,8 @@ impl Keyspace {
             waits = self.take_waits(&old);
             holds = self.take_holds(&old);
             for (stripe, table) in &mut watched {
-                table.replace(&old.lock(*stripe), None, |key| self.hasher.hash(key), 0);
+                let old = old.lock(*stripe);
+                table.replace(|key| self.expiry_in(&old, key), |_| None, 0);
             }
             watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
@@ -299,7 +329,7 @@ impl Keyspace {
                 let mut watched = self.take_watched(old);
                 for (stripe, table) in &mut watched {
                     let (old, new) = (old.lock(*stripe), new.lock(*stripe));
-                    table.replace(&old, Some(&new), |key| self.hasher.hash(key), now_ms);
+                    table.replace(|key| self.expiry_in(&old, key), |key| self.expiry_in(&new, key), now_ms);
                 }
                 watched.retain(|(_, table)| !table.is_empty());
                 watched
@@ -355,6 +385,12 @@ impl Keyspace {
     /// Takes the keys that SWAPDB or a transaction that was alone brought to life.
     pub(crate) fn take_woken(&self) -> Vec<ReadyKey> {
         std::mem::take(&mut *self.woken.lock())
+    }
+
+    /// Returns the expiry of a key of this stripe; [`None`] if the key does not exist.
+    fn expiry_in(&self, stripe: &Stripe, key: &[u8]) -> Option<Option<i64>> {
+        let slot = stripe.table.find(self.hasher.hash(key), key)?;
+        Some(stripe.table.entry(slot).expiry())
     }
 
     /// Takes the tables of watched keys out of a database's stripes.

@@ -13,6 +13,7 @@
 //!
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
 
+mod argument;
 mod aside;
 mod big;
 mod block;
@@ -20,6 +21,7 @@ pub mod catalogue;
 mod claim;
 mod clock;
 mod command;
+pub mod commands;
 mod compact;
 pub mod config;
 mod context;
@@ -49,6 +51,7 @@ mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
 mod outbox;
+mod owned;
 mod pages;
 mod park;
 mod progress;
@@ -68,11 +71,14 @@ mod stripe;
 mod syntax;
 mod table;
 mod texts;
+mod thread;
 mod turn;
 mod turnstile;
 mod undeclared;
 mod value;
+mod waiter;
 mod watch;
+mod watching;
 mod whole;
 
 use std::collections::HashMap;
@@ -96,8 +102,9 @@ pub use object::packed::fuzz_packed;
 pub use park::Parked;
 pub use rdb::fuzz_restore;
 pub use reference::reference;
+pub use refused::SectionError;
 pub use script::fuzz_scripts;
-pub use section::{Section, SectionError, SectionWait};
+pub use section::{Section, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 
 /// What [`claim`], [`leaf_lock`], [`progress`] and [`turnstile`] are made of; a model checker gives them others (`tests/loom.rs`).
@@ -142,6 +149,8 @@ impl Default for StoreOptions {
 pub struct Store(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
+    /// The commands that it has.
+    pub(crate) rows: &'static catalogue::Rows,
     pub(crate) clock: Clock,
     pub(crate) keyspace: keyspace::Keyspace,
     pub(crate) gate: gate::Gate,
@@ -153,6 +162,7 @@ pub(crate) struct Inner {
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) compactor: compact::Compactor,
+    pub(crate) evictor: Mutex<evict::Evictor>,
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
@@ -183,6 +193,7 @@ impl Store {
         let memory = Arc::new(memory::Memory::new());
         let stripe_bits = stripes.trailing_zeros() as u8;
         Store(Arc::new_cyclic(|this| Inner {
+            rows: &commands::ROWS,
             keyspace: keyspace::Keyspace::new(
                 options.databases.max(1),
                 stripe_bits,
@@ -198,9 +209,10 @@ impl Store {
             owners: Mutex::default(),
             sweeper: expiry::Sweeper::default(),
             compactor: compact::Compactor::default(),
+            evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
-            scripts: script::Scripting::new(memory.clone()),
+            scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(value::STRING_MAX as u64),
             memory,
             pubsub: pubsub::PubSub::default(),

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::evict::Evictor;
 use crate::value::Garbage;
 
 /// What a command with the flag `denyoom` gets when memory is full and nothing may be evicted.
@@ -129,7 +128,6 @@ pub(crate) struct Memory {
     expired_kept_until: AtomicU64,
     /// The most that was ever in use, as far as anybody looked.
     peak: AtomicU64,
-    pub(crate) evictor: Mutex<Evictor>,
     /// Large values that expired under a stripe's lock. A leaf below the stripes' locks, held for a push.
     late: Mutex<Vec<Garbage>>,
     clients: Clients,
@@ -163,7 +161,6 @@ impl Memory {
             evictor_rests_until: AtomicU64::new(0),
             expired_kept_until: AtomicU64::new(0),
             peak: AtomicU64::new(0),
-            evictor: Mutex::default(),
             late: Mutex::default(),
             clients: Clients {
                 bytes: AtomicI64::new(0),
@@ -325,7 +322,6 @@ impl Memory {
         let slack = (limit / SLACK_PARTS).min(SLACK_MAX);
         let before = self.slack.swap(slack, Ordering::Relaxed);
         self.limit.store(limit, Ordering::Relaxed);
-        self.evictor.lock().forget();
         slack < before
     }
 

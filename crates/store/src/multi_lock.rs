@@ -14,18 +14,19 @@
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::block::{Ready, WaitTable};
 use crate::catalogue::{CommandSpec, Cost, Handler};
 use crate::context::{Ctx, Place};
-use crate::execute::Blocks;
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY};
 use crate::keys::KeyRule;
+use crate::park::Ready;
 use crate::pubsub::Kind;
 use crate::short::same;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
-use crate::watch::Watching;
+use crate::waiter::Blocks;
+use crate::waiter::WaitTable;
+use crate::watching::Watching;
 
 /// The most keys that are locked so.
 pub(crate) const KEYS_MAX: usize = 8;

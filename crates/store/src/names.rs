@@ -112,18 +112,18 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue;
+    use crate::commands;
 
     /// What a search through all names finds.
     fn expected(name: &[u8]) -> Option<u16> {
-        let found = catalogue::all().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name));
+        let found = commands::all().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name));
         found.map(|at| at as u16)
     }
 
     #[test]
     fn names_and_what_differs_from_them_in_a_byte_are_told_apart() {
-        let names = Names::new(catalogue::all().map(|spec| spec.name));
-        for spec in catalogue::all() {
+        let names = Names::new(commands::all().map(|spec| spec.name));
+        for spec in commands::all() {
             let name = spec.name.as_bytes();
             for spelled in [name.to_vec(), name.to_ascii_uppercase(), [name, b"x"].concat(), name[1..].to_vec()] {
                 assert_eq!(names.find(&spelled), expected(&spelled), "{:?}", spelled.escape_ascii().to_string());

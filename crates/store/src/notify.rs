@@ -7,8 +7,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::pubsub::{Kind, PubSub};
-
 /// The classes of events, as the letters of `notify-keyspace-events` name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -110,19 +108,10 @@ impl Notifier {
         self.classes.load(Ordering::Relaxed) & class as u32 != 0
     }
 
-    /// Publishes an event. The caller has no stripe locked.
-    pub(crate) fn publish(&self, pubsub: &PubSub, event: &Event) {
+    /// Returns whether events are published by key and by event.
+    pub(crate) fn targets(&self) -> (bool, bool) {
         let classes = self.classes.load(Ordering::Relaxed);
-        let mut number = itoa::Buffer::new();
-        let db = number.format(event.db).as_bytes();
-        if classes & KEYSPACE != 0 {
-            let channel = [b"__keyspace@", db, b"__:", &event.key].concat();
-            pubsub.publish(Kind::Channel, &channel, event.name.as_bytes());
-        }
-        if classes & KEYEVENT != 0 {
-            let channel = [b"__keyevent@", db, b"__:", event.name.as_bytes()].concat();
-            pubsub.publish(Kind::Channel, &channel, &event.key);
-        }
+        (classes & KEYSPACE != 0, classes & KEYEVENT != 0)
     }
 }
 

@@ -239,6 +239,9 @@ pub struct OutputLimit {
 }
 
 impl OutputLimit {
+    /// Redis's default for subscribers.
+    pub(crate) const OF_SUBSCRIBERS: OutputLimit = OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 };
+
     /// Redis keeps so many bytes of replies in a buffer that no limit counts.
     const UNCOUNTED: u64 = 16 << 10;
 

@@ -1,136 +1,69 @@
 //! Commands that must wait: what is kept of them, and the future that ends with their reply.
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::future::Future;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::{SLICE, give_way};
-use sluicegate_wire::reply::Reply;
-use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
+use sluicegate_wire::resp::{Protocol, ReplyWriter};
 
-use crate::big::Big;
-use crate::block::{Blocked, Waiter};
-use crate::catalogue::CommandSpec;
+use crate::Inner;
+use crate::claim::By;
 use crate::hold::{Phase, Ticket};
-use crate::script::Pending;
-use crate::undeclared::Undeclared;
+use crate::owned::{Finished, ReplyForm};
+use crate::waiter::{ReadyKey, Waiter};
 
-/// In which form a reply is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyForm {
-    /// As bytes of a protocol.
-    Wire(Protocol),
-    /// As a value.
-    Value,
-}
+/// Work of a command that goes on when its future is polled.
+pub(crate) trait Work: Any + Send {
+    /// Goes on; ready with the command's reply.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished>;
 
-/// A finished reply.
-#[derive(Debug)]
-pub(crate) enum Finished {
-    Wire(Vec<u8>),
-    Value(Reply),
-}
+    /// Returns the ticket by which it waits for its keys, if it does.
+    fn ticket(&self) -> Option<&Arc<Ticket>> {
+        None
+    }
 
-impl ReplyForm {
-    /// Collects what `write` says in this form.
-    pub(crate) fn collect(self, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
-        match self {
-            ReplyForm::Wire(protocol) => {
-                let mut bytes = Vec::new();
-                write(&mut ReplyWriter::new(&mut bytes, protocol));
-                Finished::Wire(bytes)
-            }
-            ReplyForm::Value => {
-                let mut builder = ReplyBuilder::new();
-                write(&mut builder);
-                Finished::Value(builder.finish())
-            }
-        }
+    /// Returns how long it ran on other threads than its caller's.
+    fn worked(&self) -> Duration {
+        Duration::ZERO
     }
 }
 
-/// The words of a command, in one allocation.
-#[derive(Clone, Debug)]
-pub(crate) struct Words {
-    bytes: Bytes,
-    places: Vec<Range<usize>>,
+/// A wait, as the connection has it. Dropping it gives up.
+pub(crate) struct Blocked {
+    inner: Arc<Inner>,
+    waiter: Arc<Waiter>,
 }
 
-/// What came from a client, and can be kept as it came.
-pub(crate) type Received = Arc<Vec<u8>>;
-
-/// Where words stand.
-#[derive(Clone, Debug)]
-enum Bytes {
-    Copied(Vec<u8>),
-    Received(Received),
-}
-
-impl Words {
-    pub(crate) fn new(words: &[&[u8]]) -> Words {
-        let mut bytes = Vec::with_capacity(words.iter().map(|word| word.len()).sum());
-        let places = words
-            .iter()
-            .map(|word| {
-                let start = bytes.len();
-                bytes.extend_from_slice(word);
-                start..bytes.len()
-            })
-            .collect();
-        Words { bytes: Bytes::Copied(bytes), places }
+impl Blocked {
+    pub(crate) fn new(inner: Arc<Inner>, waiter: Arc<Waiter>) -> Blocked {
+        Blocked { inner, waiter }
     }
 
-    /// The same, without a copy if the words stand in what is given.
-    pub(crate) fn within(received: Option<&Received>, words: &[&[u8]]) -> Words {
-        let Some(received) = received else { return Words::new(words) };
-        let all = received.as_ptr_range();
-        let place = |word: &&[u8]| {
-            let word = word.as_ptr_range();
-            let is_within = all.start <= word.start && word.end <= all.end;
-            is_within.then(|| word.start.addr() - all.start.addr()..word.end.addr() - all.start.addr())
-        };
-        match words.iter().map(place).collect() {
-            Some(places) => Words { bytes: Bytes::Received(received.clone()), places },
-            None => Words::new(words),
-        }
+    pub(crate) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
     }
 
-    /// What they stand in, if they were not copied.
-    pub(crate) fn received(&self) -> Option<&Received> {
-        match &self.bytes {
-            Bytes::Received(received) => Some(received),
-            Bytes::Copied(_) => None,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    pub(crate) fn get(&self, index: usize) -> &[u8] {
-        let bytes = match &self.bytes {
-            Bytes::Copied(bytes) => bytes,
-            Bytes::Received(received) => &**received,
-        };
-        &bytes[self.places[index].clone()]
-    }
-
-    pub(crate) fn to_vec(&self) -> Vec<&[u8]> {
-        (0..self.len()).map(|index| self.get(index)).collect()
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Finished> {
+        self.waiter.claim.poll(context.waker())
     }
 }
 
-/// A command that outlives its caller's buffers.
-pub(crate) struct OwnedCommand {
-    pub(crate) spec: &'static CommandSpec,
-    pub(crate) words: Words,
-    pub(crate) db: u32,
-    pub(crate) form: ReplyForm,
-    /// Who gets the reply of a command that may block, whether this run brings it or a later one.
-    pub(crate) waiter: Option<Arc<Waiter>>,
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.waiter.claim.win(By::Client);
+        self.inner.forget(&self.waiter);
+    }
+}
+
+/// What a command brought to life, under a ticket that holds it.
+pub(crate) struct Ready {
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    pub(crate) keys: VecDeque<ReadyKey>,
 }
 
 /// A command that was accepted and whose reply is still to come.
@@ -145,12 +78,8 @@ pub(crate) enum Waits {
     Ticket(Arc<Ticket>),
     /// For an element.
     Blocked(Box<Blocked>),
-    /// For its own work, which is done in slices.
-    Big(Box<Big>),
-    /// For keys that show only while it runs, or for its work.
-    Undeclared(Box<Undeclared>),
-    /// For a script.
-    Script(Box<Pending>),
+    /// For its own work: that of a command in slices, of one whose keys show only while it runs, or of a script.
+    Work(Box<dyn Work>),
     /// For a time, after which it is answered with `OK`.
     Sleep(Pin<Box<tokio::time::Sleep>>, Duration, ReplyForm),
     /// For steps of work, done in slices until one returns true; it is answered with `OK` then.
@@ -162,7 +91,7 @@ impl Parked {
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match &self.0 {
             Waits::Ticket(ticket) => Some(ticket),
-            Waits::Script(script) => script.ticket(),
+            Waits::Work(work) => work.ticket(),
             _ => None,
         }
     }
@@ -172,7 +101,7 @@ impl Parked {
         match &self.0 {
             // Redis works while it sleeps, and public tests of the slow log fill it so.
             Waits::Sleep(_, time, _) => *time,
-            Waits::Script(script) => script.worked(),
+            Waits::Work(work) => work.worked(),
             _ => self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked()),
         }
     }
@@ -187,9 +116,7 @@ impl Parked {
                 }
             }
             Waits::Blocked(blocked) => blocked.poll(context),
-            Waits::Big(big) => big.poll(context),
-            Waits::Undeclared(command) => command.poll(context),
-            Waits::Script(script) => script.poll(context),
+            Waits::Work(work) => work.poll(context),
             Waits::Sleep(sleep, _, form) => {
                 let form = *form;
                 sleep.as_mut().poll(context).map(|()| form.collect(|out| out.ok()))
@@ -248,26 +175,5 @@ impl Future for Parked {
 impl std::fmt::Debug for Parked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Parked")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_of_what_came_are_not_copied() {
-        let received = Arc::new(b"*3 EVAL  body".to_vec());
-        let words: Vec<&[u8]> = vec![&received[3..7], &received[8..8], &received[9..]];
-        let kept = Words::within(Some(&received), &words);
-        assert_eq!((kept.to_vec(), kept.len()), (words.clone(), 3));
-        assert_eq!(kept.get(2).as_ptr(), words[2].as_ptr());
-        assert!(kept.received().is_some_and(|kept| Arc::ptr_eq(kept, &received)));
-        // Others are copied, whole commands together.
-        for (received, words) in [(Some(&received), [&b"EVAL"[..], &received[9..]]), (None, [words[0], words[2]])] {
-            let copied = Words::within(received, &words);
-            assert_eq!(copied.to_vec(), words);
-            assert!(copied.received().is_none());
-        }
     }
 }

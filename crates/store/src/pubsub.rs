@@ -22,7 +22,7 @@ use crate::memory::{Account, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
 use crate::slab::heap_bytes;
-use crate::stripe::assert_none_locked;
+use crate::thread::assert_none_locked;
 use std::hash::BuildHasher;
 
 /// Locks over which the channels are spread.
@@ -206,7 +206,7 @@ impl Default for PubSub {
             pattern_count: AtomicUsize::new(0),
             limit: Default::default(),
         };
-        pubsub.set_limit(&crate::config::ServerOptions::default().client_output_buffer_limit[2]);
+        pubsub.set_limit(&OutputLimit::OF_SUBSCRIBERS);
         pubsub
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::catalogue::{self, CommandSpec};
+use crate::catalogue::CommandSpec;
 use crate::config::{ALIASES, FIXED, IDLE, PARAMETERS, PROCESS, REFUSED, ServerOptions};
-use crate::{redis, syntax};
+use crate::{commands, redis, syntax};
 
 const HEAD: &str = "\
 # Store commands and parameters
@@ -82,7 +82,7 @@ Redis's other parameters are refused with a reason:
 /// `docs/reference/commands.md`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
-    let mut rows: Vec<&CommandSpec> = catalogue::all().collect();
+    let mut rows: Vec<&CommandSpec> = commands::all().collect();
     rows.sort_unstable_by_key(|row| row.name);
     for row in rows {
         command(&mut page, "", row);
@@ -126,7 +126,7 @@ pub fn reference() -> String {
 /// Whether each command of Redis is here, and which ones Redis has not.
 fn every_command_of_redis(page: &mut String) {
     let mut own: Vec<String> = Vec::new();
-    for row in catalogue::all() {
+    for row in commands::all() {
         own.push(row.name.to_owned());
         own.extend(row.subcommands.iter().map(|sub| format!("{}|{}", row.name, sub.name)));
     }

@@ -9,6 +9,8 @@ pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of rang
 pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
+/// The reply of a command whose handler panicked, where the panic is not passed on.
+pub(crate) const FAILED: &str = "ERR internal error: the command failed";
 
 /// Why a command ends with an error reply. Bytes: some errors repeat a word of the client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,29 @@ impl Refused {
     pub(crate) fn text(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Why a section or a command in it was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SectionError {
+    /// As many sections and parked commands exist as the store allows.
+    #[error("BUSY too many scripts and transactions wait")]
+    TooMany,
+    /// A key that was not declared is held by another section.
+    #[error("BUSY an undeclared key is held by another script or transaction")]
+    Held,
+    /// A key declared for reading is to be written.
+    #[error("ERR a key declared for reading cannot be written")]
+    ReadOnly,
+    /// A script that is too old holds one of its keys; with what is said then.
+    #[error("{0}")]
+    Behind(&'static str),
+    /// A script used a key that it did not declare, where that is denied.
+    #[error("ERR script tried accessing undeclared key")]
+    Undeclared,
+    /// The command needs the whole keyspace or a connection.
+    #[error("ERR this command is not allowed inside a section")]
+    NotAllowed,
 }
 
 /// Redis's `%.*s`, by which errors repeat words: a C string, so it ends at a NUL.

@@ -23,42 +23,22 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
 
-use crate::block::ReadyKey;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
-use crate::execute::{Attempted, Blocks, Who, resolve};
+use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
+use crate::refused::SectionError;
 use crate::short::same;
 use crate::stats::SectionCounts;
-use crate::stripe::{Frozen, Now, assert_none_locked};
+use crate::stripe::{Frozen, Now};
+use crate::thread::assert_none_locked;
 use crate::turn::{Entered, Taken, Taker};
+use crate::waiter::Blocks;
+use crate::waiter::ReadyKey;
 use crate::{Inner, Store};
-
-/// Why a section or a command in it was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SectionError {
-    /// As many sections and parked commands exist as the store allows.
-    #[error("BUSY too many scripts and transactions wait")]
-    TooMany,
-    /// A key that was not declared is held by another section.
-    #[error("BUSY an undeclared key is held by another script or transaction")]
-    Held,
-    /// A key declared for reading is to be written.
-    #[error("ERR a key declared for reading cannot be written")]
-    ReadOnly,
-    /// A script that is too old holds one of its keys; with what is said then.
-    #[error("{0}")]
-    Behind(&'static str),
-    /// A script used a key that it did not declare, where that is denied.
-    #[error("ERR script tried accessing undeclared key")]
-    Undeclared,
-    /// The command needs the whole keyspace or a connection.
-    #[error("ERR this command is not allowed inside a section")]
-    NotAllowed,
-}
 
 /// A section that waits for its keys. Dropping it gives up.
 #[must_use = "the section comes from the future"]
@@ -383,7 +363,7 @@ impl Section {
 
     /// Runs one command of the keyspace and writes its reply, errors of the command included.
     pub fn execute(&mut self, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
-        let spec = match resolve(words) {
+        let spec = match self.inner.rows.resolve(words) {
             Ok(spec) => spec,
             Err(text) => {
                 out.error_bytes(&text);

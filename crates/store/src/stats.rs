@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Store;
-use crate::block::WaitTable;
 use crate::keyspace::{Db, STRIPE_BYTES};
 use crate::memory::Policy;
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 /// How many stripes are looked into for the average time to live, how many keys that expire are taken of each, and among
@@ -50,35 +50,6 @@ pub struct Stats {
     pub parked: u64,
     /// Those that were refused: too many waited, or a key that was not declared was held.
     pub refused: u64,
-}
-
-/// What stripes that no longer exist have counted.
-#[derive(Default)]
-pub(crate) struct Totals {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    expired: AtomicU64,
-    expired_elements: AtomicU64,
-    changes: AtomicU64,
-}
-
-impl Totals {
-    /// Counts changes that no stripe has counted.
-    pub(crate) fn add_changes(&self, changes: u64) {
-        self.changes.fetch_add(changes, Ordering::Relaxed);
-    }
-
-    /// Adds what a database's stripes have counted.
-    pub(crate) fn add(&self, db: &Db) {
-        for stripe in 0..db.stripes() {
-            let stripe = db.lock(stripe);
-            self.hits.fetch_add(stripe.hits, Ordering::Relaxed);
-            self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
-            self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
-            self.expired_elements.fetch_add(stripe.expired_elements, Ordering::Relaxed);
-            self.changes.fetch_add(stripe.changes, Ordering::Relaxed);
-        }
-    }
 }
 
 /// What became of sections, and of commands that met held keys, since the start.
@@ -219,7 +190,9 @@ impl Store {
     /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and what happens when it is reached.
     pub fn limit_memory(&self, bytes: u64, policy: Policy) {
         // What stripes kept to themselves under a larger limit.
-        if self.0.memory.set(bytes, policy) {
+        let keeps_less = self.0.memory.set(bytes, policy);
+        self.0.evictor.lock().forget();
+        if keeps_less {
             self.each_database(|_, db| (0..db.stripes()).for_each(|stripe| db.lock(stripe).recount()));
         }
         self.0.make_room();

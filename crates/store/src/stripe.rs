@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, GuardSend, RawMutex};
 
-use crate::block::WaitTable;
 use crate::clock::{Clock, ticks_of_ms};
 use crate::futex::Futex;
 use crate::hold::HoldTable;
@@ -28,7 +27,9 @@ use crate::notify::Class;
 use crate::object::{Kind, Set};
 use crate::slab::{Emptied, Slab};
 use crate::table::{Due, Item, KeyHasher, Slot, Table, prefetch};
+use crate::thread::{note_locked, note_unlocked};
 use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);
@@ -65,6 +66,17 @@ unsafe impl RawMutex for RawLock {
     #[inline]
     unsafe fn unlock(&self) {
         leaf_lock::unlock(&self.0);
+    }
+}
+
+impl Figures {
+    /// Bytes that have come loose since the last look.
+    pub(crate) fn loosened(&self) -> u32 {
+        let (loose, settled) = (self.loose.load(Ordering::Relaxed), self.settled.load(Ordering::Relaxed));
+        if loose < settled {
+            self.settled.store(loose, Ordering::Relaxed);
+        }
+        loose.saturating_sub(settled)
     }
 }
 
@@ -261,38 +273,23 @@ pub(crate) struct Locked<'a> {
     figures: &'a Figures,
 }
 
-#[cfg(debug_assertions)]
-thread_local!(static LOCKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
-
-/// In debug builds, fails if this thread has a stripe locked: what wakes, waits or runs foreign code calls it.
-#[inline]
-pub(crate) fn assert_none_locked() {
-    #[cfg(debug_assertions)]
-    assert_eq!(LOCKED.get(), 0, "a stripe's lock is a leaf");
-}
-
 impl<'a> Locked<'a> {
     #[inline]
     fn new(stripe: MutexGuard<'a, Stripe>, figures: &'a Figures) -> Locked<'a> {
-        #[cfg(debug_assertions)]
-        LOCKED.set(LOCKED.get() + 1);
+        note_locked();
         Locked { stripe, figures }
     }
 
     /// Does something with the stripe unlocked. Its slots may be others afterwards.
     pub(crate) fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        #[cfg(debug_assertions)]
         struct Relocked;
-        #[cfg(debug_assertions)]
         impl Drop for Relocked {
             fn drop(&mut self) {
-                LOCKED.set(LOCKED.get() + 1);
+                note_locked();
             }
         }
         self.publish();
-        #[cfg(debug_assertions)]
-        LOCKED.set(LOCKED.get() - 1);
-        #[cfg(debug_assertions)]
+        note_unlocked();
         let _relocked = Relocked;
         MutexGuard::unlocked(&mut self.stripe, work)
     }
@@ -333,8 +330,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        #[cfg(debug_assertions)]
-        LOCKED.set(LOCKED.get() - 1);
+        note_unlocked();
         self.publish();
     }
 }
@@ -883,6 +879,8 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn waking_under_a_lock_is_noticed() {
+        use crate::thread::assert_none_locked;
+
         let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
         assert_none_locked();

@@ -495,7 +495,8 @@ fn one(argument: &Argument) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{self, CommandSpec};
+    use crate::catalogue::CommandSpec;
+    use crate::commands;
 
     #[test]
     fn every_command_with_arguments_has_a_line() {
@@ -511,7 +512,7 @@ mod tests {
             let least = arguments.iter().filter(|argument| !argument.is_optional).count() as i32;
             assert!(spec.arity.abs() - words >= least.min(1), "{full_name} takes fewer words");
         };
-        for spec in catalogue::all() {
+        for spec in commands::all() {
             check(spec.name.to_owned(), spec, 1);
             spec.subcommands.iter().for_each(|sub| check(format!("{}|{}", spec.name, sub.name), sub, 2));
         }

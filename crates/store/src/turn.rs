@@ -6,21 +6,22 @@
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
 use crate::catalogue::{CommandSpec, Handler};
-use crate::execute::{Attempted, Blocks, FAILED, Who};
+use crate::execute::{Attempted, Who};
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, HeldKeys, HoldTable, Holding, KeyList, Mode, Phase, Ticket};
-use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::hold::{self, HeldKey, HeldKeys, HoldTable, Holding, KeyList, Mode, OwnedCommand, Phase, Ticket};
+use crate::owned::{ReplyForm, Words, caught};
+use crate::park::{Parked, Waits};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
+use crate::waiter::Blocks;
 use crate::{Inner, invite};
 
 /// What became of a key that a section wanted.
@@ -90,11 +91,24 @@ impl Inner {
         self.ticket_of(self.held_keys(keys), None)
     }
 
+    /// A command that outlives its caller's buffers; nobody waits for an element by it.
+    pub(crate) fn owned_command(
+        &self,
+        spec: &'static CommandSpec,
+        words: Words,
+        db: u32,
+        form: ReplyForm,
+    ) -> OwnedCommand {
+        let is_global = matches!(spec.handler, Handler::Global(_));
+        OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, waiter: None }
+    }
+
     /// A ticket for a command that is to be parked.
     pub(crate) fn new_ticket(&self, command: OwnedCommand) -> Arc<Ticket> {
         let words = command.words.to_vec();
-        let keys = self.keys_of(command.spec, &words, command.db);
-        let mode = command.spec.mode();
+        let spec = self.rows.spec(command.row);
+        let keys = self.keys_of(spec, &words, command.db);
+        let mode = spec.mode();
         let keys = self.held_keys(keys.iter().map(|key| (key.db, words[key.word as usize], mode)));
         Arc::new(self.ticket_of(keys, Some(command)))
     }
@@ -692,7 +706,8 @@ impl Inner {
     /// its ticket holds beyond its keys now; [`None`] if the command goes on aside, with its ticket.
     fn run_granted(&self, ticket: &Arc<Ticket>) -> Option<Vec<HeldKey>> {
         let Some(command) = ticket.take_command() else { return Some(Vec::new()) };
-        let Handler::Keyspace(handle) = command.spec.handler else {
+        let spec = self.rows.spec(command.row);
+        let Handler::Keyspace(handle) = spec.handler else {
             unreachable!("only commands with keys are queued on keys")
         };
         let words = command.words.to_vec();
@@ -713,7 +728,7 @@ impl Inner {
         let (mut blocked, mut is_long) = (false, false);
         let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
-            match self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None) {
+            match self.attempt(&pass, spec, handle, &words, command.db, who, out, None) {
                 Attempted::Done => {}
                 Attempted::Ready(brought) => ready = brought.keys,
                 Attempted::Blocked(_) => blocked = true,
@@ -771,7 +786,7 @@ impl Inner {
             self.serve_woken();
             return None;
         }
-        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form, waiter: None });
+        let ticket = self.new_ticket(self.owned_command(spec, Words::new(words), db, form));
         self.gate.queue(ticket.clone());
         self.run_waiting();
         Some(Parked(Waits::Ticket(ticket)))
@@ -785,7 +800,7 @@ impl Inner {
                 ticket.wake();
                 return;
             };
-            match command.spec.handler {
+            match self.rows.spec(command.row).handler {
                 Handler::Global(handle) => {
                     let Some(closed) = self.gate.close() else {
                         ticket.put_command(command);
@@ -841,13 +856,4 @@ fn grant_all(locks: &mut [Locked<'_>], of_key: &[usize], held: &HeldKeys) {
     for (key, &lock) in held.keys.iter().zip(of_key) {
         hold::table_of(&mut locks[lock].holds).grant(held.id, &key.key, key.mode);
     }
-}
-
-/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to
-/// pass the keys on, and must not keep them from those behind: it becomes the reply.
-pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
-    let start = Instant::now();
-    // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
-    let reply = catch_unwind(AssertUnwindSafe(|| form.collect(write)));
-    (reply.unwrap_or_else(|_| form.collect(|out| out.error(FAILED))), start.elapsed())
 }

@@ -16,17 +16,19 @@ use std::task::{Context, Poll, Waker};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
-use crate::catalogue::{CommandSpec, Handler};
+use crate::catalogue::{CommandSpec, Handler, Keys, OtherKeys, Rows};
 use crate::claim::Claim;
 use crate::context::Ctx;
 use crate::effect::Collected;
-use crate::execute::{Attempted, Blocks, Who};
+use crate::execute::{Attempted, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
-use crate::section::{Section, SectionError, SectionWait};
+use crate::owned::{Finished, ReplyForm, Words, caught};
+use crate::park::{Parked, Waits, Work};
+use crate::refused::SectionError;
+use crate::section::{Section, SectionWait};
 use crate::stripe::Frozen;
-use crate::turn::caught;
+use crate::waiter::Blocks;
 use crate::{Inner, Store};
 
 /// How often a command begins.
@@ -34,33 +36,11 @@ const TRIES_MAX: usize = 16;
 /// Keys and elements that a command goes over on the worker itself.
 pub(crate) const WORK_MAX: usize = 256;
 
-/// The keys that a command of these words and this database leads to now, if its value has at most so many elements.
-type Find = fn(&Inner, &[&[u8]], u32, usize) -> Vec<Vec<u8>>;
-/// Carries out a command of this database and these words.
-type Run = fn(&mut dyn Keys, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
-
-/// The keys as such a command finds them.
-pub(crate) trait Keys {
-    /// Carries out a command that reads, and leads to no other keys.
-    fn read(
-        &mut self,
-        spec: &'static CommandSpec,
-        db: u32,
-        words: &[&[u8]],
-        out: &mut dyn ReplySink,
-    ) -> Result<(), SectionError>;
-
-    /// Lets `work` see the keys of a command.
-    fn see(
-        &mut self,
-        spec: &CommandSpec,
-        db: u32,
-        words: &[&[u8]],
-        work: &mut dyn FnMut(&mut Ctx<'_>),
-    ) -> Result<(), SectionError>;
-}
-
 impl Keys for Section {
+    fn rows(&self) -> &'static Rows {
+        self.inner().rows
+    }
+
     fn read(
         &mut self,
         spec: &'static CommandSpec,
@@ -117,6 +97,10 @@ impl Alone<'_> {
 }
 
 impl Keys for Alone<'_> {
+    fn rows(&self) -> &'static Rows {
+        self.inner.rows
+    }
+
     fn read(
         &mut self,
         spec: &'static CommandSpec,
@@ -143,26 +127,6 @@ impl Keys for Alone<'_> {
     }
 }
 
-/// How a command finds keys that its words do not name.
-#[derive(Debug)]
-pub(crate) struct OtherKeys {
-    /// Whether these words lead to such keys.
-    pub(crate) wanted: fn(&[&[u8]]) -> bool,
-    /// It takes a stripe's lock for a look.
-    pub(crate) find: Find,
-    /// How many keys and elements it will go over. It takes a stripe's lock for a look.
-    pub(crate) work: fn(&Inner, &[&[u8]], u32) -> usize,
-    /// It writes nothing, neither keys nor a reply, before it has touched all its keys.
-    pub(crate) run: Run,
-}
-
-impl CommandSpec {
-    /// How the command finds further keys, if these words lead to some.
-    pub(crate) fn leads(&self, words: &[&[u8]]) -> Option<&'static OtherKeys> {
-        self.others.filter(|others| (others.wanted)(words))
-    }
-}
-
 /// A command on its way.
 pub(crate) struct Undeclared {
     inner: Arc<Inner>,
@@ -182,10 +146,10 @@ enum Step {
     Aside(Arc<Claim<Option<Reply>>>),
 }
 
-impl Undeclared {
-    /// Starts the command; most are answered at once.
-    pub(crate) fn start(
-        inner: &Arc<Inner>,
+impl Inner {
+    /// Starts a command whose words lead to other keys; most are answered at once.
+    pub(crate) fn start_undeclared(
+        self: &Arc<Inner>,
         spec: &'static CommandSpec,
         others: &'static OtherKeys,
         words: &[&[u8]],
@@ -193,20 +157,24 @@ impl Undeclared {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let step = Step::Wait(section(inner, spec, words, db, &[]));
-        let (inner, words) = (inner.clone(), Words::new(words));
+        let step = Step::Wait(section(self, spec, words, db, &[]));
+        let (inner, words) = (self.clone(), Words::new(words));
         let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, step, tries: 1 });
         if let Poll::Ready(reply) = command.poll_reply(&mut Context::from_waker(Waker::noop())) {
             out.reply(&reply);
             return None;
         }
-        Some(Parked(Waits::Undeclared(command)))
+        Some(Parked(Waits::Work(command)))
     }
+}
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+impl Work for Undeclared {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         self.poll_reply(context).map(|reply| self.form.collect(|out| out.reply(&reply)))
     }
+}
 
+impl Undeclared {
     fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
         loop {
             let reply = match &mut self.step {

@@ -36,8 +36,6 @@ pub(crate) use typed::EditingAs;
 pub(crate) const INLINE_MAX: usize = 192;
 /// Values of at least this many bytes are built, copied and freed outside the stripe's lock.
 pub(crate) const SHARED_MIN: usize = 4096;
-/// The most bytes that are copied under a stripe's lock, where that can be helped: some 0.2 ms.
-pub(crate) const COPIED_MAX: usize = 1 << 20;
 /// A string up to this many bytes is copied by the worker, where nothing is locked; a longer one aside.
 pub(crate) const COPIED_BY_WORKER_MAX: usize = 4 << 20;
 /// The longest string, in bytes: Redis's default `proto-max-bulk-len`.

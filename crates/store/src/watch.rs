@@ -10,28 +10,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use crate::Inner;
-use crate::gate::Pass;
-use crate::locks::Locks;
 use crate::memory::{Account, Share};
 use crate::slab::heap_bytes;
-use crate::stripe::{Now, Stripe};
 
 /// Set when one of a client's watched keys was touched.
 #[derive(Debug)]
 pub(crate) struct Mark {
     dirty: AtomicBool,
     /// The client's memory.
-    account: Arc<Account>,
+    pub(crate) account: Arc<Account>,
 }
 
 impl Mark {
-    fn new(account: &Arc<Account>) -> Mark {
+    pub(crate) fn new(account: &Arc<Account>) -> Mark {
         Mark { dirty: AtomicBool::new(false), account: account.clone() }
     }
 
@@ -79,14 +75,18 @@ pub(crate) struct WatchTable {
     keys: HashMap<Box<[u8]>, Box<Watchers>, RandomState>,
 }
 
+/// What a watched key takes in the table of a stripe beside its name, in bytes, with the room that the table keeps for
+/// more (measured with 500,000 keys).
+const ENTRY_BYTES: usize = size_of::<Watchers>() + 50;
+
 /// What a watched key takes in the table of its stripe, in bytes.
-fn entry_bytes(key: &[u8]) -> usize {
+pub(crate) fn entry_bytes(key: &[u8]) -> usize {
     heap_bytes(key.len()) + ENTRY_BYTES
 }
 
 /// Whether a client came to a key's watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Added {
+pub(crate) enum Added {
     /// It watches the key already.
     Known,
     /// Others watch it, too.
@@ -128,7 +128,7 @@ impl WatchTable {
     }
 
     /// Adds a watcher of a key.
-    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> Added {
+    pub(crate) fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> Added {
         let watcher = Watcher { mark: mark.clone(), since_ms };
         match self.keys.get_mut(key) {
             // One that watches very many keys is not looked for in its own list.
@@ -145,22 +145,23 @@ impl WatchTable {
         }
     }
 
-    fn remove(&mut self, key: &[u8], mark: &Arc<Mark>) {
+    pub(crate) fn remove(&mut self, key: &[u8], mark: &Arc<Mark>) {
         let Some(watchers) = self.keys.get_mut(key) else { return };
         if !watchers.retain(key, |watcher| !Arc::ptr_eq(&watcher.mark, mark)) {
             self.keys.remove(key);
         }
     }
 
-    /// The stripe `old` is replaced by `new`: whoever watches a key that one of them has is dirty.
-    pub(crate) fn replace(&mut self, old: &Stripe, new: Option<&Stripe>, hash: impl Fn(&[u8]) -> u64, now_ms: i64) {
-        let expiry_in = |stripe: &Stripe, key: &[u8]| {
-            let slot = stripe.table.find(hash(key), key)?;
-            Some(stripe.table.entry(slot).expiry())
-        };
+    /// Replaces the values of all watched keys: whoever watches a key that exists `before` or `after` is dirty. Both return
+    /// the expiry of a key that exists.
+    pub(crate) fn replace(
+        &mut self,
+        before: impl Fn(&[u8]) -> Option<Option<i64>>,
+        after: impl Fn(&[u8]) -> Option<Option<i64>>,
+        now_ms: i64,
+    ) {
         self.keys.retain(|key, watchers| {
-            let before = expiry_in(old, key);
-            let after = new.and_then(|stripe| expiry_in(stripe, key));
+            let (before, after) = (before(key), after(key));
             let comes = after.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > now_ms));
             watchers.retain(key, |watcher| {
                 let goes = before.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > watcher.since_ms));
@@ -173,124 +174,5 @@ impl WatchTable {
                 !(comes || goes)
             })
         });
-    }
-}
-
-/// The keys that a client watches.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    pub(crate) mark: Arc<Mark>,
-    pub(crate) keys: Vec<WatchedKey>,
-    /// Clients that watch something; lets FLUSHALL pass by when there are none.
-    clients: Arc<AtomicUsize>,
-    /// Bytes of the keys, here and of entries that it made in their stripes, and what its client's account knows of it.
-    bytes: usize,
-    share: Share,
-}
-
-/// What a watched key takes in its client's list beside its name, in bytes, and in the table of a stripe: with the room that
-/// both keep for more (measured with 500,000 keys).
-const WATCHED_BYTES: usize = size_of::<WatchedKey>() + 20;
-const ENTRY_BYTES: usize = size_of::<Watchers>() + 50;
-
-/// A key that a client watches.
-#[derive(Debug)]
-pub(crate) struct WatchedKey {
-    pub(crate) db: u32,
-    pub(crate) hash: u64,
-    pub(crate) key: Box<[u8]>,
-    pub(crate) since_ms: i64,
-}
-
-impl Watching {
-    /// Of a client with this account.
-    pub(crate) fn new(inner: &Inner, account: &Arc<Account>) -> Watching {
-        inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
-        let clients = inner.keyspace.watching.clone();
-        Watching { mark: Arc::new(Mark::new(account)), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
-    }
-
-    /// Watches one more key, unless it is watched already, on the account of its client.
-    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
-        let since_ms = inner.clock.now_ms();
-        let hash = inner.keyspace.hasher.hash(key);
-        let added = {
-            let pass = inner.gate.enter();
-            let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
-            stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms)
-        };
-        let entry = match added {
-            Added::Known => return,
-            Added::Joined => 0,
-            Added::First => entry_bytes(key),
-        };
-        self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
-        self.bytes += heap_bytes(key.len()) + WATCHED_BYTES + entry;
-        self.share.set(&self.mark.account, self.bytes);
-    }
-
-    /// Takes the client off one key's stripe, which is locked.
-    fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
-        if let Some(table) = &mut stripe.watched {
-            table.remove(&watched.key, &self.mark);
-            if table.is_empty() {
-                stripe.watched = None;
-            }
-        }
-    }
-
-    /// Ends the watch on all keys.
-    pub(crate) fn end(self, inner: &Inner) {
-        let pass = inner.gate.enter();
-        self.end_within(inner, &pass);
-    }
-
-    /// As [`end`](Self::end), for who is inside the gate.
-    pub(crate) fn end_within(self, inner: &Inner, pass: &Pass<'_>) {
-        for watched in &self.keys {
-            if let Some(db) = inner.keyspace.db(pass, watched.db) {
-                self.leave(&mut db.lock(inner.keyspace.stripe_of(watched.hash)), watched);
-            }
-        }
-    }
-
-    /// Ends the watch on all keys, whose stripes are among the locks: for each key, `of_key` has its lock's index.
-    /// Returns whether a key was touched, or has expired.
-    pub(crate) fn end_locked(
-        &self,
-        locks: &mut Locks<'_>,
-        of_key: impl Iterator<Item = usize>,
-        now: &mut Now<'_>,
-    ) -> bool {
-        let mut is_dirty = self.mark.is_dirty();
-        for (watched, lock) in self.keys.iter().zip(of_key) {
-            is_dirty |= Watching::has_expired(&locks[lock], watched, now);
-            self.leave(&mut locks[lock], watched);
-        }
-        is_dirty
-    }
-
-    /// Whether this key, whose stripe is locked, expired since it is watched.
-    fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
-        let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
-        let expiry = stripe.table.entry(slot).expiry();
-        expiry.is_some_and(|at_ms| at_ms > watched.since_ms && at_ms <= now.ms())
-    }
-
-    /// Whether a key was touched, or has expired.
-    pub(crate) fn is_dirty(&self, inner: &Inner, pass: &Pass<'_>, now: &mut Now<'_>) -> bool {
-        self.mark.is_dirty()
-            || self.keys.iter().any(|watched| {
-                let db = inner.keyspace.db(pass, watched.db);
-                db.is_some_and(|db| {
-                    Watching::has_expired(&db.lock(inner.keyspace.stripe_of(watched.hash)), watched, now)
-                })
-            })
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.clients.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -31,21 +31,17 @@ use std::sync::atomic::Ordering;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use crate::Inner;
-use crate::block::ReadyKey;
-use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
-use crate::command::geo::search::visits_of_search;
-use crate::command::stream::read::visits_of_stream;
-use crate::command::zset::range::ranks_of_query;
-use crate::command::{integer, is};
+use crate::argument::{integer, is};
+use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler};
 use crate::execute::Origin;
 use crate::gate::Pass;
 use crate::hold::{HeldKeys, Mode, Ticket};
-use crate::object::{Kind, Object, Stream, Zset};
-use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::object::Object;
+use crate::owned::{ReplyForm, Words, caught};
+use crate::park::{Parked, Waits};
 use crate::value::Entry;
+use crate::waiter::ReadyKey;
 
-/// The most elements that a command goes over in one breath.
-pub(crate) const ELEMENTS_MAX: usize = 20_000;
 /// So many elements take more bytes than this, whatever they are.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
 /// Bytes that take about as long as an element, of a string or of elements that are longer than that.
@@ -68,12 +64,8 @@ enum Visits {
     Between,
     /// The others.
     Outside,
-    /// A range of a sorted set.
-    Ranks,
-    /// Entries of a stream.
-    Entries,
-    /// An area of the Earth.
-    Area,
+    /// As many as its row [counts](CommandSpec::visits).
+    Counted,
     /// So many elements, or all.
     AtMost(usize),
     /// So many elements whatever there are, if there is one.
@@ -98,13 +90,13 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
         "lrange" => Visits::Between,
         "ltrim" => Visits::Outside,
         "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex"
-        | "zrangestore" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" => Visits::Ranks,
+        | "zrangestore" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" => Visits::Counted,
         "geosearch"
         | "geosearchstore"
         | "georadius"
         | "georadius_ro"
         | "georadiusbymember"
-        | "georadiusbymember_ro" => Visits::Area,
+        | "georadiusbymember_ro" => Visits::Counted,
         "spop" | "lpop" | "rpop" | "zpopmin" | "zpopmax" => Visits::AtMost(many(words.get(2)?)?),
         "lmpop" | "zmpop" | "sscan" | "hscan" | "zscan" => {
             let option = words.iter().rposition(|word| is(word, "count"))?;
@@ -121,7 +113,7 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
         "xread" if has_small_count(&words[1..]) || has_small_count(words.get(3..)?) => return None,
         // Of XINFO.
         "stream" if words.len() < 6 => return None,
-        "xrange" | "xrevrange" | "xread" | "stream" => Visits::Entries,
+        "xrange" | "xrevrange" | "xread" | "stream" => Visits::Counted,
         _ => return None,
     })
 }
@@ -155,24 +147,24 @@ fn many(word: &[u8]) -> Option<usize> {
 
 impl Visits {
     /// How much of this value the command goes over, in elements of usual size.
-    fn of(self, name: &str, words: &[&[u8]], entry: &Entry) -> usize {
+    fn of(self, spec: &CommandSpec, words: &[&[u8]], entry: &Entry) -> usize {
         if let Some(view) = entry.string() {
             return match self {
                 Visits::Bytes => view.len() / BYTES_PER_ELEMENT,
                 Visits::Pairs => view.len(),
-                _ if name == "dump" => view.len() / DUMPED_PER_ELEMENT,
+                _ if spec.name == "dump" => view.len() / DUMPED_PER_ELEMENT,
                 _ => 0,
             };
         }
         let Some(object) = entry.object().filter(|_| !matches!(self, Visits::Bytes | Visits::Pairs)) else { return 0 };
         let len = object.len();
-        let elements = self.elements(name, words, &object);
+        let elements = self.elements(spec, words, &object);
         // Long ones take longer.
         elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
     }
 
     /// How many elements of this value the command goes over.
-    fn elements(self, name: &str, words: &[&[u8]], object: &Object) -> usize {
+    fn elements(self, spec: &CommandSpec, words: &[&[u8]], object: &Object) -> usize {
         let len = object.len();
         let indexes = || match (integer(words[2]), integer(words[3])) {
             (Ok(start), Ok(stop)) => Some(between(start, stop, len)),
@@ -181,9 +173,7 @@ impl Visits {
         match self {
             Visits::Between => indexes().unwrap_or(0),
             Visits::Outside => indexes().map_or(0, |within| len - within),
-            Visits::Entries => Stream::of(object).map_or(0, |stream| visits_of_stream(name, words, stream)),
-            Visits::Ranks => Zset::of(object).map_or(0, |zset| ranks_of_query(name, words, zset)),
-            Visits::Area => Zset::of(object).map_or(0, |zset| visits_of_search(name, words, zset)),
+            Visits::Counted => spec.visits.map_or(len, |count| count(spec.name, words, object)),
             Visits::AtMost(count) => count.min(len),
             Visits::Drawn(count) => count,
             _ => len,
@@ -280,7 +270,7 @@ impl Inner {
                 }
                 let locked = db.lock(stripe);
                 let entry = locked.table.find(hash, word).map(|slot| locked.table.entry(slot));
-                entry.map_or(0, |entry| visits.of(spec.name, words, entry))
+                entry.map_or(0, |entry| visits.of(spec, words, entry))
             });
             sum += of_key;
             least = least.min(of_key);
@@ -311,7 +301,7 @@ impl Inner {
         let keys = self.keys_of(spec, words, db);
         let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
         let words = Words::within(received, words);
-        let command = OwnedCommand { spec, words, db, form, waiter: None };
+        let command = self.owned_command(spec, words, db, form);
         let ticket = Arc::new(self.ticket_of(self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {
@@ -338,12 +328,13 @@ impl Inner {
     fn run_pinned(&self, ticket: &Ticket) -> VecDeque<ReadyKey> {
         let mut ready = VecDeque::new();
         let Some(command) = ticket.take_command() else { return ready };
-        let Handler::Keyspace(handle) = command.spec.handler else { return ready };
+        let spec = self.rows.spec(command.row);
+        let Handler::Keyspace(handle) = spec.handler else { return ready };
         let words = command.words.to_vec();
-        let (reply, worked) = crate::turn::caught(command.form, |out| {
+        let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
-            let mut ctx = self.pinned(&pass, command.spec, &words, command.db);
-            if let Some(prepare) = command.spec.prepare {
+            let mut ctx = self.pinned(&pass, spec, &words, command.db);
+            if let Some(prepare) = spec.prepare {
                 prepare(&mut ctx);
             }
             handle(&mut ctx, out);
@@ -360,7 +351,7 @@ mod tests {
 
     use super::visits;
     use crate::object::Set;
-    use crate::{Caller, Executed, Store, StoreOptions, catalogue, execute};
+    use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
 
     fn run(store: &Store, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -375,7 +366,7 @@ mod tests {
         assert_eq!(run(&store, &[b"SETRANGE", b"k", b"5000", b"x"]), b":5001\r\n");
         let used = store.used_bytes();
         let inner = &store.0;
-        let spec = catalogue::find(b"append").expect("it exists");
+        let spec = commands::find(b"append").expect("it exists");
         let words: [&[u8]; 3] = [b"APPEND", b"k", b"y"];
         let fault = catch_unwind(AssertUnwindSafe(|| {
             let pass = inner.gate.enter();
@@ -401,7 +392,7 @@ mod tests {
         let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
         assert_eq!(run(&store, &[b"SADD", b"s", b"a", b"b", b"c"]), b":3\r\n");
         let inner = &store.0;
-        let spec = catalogue::find(b"srem").expect("it exists");
+        let spec = commands::find(b"srem").expect("it exists");
         let words: [&[u8]; 3] = [b"SREM", b"s", b"a"];
         let fault = catch_unwind(AssertUnwindSafe(|| {
             let pass = inner.gate.enter();

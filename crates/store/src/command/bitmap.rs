@@ -316,7 +316,7 @@ fn combine(ctx: &mut Ctx<'_>) {
     let Ok(sources) = sources.into_iter().collect::<Result<Vec<_>, _>>() else { return };
     // SAFETY: the sources are held by reference; no database is used after this until it is looked up again.
     let result = unsafe { ctx.pass.outside(|| operation.combine(&slices(&sources))) };
-    ctx.ahead.get_or_insert_default().combined = Some(Combined { sources, result: Arc::new(result) });
+    ctx.ahead.get_or_insert_default().combined = Some(Box::new(Combined { sources, result: Arc::new(result) }));
 }
 
 fn slices(sources: &[Option<Arc<Vec<u8>>>]) -> Vec<&[u8]> {
@@ -337,6 +337,7 @@ impl Combined {
 
 fn bitop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let combined = ctx.ahead.as_mut().and_then(|ahead| ahead.combined.take());
+    let combined = combined.and_then(|combined| combined.downcast::<Combined>().ok());
     let result = (|| {
         let operation = Operation::parse(ctx.words)?;
         let sources: Vec<_> = (1..ctx.places.len()).map(|index| taken(ctx.read(index))).collect::<Result<_, _>>()?;

@@ -12,10 +12,10 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
-use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
+use crate::refused::FAILED;
 use crate::value::Value;
 use crate::{Caller, Executed, Mode, Store, StoreOptions, execute};
 
@@ -168,7 +168,7 @@ fn a_section_that_panics_passes_its_keys_on() {
 #[test]
 fn a_fault_in_one_piece_ends_a_command_of_many_keys() {
     let store = store();
-    let keys = " k".repeat(2 * crate::big::KEYS_MAX);
+    let keys = " k".repeat(2 * crate::catalogue::KEYS_MAX);
     let held = ready(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
     let parked = ask(&store, &format!("FAULT locked{keys}")).expect_err("the key is held");
     drop(held);

@@ -14,12 +14,12 @@ use crate::context::Ctx;
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
+use crate::object::COPIED_MAX;
 use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 use crate::random::random;
 use crate::texts::Texts;
-use crate::value::COPIED_MAX;
 
 /// In a hash of values of so many bytes HMGET looks first how much it is asked for.
 const LONG_VALUE: usize = 1024;

@@ -10,15 +10,17 @@ use smallvec::SmallVec;
 
 use super::wait::{first_filled, take_or_block};
 use super::{NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
-use crate::block::{Blocking, Timeout};
+use crate::catalogue::Blocking;
+use crate::catalogue::Timeout;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
+use crate::object::COPIED_MAX;
 use crate::object::list::End;
 use crate::object::packed::{Element, integer as integer_of};
 use crate::object::{Kind, List};
-use crate::value::{COPIED_MAX, Garbage};
+use crate::value::Garbage;
 
 const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 

@@ -29,13 +29,14 @@ mod throttle;
 mod wait;
 pub(crate) mod zset;
 
-use sluicegate_wire::resp::{ReplySink, parse_i64};
+use sluicegate_wire::resp::ReplySink;
 
+pub(crate) use crate::argument::{integer, is, small_integer};
 use crate::catalogue::{CommandSpec, Handle};
 use crate::refused::{DB_RANGE, NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, c_string};
 
-/// All rows, a table per file.
-pub(crate) const TABLES: &[&[CommandSpec]] = &[
+/// The rows of this module, a table per file, up to the scripts' and behind them: the order in which they are listed.
+pub(crate) const BEFORE_SCRIPTS: &[&[CommandSpec]] = &[
     string::COMMANDS,
     lcs::COMMANDS,
     generic::COMMANDS,
@@ -47,8 +48,8 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     hash::COMMANDS,
     field_expiry::COMMANDS,
     list::COMMANDS,
-    crate::script::command::COMMANDS,
-    crate::script::function_command::COMMANDS,
+];
+pub(crate) const BEHIND_SCRIPTS: &[&[CommandSpec]] = &[
     zset::change::COMMANDS,
     zset::range::COMMANDS,
     zset::pop::COMMANDS,
@@ -67,27 +68,10 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     sort::COMMANDS,
     publish::COMMANDS,
     database::COMMANDS,
-    crate::server::COMMANDS,
-    #[cfg(test)]
-    faulty::COMMANDS,
 ];
-
-/// An integer argument.
-pub(crate) fn integer(word: &[u8]) -> Result<i64, Refused> {
-    parse_i64(word).ok_or(NOT_INTEGER.into())
-}
-
-/// A 32-bit integer argument; `error` is what Redis says otherwise.
-pub(crate) fn small_integer(word: &[u8], error: Option<&'static str>) -> Result<i32, Refused> {
-    let Some(value) = parse_i64(word) else { return Err(error.unwrap_or(NOT_INTEGER).into()) };
-    i32::try_from(value)
-        .map_err(|_| error.unwrap_or("ERR value is out of range, value must between -2147483648 and 2147483647").into())
-}
-
-/// Whether a word is this option, in any case.
-pub(crate) fn is(word: &[u8], option: &str) -> bool {
-    word.eq_ignore_ascii_case(option.as_bytes())
-}
+/// Commands of tests.
+#[cfg(test)]
+pub(crate) const FAULTY: &[CommandSpec] = faulty::COMMANDS;
 
 /// Says the error, if there is one.
 pub(crate) fn or_error(result: Result<(), Refused>, out: &mut dyn ReplySink) {

@@ -10,22 +10,22 @@
 //! order in which they were, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
 
 use std::cmp::Ordering;
-use std::sync::LazyLock;
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, find};
+use crate::catalogue::Keys;
+use crate::catalogue::OtherKeys;
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::object::elements::TIMELESS;
 use crate::object::list::End;
 use crate::object::{Kind, List, Object, score};
-use crate::section::SectionError;
-use crate::undeclared::{Keys, OtherKeys};
+use crate::refused::SectionError;
 use crate::value::Value;
 
 const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";
@@ -211,8 +211,8 @@ impl<'a> Pattern<'a> {
         let key = self.key(element);
         let mut reply = ReplyBuilder::new();
         match self.field {
-            Some(field) => keys.read(*HGET, db, &[b"hget", &key, field], &mut reply)?,
-            None => keys.read(*GET, db, &[b"get", &key], &mut reply)?,
+            Some(field) => keys.read_named(b"hget", db, &[b"hget", &key, field], &mut reply)?,
+            None => keys.read_named(b"get", db, &[b"get", &key], &mut reply)?,
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
@@ -221,9 +221,6 @@ impl<'a> Pattern<'a> {
         })
     }
 }
-
-static GET: LazyLock<&'static CommandSpec> = LazyLock::new(|| find(b"get").expect("in the catalogue"));
-static HGET: LazyLock<&'static CommandSpec> = LazyLock::new(|| find(b"hget").expect("in the catalogue"));
 
 /// The source alone.
 const SOURCE: CommandSpec =

@@ -11,7 +11,8 @@ use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{COPIED_BY_WORKER_MAX, COPIED_MAX, Entry, Value, View};
+use crate::object::COPIED_MAX;
+use crate::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";

@@ -3,7 +3,7 @@
 use sluicegate_wire::resp::ReplySink;
 
 use super::Refused;
-use crate::block::Blocking;
+use crate::catalogue::Blocking;
 use crate::context::Ctx;
 use crate::object::Kind;
 

@@ -19,7 +19,7 @@ use super::elements::{Elements, Expiry, TIMELESS};
 use super::packed::{At, Element};
 use super::{Kind, Packed, kind_of, limits};
 use crate::random::{Selection, below};
-use crate::rdb;
+use crate::rdb::encode;
 
 const PACKED: u8 = 0;
 const FIELDS: u8 = 1;
@@ -400,29 +400,29 @@ impl Kind for Hash {
         let earliest_ms = self.earliest_ms();
         match self {
             Hash::Packed(packed) => {
-                out.push(rdb::TYPE_HASH_LISTPACK);
-                rdb::put_string(packed.as_bytes(), out);
+                out.push(encode::TYPE_HASH_LISTPACK);
+                encode::put_string(packed.as_bytes(), out);
             }
             Hash::Timed(packed) if let Some(earliest_ms) = earliest_ms => {
-                out.push(rdb::TYPE_HASH_LISTPACK_EX);
+                out.push(encode::TYPE_HASH_LISTPACK_EX);
                 out.extend(earliest_ms.to_le_bytes());
-                rdb::put_string(packed.as_bytes(), out);
+                encode::put_string(packed.as_bytes(), out);
             }
             _ => {
                 // The bound that the table keeps may be below the earliest time, which is what stands here.
                 let mut base_ms = i64::MAX;
                 self.each_timed(TIMELESS, |_, _, expiry| base_ms = base_ms.min(expiry.unwrap_or(i64::MAX)));
-                out.push(if earliest_ms.is_some() { rdb::TYPE_HASH_METADATA } else { rdb::TYPE_HASH });
+                out.push(if earliest_ms.is_some() { encode::TYPE_HASH_METADATA } else { encode::TYPE_HASH });
                 if earliest_ms.is_some() {
                     out.extend(base_ms.to_le_bytes());
                 }
-                rdb::put_len(self.len(), out);
+                encode::put_len(self.len(), out);
                 self.each_timed(TIMELESS, |field, value, expiry| {
                     if earliest_ms.is_some() {
-                        rdb::put_len(expiry.map_or(0, |at_ms| (at_ms - base_ms) as usize + 1), out);
+                        encode::put_len(expiry.map_or(0, |at_ms| (at_ms - base_ms) as usize + 1), out);
                     }
-                    rdb::put_string(field, out);
-                    rdb::put_string(value, out);
+                    encode::put_string(field, out);
+                    encode::put_string(value, out);
                 });
             }
         }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of, limits};
-use crate::rdb;
+use crate::rdb::encode;
 
 const PACKED: u8 = 0;
 const NODES: u8 = 1;
@@ -612,11 +612,11 @@ impl Kind for List {
     }
 
     fn dump(&self, out: &mut Vec<u8>) {
-        out.push(rdb::TYPE_LIST_QUICKLIST_2);
-        rdb::put_len(self.blocks(), out);
+        out.push(encode::TYPE_LIST_QUICKLIST_2);
+        encode::put_len(self.blocks(), out);
         for block in (0..self.blocks()).filter_map(|node| self.block(node)) {
-            rdb::put_len(rdb::NODE_LISTPACK, out);
-            rdb::put_string(block.as_bytes(), out);
+            encode::put_len(encode::NODE_LISTPACK, out);
+            encode::put_string(block.as_bytes(), out);
         }
     }
 

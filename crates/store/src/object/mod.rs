@@ -35,6 +35,9 @@ pub(crate) use set::Set;
 pub(crate) use stream::Stream;
 pub(crate) use zset::Zset;
 
+/// The most bytes that are copied under a stripe's lock, where that can be helped: some 0.2 ms.
+pub(crate) const COPIED_MAX: usize = 1 << 20;
+
 /// A value of one of these types.
 #[derive(Debug)]
 pub(crate) enum Object {

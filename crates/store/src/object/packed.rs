@@ -21,8 +21,8 @@ use std::ptr::NonNull;
 use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
+use super::COPIED_MAX;
 use super::elements::HASHER;
-use crate::value::COPIED_MAX;
 
 const HEAD: usize = 6;
 const END: u8 = 0xff;

@@ -16,7 +16,7 @@ use super::intset::{COUNT_MAX, Intset};
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of, limits};
 use crate::random::{Selection, below};
-use crate::rdb;
+use crate::rdb::encode;
 
 const INTS: u8 = 0;
 const PACKED: u8 = 1;
@@ -330,21 +330,21 @@ impl Kind for Set {
     fn dump(&self, out: &mut Vec<u8>) {
         match self {
             Set::Ints(ints) => {
-                out.push(rdb::TYPE_SET_INTSET);
-                rdb::put_string(ints.as_bytes(), out);
+                out.push(encode::TYPE_SET_INTSET);
+                encode::put_string(ints.as_bytes(), out);
             }
             Set::Members(members) if members.earliest_ms().is_some() => {
-                out.push(rdb::TYPE_SET_EXPIRING);
-                rdb::put_len(members.len(), out);
+                out.push(encode::TYPE_SET_EXPIRING);
+                encode::put_len(members.len(), out);
                 for member in members.iter(TIMELESS) {
-                    rdb::put_string(member.key(), out);
+                    encode::put_string(member.key(), out);
                     out.extend(member.expiry().unwrap_or(0).to_le_bytes());
                 }
             }
             _ => {
-                out.push(rdb::TYPE_SET);
-                rdb::put_len(self.len(), out);
-                self.each(TIMELESS, |member| rdb::put_string(member.text(&mut itoa::Buffer::new()), out));
+                out.push(encode::TYPE_SET);
+                encode::put_len(self.len(), out);
+                self.each(TIMELESS, |member| encode::put_string(member.text(&mut itoa::Buffer::new()), out));
             }
         }
     }

@@ -20,7 +20,7 @@ use super::packed::At;
 pub(crate) use super::stream_node::{BYTES_MAX, Entry, StreamId};
 use super::stream_node::{Head, Node};
 use super::{Kind, kind_of};
-use crate::rdb;
+use crate::rdb::encode;
 
 /// So many nodes are freed where they are cut off; more of them by who cut them off, later.
 const FREED_AT_ONCE: usize = 8;
@@ -398,19 +398,19 @@ impl Kind for Stream {
 
     fn dump(&self, out: &mut Vec<u8>) {
         let body = &*self.0;
-        out.push(rdb::TYPE_STREAM_2);
-        rdb::put_len(body.nodes.len(), out);
+        out.push(encode::TYPE_STREAM_2);
+        encode::put_len(body.nodes.len(), out);
         for node in &body.nodes {
             let master = [node.master.ms.to_be_bytes(), node.master.seq.to_be_bytes()].concat();
-            rdb::put_string(&master, out);
-            rdb::put_string(node.as_bytes(), out);
+            encode::put_string(&master, out);
+            encode::put_string(node.as_bytes(), out);
         }
         let numbers = [body.last, body.first, body.max_deleted].map(|id| [id.ms, id.seq]);
-        rdb::put_len(body.len, out);
-        numbers.as_flattened().iter().for_each(|number| rdb::put_len(*number as usize, out));
-        rdb::put_len(body.added as usize, out);
+        encode::put_len(body.len, out);
+        numbers.as_flattened().iter().for_each(|number| encode::put_len(*number as usize, out));
+        encode::put_len(body.added as usize, out);
         // Consumer groups.
-        rdb::put_len(0, out);
+        encode::put_len(0, out);
     }
 
     fn into_raw(self) -> (u8, NonNull<u8>) {
@@ -473,7 +473,7 @@ mod tests {
     fn restored(stream: &Stream) -> Option<Stream> {
         let mut object = Vec::new();
         stream.dump(&mut object);
-        match rdb::restore(&rdb::sealed(object)) {
+        match crate::rdb::restore(&encode::sealed(object)) {
             Ok(crate::value::Value::Object(super::super::Object::Stream(stream))) => Some(stream),
             _ => None,
         }

@@ -15,7 +15,7 @@ use super::cell::Cell;
 use super::packed::{At, Element, integer};
 use super::rank_tree::{RankTree, score_of};
 use super::{Kind, Packed, kind_of, limits, score};
-use crate::rdb;
+use crate::rdb::encode;
 use crate::table::{Item, KeyHasher, Table};
 
 const PACKED: u8 = 0;
@@ -463,15 +463,15 @@ impl Kind for Zset {
     fn dump(&self, out: &mut Vec<u8>) {
         match self {
             Zset::Packed(packed) => {
-                out.push(rdb::TYPE_ZSET_LISTPACK);
-                rdb::put_string(packed.as_bytes(), out);
+                out.push(encode::TYPE_ZSET_LISTPACK);
+                encode::put_string(packed.as_bytes(), out);
             }
             Zset::Members(_) => {
-                out.push(rdb::TYPE_ZSET_2);
-                rdb::put_len(self.len(), out);
+                out.push(encode::TYPE_ZSET_2);
+                encode::put_len(self.len(), out);
                 // From the last, as Redis writes it.
                 self.each_back(0..self.len(), |member, score| {
-                    rdb::put_string(member, out);
+                    encode::put_string(member, out);
                     out.extend(score.to_bits().to_le_bytes());
                 });
             }

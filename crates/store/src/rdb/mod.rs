@@ -17,12 +17,11 @@
 //! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
 
 mod crc64;
+pub(crate) mod encode;
 mod library;
 mod lzf;
 mod ziplist;
 mod zipmap;
-
-use sluicegate_wire::resp::parse_i64;
 
 use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::hash::EXPIRY_MAX;
@@ -31,83 +30,15 @@ use crate::object::stream::StreamId;
 use crate::object::{Hash, Kind, List, Packed, Set, Stream, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
+use encode::{
+    CHECKSUM_BYTES, ENCODED, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN, TYPE_HASH,
+    TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_ZIPLIST, TYPE_HASH_ZIPMAP, TYPE_LIST,
+    TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET, TYPE_SET_EXPIRING, TYPE_SET_INTSET,
+    TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING, TYPE_ZSET, TYPE_ZSET_2,
+    TYPE_ZSET_LISTPACK, TYPE_ZSET_ZIPLIST, VERSION, VERSION_BYTES, VERSION_MAX, put_integer, put_raw, put_string, seal,
+};
+pub(crate) use encode::{sealed, sealed_of_any_version};
 pub(crate) use library::{dump_libraries, restore_libraries};
-
-/// The version that is written.
-const VERSION: u16 = 10;
-/// The highest version that is read.
-const VERSION_MAX: u16 = 12;
-const VERSION_BYTES: usize = 2;
-const CHECKSUM_BYTES: usize = 8;
-
-const TYPE_STRING: u8 = 0;
-/// A list as its number of elements and the elements.
-const TYPE_LIST: u8 = 1;
-/// A list as one ziplist.
-const TYPE_LIST_ZIPLIST: u8 = 10;
-/// A hash as one zipmap; only read, like all that is ziplists.
-const TYPE_HASH_ZIPMAP: u8 = 9;
-/// A sorted set as one ziplist of members and scores.
-const TYPE_ZSET_ZIPLIST: u8 = 12;
-/// A hash as one ziplist of fields and values.
-const TYPE_HASH_ZIPLIST: u8 = 13;
-/// A list as its number of nodes, each a ziplist.
-const TYPE_LIST_QUICKLIST: u8 = 14;
-/// A set as its number of members and the members.
-pub(crate) const TYPE_SET: u8 = 2;
-/// A sorted set as its number of members, and members and scores as texts; only read.
-const TYPE_ZSET: u8 = 3;
-/// A set of integers as one intset.
-pub(crate) const TYPE_SET_INTSET: u8 = 11;
-/// A set as one listpack, from version 11 on; read only.
-const TYPE_SET_LISTPACK: u8 = 20;
-/// A set with members that expire, which only this store has: its number of members, and each member with 8 bytes,
-/// little endian, of its time in Unix milliseconds, or 0.
-pub(crate) const TYPE_SET_EXPIRING: u8 = 240;
-/// A hash as its number of fields, and fields and values.
-pub(crate) const TYPE_HASH: u8 = 4;
-/// A sorted set as its number of members, and members and scores of 8 bytes, little endian.
-pub(crate) const TYPE_ZSET_2: u8 = 5;
-/// A hash as one listpack.
-pub(crate) const TYPE_HASH_LISTPACK: u8 = 16;
-/// A hash with fields that expire, from version 12 on: 8 bytes, little endian, of the earliest time in Unix
-/// milliseconds, the number of fields, and of each its time, field and value. The time is 0 for none, otherwise one more
-/// than what it is later than the earliest.
-pub(crate) const TYPE_HASH_METADATA: u8 = 24;
-/// The same as one listpack of fields, values and times, behind the earliest of them.
-pub(crate) const TYPE_HASH_LISTPACK_EX: u8 = 25;
-/// A sorted set as one listpack.
-pub(crate) const TYPE_ZSET_LISTPACK: u8 = 17;
-/// A list as its number of nodes, each a container (1: one plain element, 2: a listpack) with its bytes.
-pub(crate) const TYPE_LIST_QUICKLIST_2: u8 = 18;
-/// A stream, as Redis 5 wrote it: the number of nodes, each an ID of 16 bytes, big endian, with a listpack; the number of
-/// entries, the last ID, and consumer groups.
-const TYPE_STREAM: u8 = 15;
-/// The same with the first ID, the highest deleted one, and the number of entries ever added before the groups.
-pub(crate) const TYPE_STREAM_2: u8 = 19;
-/// The same with more about each group, from version 11 on.
-const TYPE_STREAM_3: u8 = 21;
-/// A list's node that is one element.
-const NODE_PLAIN: usize = 1;
-/// A list's node that is a listpack.
-pub(crate) const NODE_LISTPACK: usize = 2;
-
-const LEN_14: u8 = 0b01 << 6;
-const LEN_32: u8 = 0x80;
-const LEN_64: u8 = 0x81;
-const ENCODED: u8 = 0b11 << 6;
-const INT_8: u8 = ENCODED;
-const INT_16: u8 = ENCODED | 1;
-const INT_32: u8 = ENCODED | 2;
-const LZF: u8 = ENCODED | 3;
-
-/// Strings up to this length are written as integers if they are one.
-const INTEGER_TEXT_MAX: usize = 11;
-/// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
-const UNCOMPRESSED_MAX: usize = 20;
-const SAVING_MIN: usize = 4;
-/// A string for which a payload grows by no more than it needs.
-const EXACT_MIN: usize = 4 << 10;
 
 /// Why a payload cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,12 +66,6 @@ pub(crate) fn dump(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-/// An object with the trailer of the first version that knows its type.
-pub(crate) fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
-    let late = matches!(object[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
-    seal(object, if late { VERSION_MAX } else { VERSION })
-}
-
 fn dump_string(value: View<'_>) -> Vec<u8> {
     let mut out = vec![TYPE_STRING];
     match value {
@@ -148,17 +73,6 @@ fn dump_string(value: View<'_>) -> Vec<u8> {
         View::Bytes(bytes) => put_string(bytes, &mut out),
     }
     seal(out, VERSION)
-}
-
-/// An object with the trailer of this version.
-pub(crate) fn sealed(object: Vec<u8>) -> Vec<u8> {
-    seal(object, VERSION)
-}
-
-fn seal(mut object: Vec<u8>, version: u16) -> Vec<u8> {
-    object.extend(version.to_le_bytes());
-    object.extend(crc64(&object).to_le_bytes());
-    object
 }
 
 /// What a payload is about, if it is of a known version and as it was sealed.
@@ -268,71 +182,6 @@ fn texts_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
     let mut texts = Vec::new();
     ziplist::each(bytes, |element| texts.push(element.text(&mut itoa::Buffer::new()).to_vec()))?;
     Ok(texts)
-}
-
-pub(crate) fn put_len(len: usize, out: &mut Vec<u8>) {
-    match len {
-        0..0x40 => out.push(len as u8),
-        0x40..0x4000 => out.extend((len as u16 | u16::from(LEN_14) << 8).to_be_bytes()),
-        0x4000..=0xffff_ffff => {
-            out.push(LEN_32);
-            out.extend((len as u32).to_be_bytes());
-        }
-        _ => {
-            out.push(LEN_64);
-            out.extend((len as u64).to_be_bytes());
-        }
-    }
-}
-
-pub(crate) fn put_raw(bytes: &[u8], out: &mut Vec<u8>) {
-    put_len(bytes.len(), out);
-    out.extend_from_slice(bytes);
-}
-
-fn put_integer(value: i64, out: &mut Vec<u8>) {
-    if let Ok(value) = i8::try_from(value) {
-        out.push(INT_8);
-        out.extend(value.to_le_bytes());
-    } else if let Ok(value) = i16::try_from(value) {
-        out.push(INT_16);
-        out.extend(value.to_le_bytes());
-    } else if let Ok(value) = i32::try_from(value) {
-        out.push(INT_32);
-        out.extend(value.to_le_bytes());
-    } else {
-        put_raw(itoa::Buffer::new().format(value).as_bytes(), out);
-    }
-}
-
-pub(crate) fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
-    if bytes.len() <= INTEGER_TEXT_MAX
-        && let Some(value) = parse_i64(bytes)
-    {
-        return put_integer(value, out);
-    }
-    if bytes.len() > UNCOMPRESSED_MAX
-        && let Some(packed) = lzf::compress(bytes, bytes.len() - SAVING_MIN)
-    {
-        out.push(LZF);
-        put_len(packed.len(), out);
-        return put_raw_after(bytes.len(), &packed, out);
-    }
-    // The trailer's room is added, so that a long value is not moved for it. Room for many short ones is made as a vector
-    // makes it, or each would move what is before it.
-    if bytes.len() >= EXACT_MIN {
-        out.reserve_exact(bytes.len() + 32);
-    }
-    put_raw(bytes, out);
-}
-
-/// The length of what was compressed, then its compressed bytes.
-fn put_raw_after(len: usize, packed: &[u8], out: &mut Vec<u8>) {
-    put_len(len, out);
-    if packed.len() >= EXACT_MIN {
-        out.reserve_exact(packed.len() + 32);
-    }
-    out.extend_from_slice(packed);
 }
 
 /// A string as it was read.

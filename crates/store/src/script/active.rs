@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
-use super::command::Start;
 use super::control::Write;
 use super::errors_only::ErrorsOnly;
 use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
@@ -14,13 +13,16 @@ use super::take::Take;
 use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
+use crate::catalogue::Start;
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
 use crate::command::is;
 use crate::execute::Origin;
 use crate::memory::OOM;
-use crate::park::{ReplyForm, Words};
+use crate::owned::ReplyForm;
+use crate::owned::Words;
 use crate::refused::DB_RANGE;
-use crate::section::{Section, SectionError, SectionWait};
+use crate::refused::SectionError;
+use crate::section::{Section, SectionWait};
 
 /// What a script waits for, and what came of it.
 pub(crate) enum Waits {
@@ -102,7 +104,7 @@ impl Active {
             };
         };
         if !row.spec.subcommands.is_empty() && words.len() >= 2 {
-            let Some(found) = row.subcommand(words[1]) else {
+            let Some(found) = self.inner().rows.subcommand(row, words[1]) else {
                 if let Some(text) = crate::redis::refusal_of_subcommand(words[0], words[1]) {
                     return error(out, &text);
                 }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -15,31 +14,13 @@ use super::run::{self, Call, Job, Pending, control_of};
 use super::source::{self, Flags};
 use super::tell;
 use crate::Inner;
-use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
+use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler, ScriptHandle, Start};
 use crate::command::is;
 use crate::keys::KeyRule;
 use crate::memory::OOM;
-use crate::park::{Parked, Received, ReplyForm, Waits, Words};
+use crate::owned::Words;
+use crate::park::{Parked, Waits};
 use crate::section::Section;
-
-/// The function of a command about scripts: its words, the caller's database, and the form of its reply.
-pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
-
-/// What such a command is called with.
-pub struct Start<'s> {
-    pub(crate) inner: &'s Arc<Inner>,
-    pub(crate) words: &'s [&'s [u8]],
-    /// What they stand in, of a long request that came from a client.
-    pub(crate) received: Option<&'s Received>,
-    pub(crate) db: u32,
-    /// The connection's number; 0: there is none.
-    pub(crate) client: u64,
-    /// When the command began, if that is known.
-    pub(crate) began: Option<Instant>,
-    pub(crate) form: ReplyForm,
-    /// What a script is part of, in a transaction.
-    pub(crate) section: Option<&'s RefCell<Option<Section>>>,
-}
 
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
@@ -154,11 +135,11 @@ pub(super) fn run(
 /// Starts a call, as part of the section that is there.
 pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
     let owned = || Arc::new(Words::within(start.received, words));
-    if let Some(place) = start.section
+    if let Some(place) = start.section.and_then(|place| place.downcast_ref::<RefCell<Option<Section>>>())
         && let Some(section) = place.take()
     {
         return match Job::within(start.inner, call, words, owned, start.form, section) {
-            Ok(job) => Some(Parked(Waits::Script(Box::new(Pending::new(job))))),
+            Ok(job) => Some(Parked(Waits::Work(Box::new(Pending::new(job))))),
             Err((text, section)) => {
                 place.replace(section);
                 out.error_bytes(&text);

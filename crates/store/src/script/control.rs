@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::code::Code;
-use super::command::Start;
 use super::registry::Registry;
-use crate::park::Words;
+use crate::catalogue::Start;
+use crate::owned::Words;
 use crate::section::Section;
 
 /// All keys, where a number of keys is said.

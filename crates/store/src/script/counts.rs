@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::catalogue::Numbered;
+use crate::catalogue::Rows;
 use crate::errors::{Errors, code_of};
 
 /// Calls, those that were refused before they ran, and those that ran and failed.
@@ -34,8 +34,8 @@ pub(crate) struct Counts {
 const CODES_MAX: usize = 16;
 
 impl Counts {
-    pub(crate) fn new() -> Counts {
-        Counts { rows: vec![[0; 3]; Numbered::count()].into(), touched: Vec::new(), errors: RefCell::default() }
+    pub(crate) fn new(rows: &Rows) -> Counts {
+        Counts { rows: vec![[0; 3]; rows.count()].into(), touched: Vec::new(), errors: RefCell::default() }
     }
 
     /// Counts a call.
@@ -92,8 +92,8 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    pub(crate) fn new() -> Sums {
-        Sums { rows: (0..Numbered::count()).map(|_| Default::default()).collect(), errors: AtomicU64::new(0) }
+    pub(crate) fn new(rows: &Rows) -> Sums {
+        Sums { rows: (0..rows.count()).map(|_| Default::default()).collect(), errors: AtomicU64::new(0) }
     }
 
     /// Error replies that scripts got and that were not their own.

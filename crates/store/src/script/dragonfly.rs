@@ -20,7 +20,8 @@ use super::source::Flags;
 use crate::Store;
 use crate::hold::Mode;
 use crate::random::random;
-use crate::section::{Section, SectionError};
+use crate::refused::SectionError;
+use crate::section::Section;
 
 /// The most bytes that one call of `randstr` makes: about a millisecond's work.
 const RANDOM_MAX: i64 = 4 << 20;

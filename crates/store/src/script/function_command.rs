@@ -6,12 +6,13 @@ use std::sync::Arc;
 use sluicegate_wire::resp::ReplySink;
 
 use super::code::Code;
-use super::command::{ScriptHandle, Start, about, evaluates, keys_or, named_to_kill, run, say_killed, start_call};
+use super::command::{about, evaluates, keys_or, named_to_kill, run, say_killed, start_call};
 use super::control::Control;
 use super::library::{Function, Library, Load, Policy, Source};
 use super::run::{Call, control_of};
 use super::source::Flags;
 use crate::catalogue::{CommandSpec, Flags as CommandFlags};
+use crate::catalogue::{ScriptHandle, Start};
 use crate::command::{help, is};
 use crate::glob;
 use crate::park::Parked;

@@ -12,7 +12,7 @@ use super::IN_TURN;
 use super::run::Call;
 use crate::big::KEYS_PER_LOOK;
 use crate::hold::{Gathered, Mode, Ticket};
-use crate::park::Words;
+use crate::owned::Words;
 use crate::section::{Section, SectionWait};
 use crate::{Inner, Store};
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::StoreOptions;
     use crate::hold::{GRANTS, QUEUED};
-    use crate::park::Finished;
+    use crate::owned::Finished;
     use crate::script::run::{Job, Step};
     use crate::script::trial::{ask, job_of};
     use crate::section::Section;

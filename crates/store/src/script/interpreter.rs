@@ -24,10 +24,10 @@ use super::counts::Counts;
 use super::environment::{self, Environments, Loading};
 use super::library::{self, Library, Load};
 use super::registry::Script;
-use crate::catalogue::Numbered;
-use crate::gate::thread_number;
+use crate::catalogue::{Numbered, Rows};
 use crate::memory::{Memory, Outside};
 use crate::short::same;
+use crate::thread::thread_number;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;
@@ -98,6 +98,8 @@ pub(crate) struct Host {
     pub(crate) loading: Option<Loading>,
     /// What the script has called.
     pub(crate) counts: Counts,
+    /// The commands of the store.
+    rows: &'static Rows,
     names: [c_int; NAMES.len()],
     known: [Known; COMMANDS],
 }
@@ -159,7 +161,7 @@ impl Host {
         {
             return Some(row);
         }
-        let row = Numbered::find(name)?;
+        let row = self.rows.find(name)?;
         if name.len() <= known.name.len() {
             known.name[..name.len()].copy_from_slice(name);
             known.len = name.len() as u8;
@@ -217,7 +219,7 @@ impl Drop for Shown {
 }
 
 impl Interpreter {
-    fn new(chance: &Arc<Chance>, memory_max: usize) -> Result<Interpreter, Error> {
+    fn new(rows: &'static Rows, chance: &Arc<Chance>, memory_max: usize) -> Result<Interpreter, Error> {
         let host = Host {
             active: None,
             reply: Vec::new(),
@@ -225,7 +227,8 @@ impl Interpreter {
             digits: Vec::new(),
             environments: None,
             loading: None,
-            counts: Counts::new(),
+            counts: Counts::new(rows),
+            rows,
             names: [0; NAMES.len()],
             known: [Known::default(); COMMANDS],
         };
@@ -470,6 +473,8 @@ struct Own(Mutex<Option<Box<Interpreter>>>);
 
 /// The interpreters of a store.
 pub(crate) struct Pool {
+    /// The commands that scripts find.
+    rows: &'static Rows,
     /// The one that a thread used last rests here, so that threads with short scripts write to no line that others do.
     /// Threads beyond their number share them.
     own: [Own; OWN],
@@ -494,8 +499,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(memory: Arc<Memory>) -> Pool {
+    pub(crate) fn new(memory: Arc<Memory>, rows: &'static Rows) -> Pool {
         Pool {
+            rows,
             own: Default::default(),
             idle: Mutex::default(),
             memory,
@@ -568,7 +574,7 @@ impl Pool {
         let mut interpreter = match idle {
             Some(interpreter) if interpreter.memory_max == memory_max => interpreter,
             // One with another limit is closed.
-            _ => Box::new(Interpreter::new(&self.chance, memory_max)?),
+            _ => Box::new(Interpreter::new(self.rows, &self.chance, memory_max)?),
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
         if interpreter.flushes != flushes {

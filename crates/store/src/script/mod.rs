@@ -27,6 +27,7 @@ mod dragonfly;
 mod environment;
 mod errors_only;
 mod failed;
+pub(crate) mod flags;
 pub(crate) mod function_command;
 mod fuzz;
 mod gather;
@@ -49,6 +50,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::catalogue::Rows;
 use crate::config::ServerOptions;
 use crate::memory::Memory;
 use parking_lot::RwLock;
@@ -62,7 +64,6 @@ use library::Libraries;
 use registry::{Registry, Script};
 pub(crate) use run::Pending;
 use source::Flags;
-pub(crate) use source::listed as listed_flags;
 use take::Waiters;
 pub(crate) use take::{Take, Took};
 use threads::Threads;
@@ -120,15 +121,15 @@ pub(crate) struct Usage {
 }
 
 impl Scripting {
-    pub(crate) fn new(memory: Arc<Memory>) -> Scripting {
+    pub(crate) fn new(memory: Arc<Memory>, rows: &'static Rows) -> Scripting {
         Scripting {
             registry: Registry::new(memory.clone()),
             libraries: Libraries::new(memory.clone()),
-            pool: Pool::new(memory),
+            pool: Pool::new(memory, rows),
             running: Running::default(),
             threads: Threads::default(),
             waiters: Waiters::default(),
-            counts: Sums::new(),
+            counts: Sums::new(rows),
             denies_undeclared: AtomicBool::new(false),
             default_flags: AtomicU16::new(0),
             busy_after_ms: AtomicU64::new(5000),

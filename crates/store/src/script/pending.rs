@@ -1,5 +1,6 @@
 //! A script whose caller waits, and what goes on at its end when that caller has gone.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -11,7 +12,8 @@ use super::run::{Ended, Job, Step};
 use super::threads::{Done, Told};
 use crate::claim::Claim;
 use crate::hold::Ticket;
-use crate::park::Finished;
+use crate::owned::Finished;
+use crate::park::{Parked, Waits, Work};
 
 /// A script whose caller waits.
 pub(crate) enum Pending {
@@ -24,6 +26,16 @@ pub(crate) enum Pending {
 impl Pending {
     pub(crate) fn new(job: Box<Job>) -> Pending {
         Pending::Here(Some(job))
+    }
+
+    /// Returns the script that a command about scripts left, or what else it left.
+    pub(crate) fn of(parked: Parked) -> Result<Box<Pending>, Parked> {
+        match parked.0 {
+            Waits::Work(work) if (&*work as &dyn Any).is::<Pending>() => {
+                Ok((work as Box<dyn Any>).downcast().expect("its type was just seen"))
+            }
+            other => Err(Parked(other)),
+        }
     }
 
     /// The place in the queues of its keys, while it waits there.
@@ -88,10 +100,20 @@ impl Pending {
             Pending::Over(_) => {}
         }
     }
+}
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+impl Work for Pending {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         // What it was part of ends with it.
         self.poll_begun(context).map(|ended| ended.reply)
+    }
+
+    fn ticket(&self) -> Option<&Arc<Ticket>> {
+        Pending::ticket(self)
+    }
+
+    fn worked(&self) -> Duration {
+        Pending::worked(self)
     }
 }
 

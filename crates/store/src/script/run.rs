@@ -14,7 +14,6 @@ use sluicegate_wire::resp::{Protocol, ReplySink};
 
 use super::active::{Active, Waits};
 use super::code::Code;
-use super::command::Start;
 use super::control::Control;
 use super::convert;
 use super::failed::{KILLED, at_place};
@@ -27,8 +26,12 @@ use super::source::Flags;
 use super::take::{Take, Took};
 use super::threads::Done;
 use crate::big::MANY_KEYS;
+use crate::catalogue::Start;
 use crate::hold::{Mode, Ticket};
-use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
+use crate::owned::Finished;
+use crate::owned::ReplyForm;
+use crate::owned::Words;
+use crate::park::{Parked, Waits as Parks};
 use crate::section::{Section, SectionWait};
 use crate::stats::SectionCounts;
 use crate::{Inner, Store};
@@ -463,7 +466,7 @@ impl Job {
     }
 
     fn parked(self: Box<Self>) -> Parked {
-        Parked(Parks::Script(Box::new(Pending::new(self))))
+        Parked(Parks::Work(Box::new(Pending::new(self))))
     }
 
     /// Whether it has begun, or would have if it had less to begin with: then it is finished, whatever becomes of its
@@ -574,7 +577,7 @@ impl Job {
                     return step;
                 }
             }
-            let Stage::Runs(runs) = &mut self.stage else { return self.over(crate::execute::FAILED) };
+            let Stage::Runs(runs) = &mut self.stage else { return self.over(crate::refused::FAILED) };
             let active = runs.active();
             active.is_patient = is_patient;
             match std::mem::replace(&mut active.waits, Waits::Nothing) {
@@ -736,7 +739,7 @@ impl Job {
             Stage::Everything(_, section) => Some(section),
             Stage::New | Stage::Gathering(..) | Stage::Keys(_) | Stage::Over => None,
         };
-        Ended { reply: self.form.collect(|out| out.error(crate::execute::FAILED)), section }
+        Ended { reply: self.form.collect(|out| out.error(crate::refused::FAILED)), section }
     }
 
     /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched, or for

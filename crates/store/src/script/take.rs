@@ -26,7 +26,8 @@ use smallvec::SmallVec;
 use super::control::Control;
 use crate::Inner;
 use crate::hold::{HeldKey, KeyList, Mode, Phase, Ticket};
-use crate::section::{Section, SectionError};
+use crate::refused::SectionError;
+use crate::section::Section;
 use crate::stats::SectionCounts;
 
 /// A script that waits for a key.

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use sluicegate_wire::resp::ReplySink;
 
-use super::command::{NO_SCRIPT, Start};
+use super::command::NO_SCRIPT;
 use super::control::Control;
 use super::registry::{PRESETS_MAX, Sha};
 use super::source;
 use crate::Inner;
+use crate::catalogue::Start;
 use crate::command;
 use crate::park::{Parked, Waits};
 

@@ -165,7 +165,7 @@ impl Wake for Task {
 impl Threads {
     /// Takes a script over; `done` hears of its end. The caller has no stripe locked.
     pub(crate) fn add(&self, job: Box<Job>, done: Done) {
-        crate::stripe::assert_none_locked();
+        crate::thread::assert_none_locked();
         let job = Mutex::new(Some(job));
         let task = Arc::new(Task {
             shared: self.0.clone(),

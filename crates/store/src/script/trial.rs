@@ -11,11 +11,15 @@ use sluicegate_script::ffi;
 use sluicegate_wire::resp::{Protocol, ReplyWriter};
 
 use super::code::Code;
-use super::command::{Start, script_of};
+use super::command::script_of;
 use super::run::{Call, Job, Pending, Step};
 use super::source::Flags;
+use crate::catalogue::Start;
 use crate::hold::Mode;
-use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
+use crate::owned::Finished;
+use crate::owned::ReplyForm;
+use crate::owned::Words;
+use crate::park::{Parked, Waits, Work as _};
 use crate::{Caller, Executed, Store, StoreOptions, execute};
 
 pub(crate) fn store() -> Store {
@@ -59,7 +63,9 @@ fn reply_of(mut parked: Parked) -> String {
 
 /// A script whose first slice is over.
 pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
-    let Err(Parked(Waits::Script(mut pending))) = ask(store, words) else { panic!("it ends in its first slice") };
+    let Some(mut pending) = ask(store, words).err().and_then(|parked| Pending::of(parked).ok()) else {
+        panic!("it ends in its first slice")
+    };
     match &mut *pending {
         Pending::Here(job) => job.take().expect("nobody has polled it"),
         Pending::Away(_) | Pending::Over(_) => panic!("nobody has polled it"),
@@ -144,12 +150,14 @@ fn what_takes_long_to_begin_is_begun_elsewhere() {
 
 /// Checks that a script that a worker has begun goes to another thread with what is left, and what comes of it there.
 fn check_leaves(store: &Store, words: &[&str], expected: &str) {
-    let Err(Parked(Waits::Script(mut pending))) = ask(store, words) else { panic!("{words:?} ends where it began") };
+    let Some(mut pending) = ask(store, words).err().and_then(|parked| Pending::of(parked).ok()) else {
+        panic!("{words:?} ends where it began")
+    };
     let polled = pending.poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(*pending, Pending::Away(_) | Pending::Over(_)), "{words:?} goes on where it began");
     let reply = match polled {
         Poll::Ready(Finished::Wire(reply)) => String::from_utf8_lossy(&reply).into_owned(),
-        _ => reply_of(Parked(Waits::Script(pending))),
+        _ => reply_of(Parked(Waits::Work(pending))),
     };
     assert_eq!(reply, expected, "{words:?}");
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use super::active::{Active, Ran, Waits};
 use crate::catalogue::{Cost, Numbered};
 use crate::config::ServerOptions;
-use crate::park::{Finished, Parked};
+use crate::owned::Finished;
+use crate::park::Parked;
 
 /// Somebody watches by MONITOR.
 const SHOWN: u8 = 1;

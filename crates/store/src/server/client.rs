@@ -17,11 +17,11 @@ use sluicegate_wire::resp::Protocol;
 use super::dispatch::Session;
 use super::subscription::Listening;
 use crate::Store;
-use crate::block::Waiter;
 use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
+use crate::waiter::Waiter;
 use crate::watch::Mark;
 
 /// What a client is to others.

@@ -28,7 +28,8 @@ use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::transaction::Exec;
 use crate::config::ServerOptions;
 use crate::memory::{Kind, Memory, Outside, Share};
-use crate::park::{Parked, Received};
+use crate::owned::Received;
+use crate::park::Parked;
 
 /// Bytes read at a time, as in Redis.
 const READ_SIZE: usize = 16 * 1024;

@@ -11,7 +11,8 @@ use super::dispatch::{Context, Outcome};
 use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::execute::Origin;
 use crate::glob;
-use crate::park::{Parked, ReplyForm, Waits};
+use crate::owned::ReplyForm;
+use crate::park::{Parked, Waits};
 use crate::rdb;
 use crate::stripe::Now;
 
@@ -240,7 +241,7 @@ fn populate(context: &Context<'_>, count: &[u8], rest: &[&[u8]], out: &mut Reply
     };
     let prefix = rest.first().map_or(&b"key"[..], |prefix| prefix).to_vec();
     let (inner, db) = (context.worker.server.store.0.clone(), context.session.db);
-    let Some(spec) = crate::catalogue::find(b"setnx") else { return Outcome::Done };
+    let Some(spec) = crate::commands::find(b"setnx") else { return Outcome::Done };
     let mut next = 0;
     let step = move || {
         if next == count {

@@ -17,15 +17,20 @@ use super::{Server, Worker};
 use super::{acl, admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
 use crate::Inner;
-use crate::catalogue::{self, CommandSpec, Cost, Flags};
+use crate::catalogue::{CommandSpec, Cost, Flags};
+use crate::commands;
 use crate::config::ServerOptions;
-use crate::execute::{FAILED, Origin};
+use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::names::Names;
-use crate::park::{Parked, Received, ReplyForm};
+use crate::owned::Received;
+use crate::owned::ReplyForm;
+use crate::park::Parked;
+use crate::refused::FAILED;
 use crate::refused::{unknown_command, unknown_subcommand};
 use crate::value::without_touching;
-use crate::watch::{Mark, Watching};
+use crate::watch::Mark;
+use crate::watching::Watching;
 
 /// What a command did.
 pub(super) enum Outcome {
@@ -525,7 +530,7 @@ impl Commands {
             full_name,
             subcommands: 0..0,
         };
-        let mut rows: Vec<Row> = catalogue::all().map(|spec| row(spec, spec.name.to_owned())).collect();
+        let mut rows: Vec<Row> = commands::all().map(|spec| row(spec, spec.name.to_owned())).collect();
         let top = rows.len();
         for container in 0..top {
             let spec = rows[container].spec;
@@ -533,7 +538,7 @@ impl Commands {
             rows.extend(spec.subcommands.iter().map(|sub| row(sub, format!("{}|{}", spec.name, sub.name))));
             rows[container].subcommands = from..rows.len() as u16;
         }
-        Commands { rows, top, names: &catalogue::NAMES }
+        Commands { rows, top, names: commands::ROWS.names() }
     }
 
     pub fn len(&self) -> usize {
@@ -861,12 +866,12 @@ mod tests {
 
     #[test]
     fn rows_have_the_numbers_that_scripts_count_by() {
-        use crate::catalogue::Numbered;
-        assert_eq!(Numbered::count(), INDEX.len());
+        let rows = &commands::ROWS;
+        assert_eq!(rows.count(), INDEX.len());
         for (number, row) in INDEX.rows().iter().enumerate() {
             let mut words = row.full_name.split('|').map(str::as_bytes);
-            let found = words.next().and_then(Numbered::find);
-            let found = words.fold(found, |found, word| found?.subcommand(word)).expect("a row");
+            let found = words.next().and_then(|name| rows.find(name));
+            let found = words.fold(found, |found, word| rows.subcommand(found?, word)).expect("a row");
             assert_eq!((found.spec.name, usize::from(found.number)), (row.spec.name, number));
         }
     }

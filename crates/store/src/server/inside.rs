@@ -22,7 +22,6 @@ use super::slowlog;
 use crate::catalogue::Flags;
 use crate::config::ServerOptions;
 use crate::engine::{as_value, unrun};
-use crate::execute::resolve_numbered;
 use crate::park::Parked;
 
 /// The origin of a command of the process that neither a rule nor a script sent.
@@ -151,7 +150,7 @@ impl Server {
 
     /// Starts a command of a rule or script.
     pub(super) fn start_inside(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
-        let row = match resolve_numbered(args) {
+        let row = match self.store.0.rows.resolve_numbered(args) {
             Ok(row) => row,
             Err((number, text)) => {
                 let reply = Reply::Error(String::from_utf8_lossy(&text).into_owned());
@@ -200,7 +199,7 @@ impl Server {
         // They share the time.
         let spent = began.elapsed() / u32::try_from(replies.len()).unwrap_or(u32::MAX).max(1);
         for (args, reply) in commands.iter().zip(replies) {
-            let Ok(row) = resolve_numbered(args) else { continue };
+            let Ok(row) = self.store.0.rows.resolve_numbered(args) else { continue };
             self.show_inside(row.number, Moment::After, origin, db, args);
             self.account_inside(row.number, reply, spent, origin, args);
         }

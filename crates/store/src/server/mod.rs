@@ -33,7 +33,7 @@ mod inside;
 mod latency;
 mod monitor;
 mod pause;
-mod rows;
+pub(crate) mod rows;
 mod scripts;
 mod slowlog;
 mod subscription;
@@ -53,8 +53,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
-
-pub(crate) use rows::COMMANDS;
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;

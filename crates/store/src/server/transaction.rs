@@ -42,18 +42,21 @@ use tokio::time::Sleep;
 use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone, touching_or_not};
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
+use crate::catalogue::ScriptHandle;
+use crate::catalogue::Start;
 use crate::catalogue::{CommandSpec, Cost, Handler};
 use crate::effect::Collected;
-use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
-use crate::park::{Finished, Parked, ReplyForm, Waits};
-use crate::script::command::{ScriptHandle, Start};
+use crate::owned::Finished;
+use crate::owned::ReplyForm;
+use crate::owned::caught;
+use crate::park::{Parked, Waits};
+use crate::refused::FAILED;
 use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};
 use crate::stripe::{Frozen, Now};
-use crate::turn::caught;
 use crate::undeclared::Alone;
 use alone::{Listed, alone_until};
 use away::{Away, Back, Rest};
@@ -373,8 +376,8 @@ impl Exec {
         };
         let begun = Instant::now();
         let pending = handle(&start, &mut ReplyWriter::new(output, protocol));
-        match pending {
-            Some(Parked(Waits::Script(script))) => {
+        match pending.map(Pending::of) {
+            Some(Ok(script)) => {
                 self.worked = begun.elapsed();
                 self.turn = Turn::Script(script);
             }

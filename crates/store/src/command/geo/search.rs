@@ -11,7 +11,7 @@ use super::{Handle, position, row, say_distance, say_position, unit};
 use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
-use crate::object::Zset;
+use crate::object::{Kind as _, Object, Zset};
 
 /// Which command it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -272,7 +272,8 @@ impl Query {
 }
 
 /// How many members a search looks at; 0 if its words are wrong.
-pub(crate) fn visits_of_search(name: &str, words: &[&[u8]], zset: &Zset) -> usize {
+fn visits_of_search(name: &str, words: &[&[u8]], object: &Object) -> usize {
+    let Some(zset) = Zset::of(object) else { return 0 };
     let kind = match name {
         "geosearch" => Kind::Search,
         "geosearchstore" => Kind::SearchStore,
@@ -358,6 +359,7 @@ fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
 const fn area(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
     CommandSpec {
         cost: Cost::PerElement,
+        visits: Some(visits_of_search),
         complexity: "O(N+log(M)) where N is the number of members in the cells around the shape and M that of all.",
         ..row(name, arity, flags, summary, handle)
     }

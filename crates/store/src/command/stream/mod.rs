@@ -139,8 +139,9 @@ const fn row(
     }
 }
 
+/// A row of a command that goes over entries.
 const fn per_element(row: CommandSpec) -> CommandSpec {
-    CommandSpec { cost: Cost::PerElement, ..row }
+    CommandSpec { cost: Cost::PerElement, visits: Some(read::visits_of_stream), ..row }
 }
 
 const RANGE: &str = "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).";

@@ -12,12 +12,13 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
 use super::{range_end, say_entry, strict_id};
-use crate::block::{Blocking, Timeout};
+use crate::catalogue::Blocking;
+use crate::catalogue::Timeout;
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::object::stream::{Entry, Stream, StreamId};
 use crate::object::{Kind, Object};
-use crate::park::Words;
+use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
 
@@ -87,7 +88,8 @@ impl Ranged {
 
 /// About how many entries XRANGE, XREVRANGE, XREAD or XINFO STREAM goes over in a stream, which is the first of a command's
 /// keys that is meant.
-pub(crate) fn visits_of_stream(name: &str, words: &[&[u8]], stream: &Stream) -> usize {
+pub(super) fn visits_of_stream(name: &str, words: &[&[u8]], object: &Object) -> usize {
+    let Some(stream) = Stream::of(object) else { return 0 };
     match name {
         "xrange" | "xrevrange" => Ranged::parse(words, name == "xrevrange")
             .map_or(0, |ranged| stream.estimate(ranged.start, ranged.end).min(ranged.count.unwrap_or(usize::MAX))),

@@ -7,9 +7,10 @@ use sluicegate_wire::resp::ReplySink;
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
 use super::{READS, WRITES, per_element, row, say_pair, store};
-use crate::catalogue::{CommandSpec, Flags};
+use crate::catalogue::{CommandSpec, Flags, Handle};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
+use crate::object::Object;
 use crate::object::zset::LexBound;
 use crate::object::{Kind, Zset, score};
 use crate::value::Garbage;
@@ -192,7 +193,8 @@ impl<'a> Query<'a> {
 }
 
 /// How many elements a command of the ZRANGE or ZREMRANGE families goes over; 0 if its words are wrong.
-pub(crate) fn ranks_of_query(name: &str, words: &[&[u8]], zset: &Zset) -> usize {
+pub(super) fn ranks_of_query(name: &str, words: &[&[u8]], object: &Object) -> usize {
+    let Some(zset) = Zset::of(object) else { return 0 };
     let (first, by, back) = match name {
         "zrange" => (2, None, None),
         "zrevrange" => (2, Some(By::Rank), Some(true)),
@@ -375,42 +377,38 @@ const fn since(since: &'static str, row: CommandSpec) -> CommandSpec {
     CommandSpec { since, ..row }
 }
 
+/// A row of a command on a range of members.
+const fn ranged(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
+    CommandSpec { visits: Some(ranks_of_query), ..per_element(name, arity, flags, summary, handle) }
+}
+
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     since("2.0.0", row("zcount", 4, READS, "Counts the members whose scores are in a range.", zcount)),
     since("2.8.9", row("zlexcount", 4, READS, "Counts the members of equal scores that are in a range.", zlexcount)),
-    per_element("zrange", -4, Flags::READONLY, "Returns the members in a range of ranks, scores or members.", zrange),
-    since(
-        "2.8.9",
-        per_element("zrangebylex", -4, Flags::READONLY, "Returns the members between two members.", zrangebylex),
-    ),
+    ranged("zrange", -4, Flags::READONLY, "Returns the members in a range of ranks, scores or members.", zrange),
+    since("2.8.9", ranged("zrangebylex", -4, Flags::READONLY, "Returns the members between two members.", zrangebylex)),
     since(
         "1.0.5",
-        per_element("zrangebyscore", -4, Flags::READONLY, "Returns the members between two scores.", zrangebyscore),
+        ranged("zrangebyscore", -4, Flags::READONLY, "Returns the members between two scores.", zrangebyscore),
     ),
     CommandSpec {
         keys: KeyRule::TWO,
-        ..since("6.2.0", per_element("zrangestore", -5, WRITES, "Stores a range of members in a key.", zrangestore))
+        ..since("6.2.0", ranged("zrangestore", -5, WRITES, "Stores a range of members in a key.", zrangestore))
     },
     since("2.0.0", row("zrank", -3, READS, "Returns a member's place in order of scores.", zrank)),
     since(
         "2.8.9",
-        per_element("zremrangebylex", 4, Flags::WRITE, "Removes the members between two members.", zremrangebylex),
+        ranged("zremrangebylex", 4, Flags::WRITE, "Removes the members between two members.", zremrangebylex),
     ),
     since(
         "2.0.0",
-        per_element("zremrangebyrank", 4, Flags::WRITE, "Removes the members in a range of ranks.", zremrangebyrank),
+        ranged("zremrangebyrank", 4, Flags::WRITE, "Removes the members in a range of ranks.", zremrangebyrank),
     ),
-    per_element("zremrangebyscore", 4, Flags::WRITE, "Removes the members between two scores.", zremrangebyscore),
-    per_element(
-        "zrevrange",
-        -4,
-        Flags::READONLY,
-        "Returns the members in a range of ranks, the last first.",
-        zrevrange,
-    ),
+    ranged("zremrangebyscore", 4, Flags::WRITE, "Removes the members between two scores.", zremrangebyscore),
+    ranged("zrevrange", -4, Flags::READONLY, "Returns the members in a range of ranks, the last first.", zrevrange),
     since(
         "2.8.9",
-        per_element(
+        ranged(
             "zrevrangebylex",
             -4,
             Flags::READONLY,
@@ -420,7 +418,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     ),
     since(
         "2.2.0",
-        per_element(
+        ranged(
             "zrevrangebyscore",
             -4,
             Flags::READONLY,

@@ -12,9 +12,10 @@ use sluicegate_wire::resp::ReplyBuilder;
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
 use crate::catalogue::Handler;
+use crate::catalogue::Start;
 use crate::memory::Share;
-use crate::park::{Parked, ReplyForm, Waits};
-use crate::script::command::Start;
+use crate::owned::ReplyForm;
+use crate::script::Pending;
 use crate::section::Section;
 
 /// What is left of a transaction whose client has gone.
@@ -61,7 +62,7 @@ impl Rest {
                     form,
                     section: Some(&place),
                 };
-                if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
+                if let Some(Ok(script)) = handle(&start, &mut ReplyBuilder::new()).map(Pending::of) {
                     drop(words);
                     return script.leave(move |ended| {
                         if let Some(mut section) = ended.section {

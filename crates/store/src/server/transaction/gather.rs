@@ -165,7 +165,7 @@ mod tests {
     use crate::section::{Section, SectionWait};
     use crate::server::dispatch::INDEX;
     use crate::server::transaction::{Multi, end_watch};
-    use crate::watch::Watching;
+    use crate::watching::Watching;
 
     const KEYS: usize = 10_000;
     const STRIPES: usize = 64;

@@ -6,15 +6,13 @@ use std::time::Duration;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use crate::Inner;
-use crate::big::KEYS_MAX;
-use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler, KEYS_MAX};
 use crate::memory::{Account, Share};
 use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
-use crate::park::Words;
+use crate::owned::Words;
 use crate::server::dispatch::{Context, INDEX, Outcome, Row, Session, judge};
 use crate::server::{pause, slowlog};
-use crate::watch::Watching;
-use crate::whole::ELEMENTS_MAX;
+use crate::watching::Watching;
 
 /// Commands of more bytes than this are freed by a thread aside.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
@@ -86,7 +84,7 @@ impl Multi {
         row: u16,
         command: &Row,
         args: &[&[u8]],
-        received: Option<&crate::park::Received>,
+        received: Option<&crate::owned::Received>,
     ) {
         let spec = command.spec;
         let words = Words::within(received, args);

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 use super::queue::Queued;
 use super::selected;
 use crate::Inner;
-use crate::block::Ready;
 use crate::catalogue::Handler;
-use crate::execute::FAILED;
 use crate::multi_lock::Plan;
+use crate::park::Ready;
+use crate::refused::FAILED;
 use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone, touching_or_not};
-use crate::watch::Watching;
+use crate::watching::Watching;
 
 /// A command of a transaction that is run under one locking.
 struct Step {

@@ -1,0 +1,146 @@
+//! Words and replies that outlive their caller's buffers.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
+
+use crate::refused::FAILED;
+
+/// In which form a reply is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyForm {
+    /// As bytes of a protocol.
+    Wire(Protocol),
+    /// As a value.
+    Value,
+}
+
+/// A finished reply.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Wire(Vec<u8>),
+    Value(Reply),
+}
+
+impl ReplyForm {
+    /// Collects what `write` says in this form.
+    pub(crate) fn collect(self, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
+        match self {
+            ReplyForm::Wire(protocol) => {
+                let mut bytes = Vec::new();
+                write(&mut ReplyWriter::new(&mut bytes, protocol));
+                Finished::Wire(bytes)
+            }
+            ReplyForm::Value => {
+                let mut builder = ReplyBuilder::new();
+                write(&mut builder);
+                Finished::Value(builder.finish())
+            }
+        }
+    }
+}
+
+/// The words of a command, in one allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    bytes: Bytes,
+    places: Vec<Range<usize>>,
+}
+
+/// What came from a client, and can be kept as it came.
+pub(crate) type Received = Arc<Vec<u8>>;
+
+/// Where words stand.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Copied(Vec<u8>),
+    Received(Received),
+}
+
+impl Words {
+    pub(crate) fn new(words: &[&[u8]]) -> Words {
+        let mut bytes = Vec::with_capacity(words.iter().map(|word| word.len()).sum());
+        let places = words
+            .iter()
+            .map(|word| {
+                let start = bytes.len();
+                bytes.extend_from_slice(word);
+                start..bytes.len()
+            })
+            .collect();
+        Words { bytes: Bytes::Copied(bytes), places }
+    }
+
+    /// The same, without a copy if the words stand in what is given.
+    pub(crate) fn within(received: Option<&Received>, words: &[&[u8]]) -> Words {
+        let Some(received) = received else { return Words::new(words) };
+        let all = received.as_ptr_range();
+        let place = |word: &&[u8]| {
+            let word = word.as_ptr_range();
+            let is_within = all.start <= word.start && word.end <= all.end;
+            is_within.then(|| word.start.addr() - all.start.addr()..word.end.addr() - all.start.addr())
+        };
+        match words.iter().map(place).collect() {
+            Some(places) => Words { bytes: Bytes::Received(received.clone()), places },
+            None => Words::new(words),
+        }
+    }
+
+    /// What they stand in, if they were not copied.
+    pub(crate) fn received(&self) -> Option<&Received> {
+        match &self.bytes {
+            Bytes::Received(received) => Some(received),
+            Bytes::Copied(_) => None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        let bytes = match &self.bytes {
+            Bytes::Copied(bytes) => bytes,
+            Bytes::Received(received) => &**received,
+        };
+        &bytes[self.places[index].clone()]
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<&[u8]> {
+        (0..self.len()).map(|index| self.get(index)).collect()
+    }
+}
+
+/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to
+/// pass the keys on, and must not keep them from those behind: it becomes the reply.
+pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
+    let start = Instant::now();
+    // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
+    let reply = catch_unwind(AssertUnwindSafe(|| form.collect(write)));
+    (reply.unwrap_or_else(|_| form.collect(|out| out.error(FAILED))), start.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_what_came_are_not_copied() {
+        let received = Arc::new(b"*3 EVAL  body".to_vec());
+        let words: Vec<&[u8]> = vec![&received[3..7], &received[8..8], &received[9..]];
+        let kept = Words::within(Some(&received), &words);
+        assert_eq!((kept.to_vec(), kept.len()), (words.clone(), 3));
+        assert_eq!(kept.get(2).as_ptr(), words[2].as_ptr());
+        assert!(kept.received().is_some_and(|kept| Arc::ptr_eq(kept, &received)));
+        // Others are copied, whole commands together.
+        for (received, words) in [(Some(&received), [&b"EVAL"[..], &received[9..]]), (None, [words[0], words[2]])] {
+            let copied = Words::within(received, &words);
+            assert_eq!(copied.to_vec(), words);
+            assert!(copied.received().is_none());
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Per-thread facts: the thread's number, and in debug builds how many stripes it has locked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(debug_assertions)]
+thread_local!(static LOCKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+/// In debug builds, counts a stripe that this thread locked.
+#[inline]
+pub(crate) fn note_locked() {
+    #[cfg(debug_assertions)]
+    LOCKED.set(LOCKED.get() + 1);
+}
+
+/// In debug builds, counts a stripe that this thread unlocked.
+#[inline]
+pub(crate) fn note_unlocked() {
+    #[cfg(debug_assertions)]
+    LOCKED.set(LOCKED.get() - 1);
+}
+
+/// In debug builds, fails if this thread has a stripe locked: called by what wakes, waits or runs foreign code.
+#[inline]
+pub(crate) fn assert_none_locked() {
+    #[cfg(debug_assertions)]
+    assert_eq!(LOCKED.get(), 0, "a stripe's lock is a leaf");
+}
+
+/// Returns the number of this thread.
+pub(crate) fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    MINE.with(|mine| *mine)
+}

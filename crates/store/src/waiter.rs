@@ -1,0 +1,224 @@
+//! Blocked clients: their commands, and the table in which a stripe has those that wait for its keys.
+//!
+//! Who serves them, and when, is told in [`block`](crate::block).
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use sluicegate_wire::resp::ReplySink;
+
+use crate::claim::{By, Claim};
+use crate::object::Object;
+use crate::owned::{Finished, ReplyForm, Words};
+use crate::thread::assert_none_locked;
+
+/// The keys and values for which a blocked client has a use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The [type](crate::object::Kind::TAG) that a key must have.
+    pub(crate) wants: u8,
+    /// The word of a second key, which is written.
+    pub(crate) destination: Option<u8>,
+    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
+    pub(crate) suits: Option<Suits>,
+}
+
+/// Whether a client that waits with these words has a use for what this key has.
+pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
+
+/// Whether a blocking command may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Blocks<'w> {
+    /// It replies what it replies when its time is over: in a section.
+    Never,
+    /// It may; the reply is wanted in this form.
+    As(ReplyForm),
+    /// Its client waits already, and gets the reply if this run wins it.
+    Known { waiter: &'w Arc<Waiter>, won: &'w Cell<bool> },
+}
+
+/// A blocked client's command.
+pub(crate) struct Waiter {
+    pub(crate) claim: Claim<Finished>,
+    /// The number of its row in the catalogue.
+    pub(crate) row: u16,
+    pub(crate) wanted: Wanted,
+    pub(crate) words: Words,
+    /// The words with what some of them stood for when it found nothing, if that changes.
+    pub(crate) resolved: OnceLock<Words>,
+    pub(crate) db: u32,
+    pub(crate) form: ReplyForm,
+    pub(crate) deadline: Option<Instant>,
+    /// Its place among those who wait, 0 while it is in no queue.
+    pub(crate) turn: AtomicU64,
+    /// Whether it is a parked command, too.
+    pub(crate) is_parked: AtomicBool,
+    /// Whether its time is over.
+    pub(crate) is_overdue: AtomicBool,
+}
+
+impl Waiter {
+    /// Makes a waiter for the command of a row.
+    pub(crate) fn new(
+        row: u16,
+        wanted: Wanted,
+        words: Words,
+        (db, form): (u32, ReplyForm),
+        deadline: Option<Instant>,
+    ) -> Arc<Waiter> {
+        let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let (claim, resolved) = (Claim::new(), OnceLock::new());
+        Arc::new(Waiter { claim, row, wanted, words, resolved, db, form, deadline, turn, is_parked, is_overdue })
+    }
+
+    /// When the wait ends by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Ends the wait as its timeout does; false if it had ended. One that is parked and has not looked at its keys yet goes
+    /// on until it has: only what finds nothing times out.
+    pub(crate) fn time_out(&self) -> bool {
+        // The other side takes its turn first and looks at this afterwards.
+        self.is_overdue.store(true, Ordering::SeqCst);
+        self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
+    }
+
+    /// Whether it stands among those who wait: it has looked at its keys and found nothing.
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.turn.load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
+    pub(crate) fn unblock(&self, with_error: bool) -> bool {
+        match with_error {
+            false => self.give_up(By::Unblock, |out| out.null_array()),
+            true => self.give_up(By::Unblock, |out| out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
+        }
+    }
+
+    fn give_up(&self, by: By, reply: fn(&mut dyn ReplySink)) -> bool {
+        let won = self.claim.win(by);
+        if won {
+            self.claim.answer(self.form.collect(reply));
+        }
+        won
+    }
+
+    /// Ends the wait for a command that has something for it; false if it had ended.
+    pub(crate) fn win(&self) -> bool {
+        self.claim.win(By::Server)
+    }
+
+    pub(crate) fn is_won(&self) -> bool {
+        self.claim.is_won()
+    }
+
+    /// Leaves the reply; the caller has won, and has no stripe locked.
+    pub(crate) fn answer(&self, reply: Finished) {
+        assert_none_locked();
+        self.claim.answer(reply);
+    }
+
+    pub(crate) fn words(&self) -> &Words {
+        self.resolved.get().unwrap_or(&self.words)
+    }
+
+    /// Whether it has a use for what one of its keys has.
+    pub(crate) fn takes(&self, key: &[u8], object: &Object) -> bool {
+        self.wanted.wants == object.tag()
+            && !self.is_won()
+            && self.wanted.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object))
+    }
+
+    /// Whether this word names a key that it waits for.
+    pub(crate) fn awaits(&self, word: u32) -> bool {
+        self.wanted.destination.map(u32::from) != Some(word)
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiter").field("row", &self.row).finish_non_exhaustive()
+    }
+}
+
+/// A key that came to life while somebody waited for it.
+pub(crate) type ReadyKey = (u32, Box<[u8]>);
+
+/// The waiters of one stripe.
+#[derive(Default)]
+pub(crate) struct WaitTable {
+    /// The database whose stripe it is.
+    db: u32,
+    /// Waiters by their turn.
+    keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
+    /// Keys that came to life under the present lock, each with a number by which those of several stripes are ordered.
+    ready: Vec<(u64, Box<[u8]>)>,
+}
+
+impl WaitTable {
+    /// Notes that a key has a new value.
+    pub(crate) fn note(&mut self, key: &[u8]) {
+        static NOTES: AtomicU64 = AtomicU64::new(0);
+        if self.keys.contains_key(key) && !self.ready.iter().any(|(_, known)| **known == *key) {
+            self.ready.push((NOTES.fetch_add(1, Ordering::Relaxed), key.into()));
+        }
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = ReadyKey> {
+        self.take_numbered().map(|(_, key)| key)
+    }
+
+    pub(crate) fn take_numbered(&mut self) -> impl Iterator<Item = (u64, ReadyKey)> {
+        let db = self.db;
+        std::mem::take(&mut self.ready).into_iter().map(move |(number, key)| (number, (db, key)))
+    }
+
+    pub(crate) fn add(&mut self, db: u32, key: &[u8], turn: u64, waiter: &Arc<Waiter>) {
+        self.db = db;
+        self.keys.entry(key.into()).or_default().insert(turn, waiter.clone());
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8], turn: u64) {
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        queue.remove(&turn);
+        if queue.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The first one that waits for a key with a value like this.
+    pub(crate) fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
+        let queue = self.keys.get_mut(key)?;
+        while let Some((turn, waiter)) = queue.first_key_value()
+            && waiter.is_won()
+        {
+            let turn = *turn;
+            queue.remove(&turn);
+        }
+        queue.values().find(|waiter| waiter.takes(key, object)).cloned()
+    }
+
+    /// Whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How many keys somebody waits for.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Keys that somebody waits for.
+    pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
+        self.keys.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! The keys that a client watches: their registration in the stripes, and what EXEC asks of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Inner;
+use crate::gate::Pass;
+use crate::locks::Locks;
+use crate::memory::{Account, Share};
+use crate::slab::heap_bytes;
+use crate::stripe::{Now, Stripe};
+use crate::watch::{Added, Mark, entry_bytes};
+
+/// The keys that a client watches.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    pub(crate) mark: Arc<Mark>,
+    pub(crate) keys: Vec<WatchedKey>,
+    /// Clients that watch something; lets FLUSHALL pass by when there are none.
+    clients: Arc<AtomicUsize>,
+    /// Bytes of the keys, here and of entries that it made in their stripes, and what its client's account knows of it.
+    bytes: usize,
+    share: Share,
+}
+
+/// What a watched key takes in its client's list beside its name, in bytes, with the room that the list keeps for more
+/// (measured with 500,000 keys).
+const WATCHED_BYTES: usize = size_of::<WatchedKey>() + 20;
+
+/// A key that a client watches.
+#[derive(Debug)]
+pub(crate) struct WatchedKey {
+    pub(crate) db: u32,
+    pub(crate) hash: u64,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) since_ms: i64,
+}
+
+impl Watching {
+    /// Of a client with this account.
+    pub(crate) fn new(inner: &Inner, account: &Arc<Account>) -> Watching {
+        inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
+        let clients = inner.keyspace.watching.clone();
+        Watching { mark: Arc::new(Mark::new(account)), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
+    }
+
+    /// Watches one more key, unless it is watched already, on the account of its client.
+    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
+        let since_ms = inner.clock.now_ms();
+        let hash = inner.keyspace.hasher.hash(key);
+        let added = {
+            let pass = inner.gate.enter();
+            let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
+            stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms)
+        };
+        let entry = match added {
+            Added::Known => return,
+            Added::Joined => 0,
+            Added::First => entry_bytes(key),
+        };
+        self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
+        self.bytes += heap_bytes(key.len()) + WATCHED_BYTES + entry;
+        self.share.set(&self.mark.account, self.bytes);
+    }
+
+    /// Takes the client off one key's stripe, which is locked.
+    fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
+        if let Some(table) = &mut stripe.watched {
+            table.remove(&watched.key, &self.mark);
+            if table.is_empty() {
+                stripe.watched = None;
+            }
+        }
+    }
+
+    /// Ends the watch on all keys.
+    pub(crate) fn end(self, inner: &Inner) {
+        let pass = inner.gate.enter();
+        self.end_within(inner, &pass);
+    }
+
+    /// As [`end`](Self::end), for who is inside the gate.
+    pub(crate) fn end_within(self, inner: &Inner, pass: &Pass<'_>) {
+        for watched in &self.keys {
+            if let Some(db) = inner.keyspace.db(pass, watched.db) {
+                self.leave(&mut db.lock(inner.keyspace.stripe_of(watched.hash)), watched);
+            }
+        }
+    }
+
+    /// Ends the watch on all keys, whose stripes are among the locks: for each key, `of_key` has its lock's index.
+    /// Returns whether a key was touched, or has expired.
+    pub(crate) fn end_locked(
+        &self,
+        locks: &mut Locks<'_>,
+        of_key: impl Iterator<Item = usize>,
+        now: &mut Now<'_>,
+    ) -> bool {
+        let mut is_dirty = self.mark.is_dirty();
+        for (watched, lock) in self.keys.iter().zip(of_key) {
+            is_dirty |= Watching::has_expired(&locks[lock], watched, now);
+            self.leave(&mut locks[lock], watched);
+        }
+        is_dirty
+    }
+
+    /// Whether this key, whose stripe is locked, expired since it is watched.
+    fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
+        let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
+        let expiry = stripe.table.entry(slot).expiry();
+        expiry.is_some_and(|at_ms| at_ms > watched.since_ms && at_ms <= now.ms())
+    }
+
+    /// Whether a key was touched, or has expired.
+    pub(crate) fn is_dirty(&self, inner: &Inner, pass: &Pass<'_>, now: &mut Now<'_>) -> bool {
+        self.mark.is_dirty()
+            || self.keys.iter().any(|watched| {
+                let db = inner.keyspace.db(pass, watched.db);
+                db.is_some_and(|db| {
+                    Watching::has_expired(&db.lock(inner.keyspace.stripe_of(watched.hash)), watched, now)
+                })
+            })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::SeqCst);
+    }
+}
