@@ -1,4 +1,4 @@
-//! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
+//! Checks of the whole configuration: references between proxies, and HAProxy's warnings about missing settings.
 
 use std::sync::Arc;
 

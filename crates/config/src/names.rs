@@ -1,4 +1,4 @@
-//! Host names in addresses that must be numeric by the time they are typed.
+//! Resolution of host names in addresses that the typed configuration holds as numbers.
 //!
 //! HAProxy resolves the names of `bind`, `source`, `usesrc`, `addr`, `agent-addr`, `nameserver` and of a check's
 //! `connect addr` while it reads the file, once, with the system's resolver. So does this module, through

@@ -1,4 +1,4 @@
-//! Where a keyword may stand, as a set of bits.
+//! The places where a keyword is allowed, as a bit set.
 
 /// A set of places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

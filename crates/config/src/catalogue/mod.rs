@@ -1,7 +1,7 @@
-//! What the language knows, as data: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
+//! The catalogue of the language: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
 //! reference and the tests' coverage all derive from these rows.
 //!
-//! Keywords of sections have their rows beside their parsers (`section/*.rs`); [`items`] lists every row there is.
+//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`] lists all rows.
 
 mod context;
 mod converter;

@@ -1,4 +1,4 @@
-//! Which status codes count as errors of clients and as failures of servers (`http-err-codes`, `http-fail-codes`).
+//! The status codes that count as client errors and as server failures (`http-err-codes`, `http-fail-codes`).
 
 use std::ops::RangeInclusive;
 
