@@ -1,4 +1,4 @@
-//! One engine's address with what its connections share: its lanes, the breaker, the counters.
+//! One engine's address with the state that its connections share: lanes, circuit breaker, counters.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -202,8 +202,8 @@ impl Node {
         self.start(request, Route::new(None, db, kind == Kind::Reads))
     }
 
-    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked for
-    /// again; there is none once the section is closed.
+    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked
+    /// for again; there is none once the section is closed.
     pub(crate) fn start(self: &Arc<Node>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         loop {
             match self.lane(route.db)?.start(request, route) {

@@ -1,4 +1,4 @@
-//! What a section says of its engine.
+//! The settings of a `redis` section.
 
 use std::collections::HashMap;
 use std::fmt;

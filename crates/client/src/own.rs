@@ -1,17 +1,18 @@
-//! Connections of their own: for what a lane can't do, because it changes what a connection is or waits for others.
+//! Dedicated connections, for commands that change the state of a connection or wait for other clients.
 //!
-//! **Whose it is.** A connection belongs to who took it and to nobody else: the future that asks has it while it asks, so
-//! who stops waiting drops it, and with it what the engine was busy with. What is done with it goes back to rest, cleaned:
-//! `DISCARD` and `UNWATCH` where a transaction may be open; one that listens to channels is closed.
+//! **Ownership.** A connection has exactly one user: the future of a command owns it until the reply, so dropping the
+//! future closes the connection, and cancels the command in the engine. After use a connection returns to the idle list
+//! in a clean state (`DISCARD` and `UNWATCH` if a transaction may be open); one that is subscribed to channels is
+//! closed.
 //!
-//! **Bounds.** It counts in `maxconn` before it is made; who waits for one is served in order, for at most `timeout
-//! queue`, and counts in `maxqueue`. What rests ends after `timeout idle` and at its `max-lifetime`, when its node gave a
-//! sign of death, and when somebody waits for a connection. It is looked at before it is used again, and asked for a sign
-//! of life after 30 s of rest.
+//! **Bounds.** A connection counts in `maxconn` before it is opened; waiters are served in order, for at most `timeout
+//! queue`, and count in `maxqueue`. An idle connection is closed after `timeout idle`, at its `max-lifetime`, when its
+//! node has shown a failure, and when a command waits for a connection. It is checked for end-of-stream before reuse,
+//! and sent a PING first after 30 s of idleness.
 //!
-//! **Several nodes.** It leads to the master of the first key, and goes [elsewhere](crate::follow) as long as nothing was done.
-//! One whose node is left gives up what was asked, as a lane does, and so nobody waits for ever for an element, or for a
-//! message, from an engine that others have replaced.
+//! **Several nodes.** A connection leads to the master of the first key, and can be [redirected](crate::follow) until a
+//! command was executed on it. When its node leaves the topology, the pending command fails, as on a lane, so no caller
+//! waits forever for an element or a message from an engine that has been replaced.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -252,8 +253,8 @@ impl Resting {
         drop(all);
     }
 
-    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none left,
-    /// and whoever lays down the next one finds that nobody is `sweeping`.
+    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none
+    /// left, and whoever lays down the next one finds that nobody is `sweeping`.
     fn sweep(&self, sweeping: &AtomicBool) -> bool {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -767,8 +768,8 @@ async fn follow(taken: Taken, db: u32, work: &Work, redirect: Redirect, moves: u
     Taken::of(&node, db, session).await
 }
 
-/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what waits
-/// for others asks nothing.
+/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what
+/// waits for others asks nothing.
 async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
     let Some((node, cluster)) = node.and_then(|node| Some((node, node.section.cluster()?))) else {
         return pending().await;

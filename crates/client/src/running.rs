@@ -1,4 +1,4 @@
-//! A connection at work: commands out, replies in, in order.
+//! A connection in use: commands out, replies in, in order.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What all nodes of a section share: its words, the cap on connections, the length of its queue.
+//! The state that all nodes of a section share: settings, the connection limit, the length of the queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -36,8 +36,8 @@ pub(crate) struct Section {
     pub(crate) parked: AtomicUsize,
     /// Nobody asks any more.
     closed: AtomicBool,
-    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that what
-    /// waits for others leaves room for what does not.
+    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that
+    /// what waits for others leaves room for what does not.
     pub(crate) own: Arc<Semaphore>,
     /// Connections of their own that nobody has now.
     pub(crate) resting: Resting,

@@ -1,11 +1,12 @@
-//! The sentinels of a section: those that its file names, and those that these tell of.
+//! The sentinels of a section: those of the configuration, and those learned from them.
 //!
-//! One of them is asked at a time, the one that answered last; the others when it doesn't answer. What is learned lives as
-//! long as the section, so that a section goes on when every sentinel of its file is gone.
+//! One sentinel is queried at a time, the one that answered last; the others if it does not answer. Learned sentinels
+//! are kept as long as the section, so the section keeps working when all configured sentinels are gone.
 //!
-//! **Whom to believe.** The configuration's epoch tells how new it is. Who knows an older one than has been told is believed
-//! only where it agrees, or where nobody has told the newer one for [`EPOCH_AGE`] and the master that it named fails: sentinels
-//! that were set up anew count from the start, and one that was cut off may be the only one left.
+//! **Trust.** The configuration epoch orders the replies of sentinels. A sentinel with an older epoch than one already
+//! seen is trusted only if it names the same master, or if no sentinel has reported the newer epoch for [`EPOCH_AGE`]
+//! and the master of that epoch fails: newly installed sentinels start at epoch 0, and a partitioned one may be the
+//! only one left.
 
 use std::sync::Arc;
 use std::time::Duration;
