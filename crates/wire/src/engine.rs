@@ -1,4 +1,4 @@
-//! How the proxy asks a store, without knowing which one.
+//! The interface between the proxy and a store, embedded or external.
 //!
 //! The embedded store answers nearly every command at once ([`Started::Done`]); it answers later only when the key is
 //! held by a section. An external engine always answers later. A rule or a script sees the same replies from both.
@@ -51,14 +51,15 @@ pub trait Engine: Send + Sync {
         self.start(db, args)
     }
 
-    /// Starts a command whose reply nobody waits for. What is given back is still to be finished by the caller, an error
-    /// included; `None`: it goes its way, and `failed` is told if it comes to an error.
+    /// Starts a command whose reply nobody waits for. What is given back is still to be finished by the caller, an
+    /// error included; `None`: it goes its way, and `failed` is told if it comes to an error.
     fn forget(&self, origin: Origin<'_>, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
         Some(self.start_from(origin, db, args))
     }
 
     /// Starts commands in database `db` that are done together, with nobody else in between. The reply is an array of
-    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for it.
+    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for
+    /// it.
     fn together(&self, _origin: Origin<'_>, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
         None
     }
@@ -82,8 +83,8 @@ pub trait Engine: Send + Sync {
 
 /// A connection of one's own: transactions with watched keys, commands that wait for others, channels.
 ///
-/// One thing at a time is done with it. Whoever drops a reply that is still to come ends the connection, and with it what
-/// the engine was busy with.
+/// One thing at a time is done with it. Whoever drops a reply that is still to come ends the connection, and with it
+/// what the engine was busy with.
 pub trait Own: Send {
     /// Starts commands that are sent together. The reply is an array of theirs, or an error if there is none.
     fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply;

@@ -1,4 +1,4 @@
-//! Values of the fields that frame a message or say what becomes of its connection.
+//! Values of the fields that frame a message or control its connection.
 //!
 //! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
 //! as white space here.
@@ -272,8 +272,8 @@ fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
 }
 
 /// Scheme-based normalisation (RFC 3986 6.2.3): an absolute target does not name its scheme's default port and does not
-/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed on is the target's
-/// authority; a CONNECT's loses a default port. `None`: as received.
+/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed
+/// on is the target's authority; a CONNECT's loses a default port. `None`: as received.
 pub(super) fn normalized(
     method: super::Method,
     target: &[u8],

@@ -1,8 +1,8 @@
-//! Heads back to bytes.
+//! Serialization of heads.
 //!
 //! The writer owns framing and the connection: whatever Content-Length, Transfer-Encoding and Connection fields a
-//! message carries, what leaves has the framing that its sender will really use, once. A field that agrees with it
-//! stays at its place, so order is kept.
+//! message carries, the written head has the framing that its sender will really use, once. A field that agrees with it
+//! keeps its position.
 
 use super::{Framing, Message, StartLine, Version};
 

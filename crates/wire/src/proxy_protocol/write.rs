@@ -1,4 +1,4 @@
-//! Headers to bytes, as HAProxy writes them.
+//! Serialization of headers, as HAProxy writes them.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};

@@ -2,7 +2,7 @@
 //!
 //! The parser remembers how far it came and hands out ranges of the caller's buffer, so a request is neither copied
 //! nor read twice, however it was split. Only inline requests are copied, because quoting changes their bytes.
-//! The errors, their order and what is not checked (the two bytes behind a bulk string) are Redis's.
+//! The errors, their order and the unchecked parts (the two bytes after a bulk string) are those of Redis.
 //!
 //! Limits: 64 KiB for an inline request and for a line with a count; [`CommandLimits`] for the rest. The spans take
 //! 16 bytes an argument, and an argument takes at least 6 bytes of the buffer, whose size its owner limits.
@@ -148,9 +148,9 @@ impl CommandParser {
         }
     }
 
-    /// Reads a request as nearly all are, an array of few short arguments, all of which have come, into `args`, and tells
-    /// how many bytes and arguments it has. [`parse`](Self::parse) reads it too, but takes three times as long. The
-    /// caller goes on with the bytes behind it as after `Complete`.
+    /// Reads a request as nearly all are, an array of few short arguments, all of which have come, into `args`, and
+    /// tells how many bytes and arguments it has. [`parse`](Self::parse) reads it too, but takes three times as long.
+    /// The caller goes on with the bytes behind it as after `Complete`.
     #[inline]
     pub fn plain<'b>(
         &self,
@@ -321,7 +321,8 @@ enum Line<'a> {
     TooLong,
 }
 
-/// An argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not looked at.
+/// An argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not looked
+/// at.
 #[inline(always)]
 fn plain_length(rest: &[u8]) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));

@@ -1,6 +1,6 @@
 //! Replies as a client reads them, from either protocol, into [`Reply`] values.
 //!
-//! The parser takes every complete element off the buffer as it comes, so a long array is read once however it is
+//! The parser consumes every complete element as it arrives, so a long array is read once however it is
 //! split; only a single string must be in the buffer whole. Attributes are read and dropped. The streamed types of
 //! RESP3 (`$?`), which no server sends, are errors.
 

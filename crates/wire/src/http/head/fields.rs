@@ -1,4 +1,4 @@
-//! The fields of a head: their grammar, and what those add up to that concern the message itself.
+//! The fields of a head: their grammar, and the combined meaning of those that frame the message.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Start lines, and the bytes and line ends that the whole head is made of.
+//! Start lines, and the character classes and line ends of a head.
 
 use std::ops::Range;
 
