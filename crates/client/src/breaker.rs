@@ -1,5 +1,5 @@
-//! Whether and when a node may be connected to: back-off, a rate, and the breaker. A pure function of the times it is
-//! given.
+//! Permission to connect to a node: back-off, a rate limit, and the circuit breaker. A pure function of the times
+//! passed in.
 
 use std::time::Duration;
 

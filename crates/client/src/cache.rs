@@ -1,15 +1,15 @@
-//! Client-side caching: replies that an engine promises to tell of when they are true no longer (`CLIENT TRACKING`).
+//! Client-side caching: replies that the engine invalidates when they change (`CLIENT TRACKING`).
 //!
-//! A cache belongs to one connection of a lane, and lives as long as it: the engine remembers for that connection which
-//! keys were read over it, and tells on the same connection, in order with the replies, which of them have changed. So
-//! what is kept after a reply is right until the message comes, and all is forgotten with the connection. Whoever writes
-//! over a lane forgets the key there at once, and no reply to a read that was on its way then is kept.
+//! A cache belongs to one connection of a lane and has its lifetime: the engine records for that connection the
+//! keys that were read over it, and sends invalidations on the same connection, in order with the replies. So
+//! a cached reply is valid until its invalidation arrives, and the cache is dropped with the connection. A write
+//! over a lane removes its key at once, and replies to reads that are in flight at that moment are not cached.
 //!
-//! **Which commands.** Those of [`CACHED`]: they read one key, and say the same until it changes.
+//! **Commands.** Those of [`CACHED`]: they read one key, and return the same reply until it changes.
 //!
-//! **Limits.** The section's bytes are shared by all its lanes; where they are used up, others of the same connection make
-//! room: the oldest key that was not asked for since it was looked at last. A reply larger than a sixteenth of all is not
-//! kept.
+//! **Limits.** All lanes of a section share its bytes; when they are used up, entries of the same connection are
+//! evicted: the oldest key that was not requested since the last eviction scan (second chance). A reply larger than a
+//! sixteenth of the limit is not cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

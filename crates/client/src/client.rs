@@ -1,4 +1,4 @@
-//! An engine as rules and scripts ask it.
+//! The `Engine` that rules and scripts call.
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
-//! `mode cluster` and `mode sentinel`: which node has a key, and commands that go elsewhere.
+//! `mode cluster` and `mode sentinel`: the map from keys to nodes, and redirected commands.
 //!
-//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most ten
-//! times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or owes a reply, and every half minute that
-//! commands come. A command that is sent elsewhere keeps its place with whoever waits for it: the connection that got the
-//! error hands the command's bytes on. What waits on a lane whose node no longer has the slot goes to the one that has it.
+//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most
+//! ten times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or a reply is overdue, and every 30 s while
+//! commands arrive. A redirected command keeps its caller's receiver: the connection that received the
+//! error passes the command's bytes on. Commands queued on a lane whose node has lost the slot move to the new owner.
 //!
-//! **Sentinel.** The same with a map of one master and its replicas, which a [sentinel](crate::sentinels) tells five times a
-//! second while commands come; an engine must say itself what it is.
+//! **Sentinel.** The same with a map of one master and its replicas, read from a [sentinel](crate::sentinels) five
+//! times a second while commands arrive; the engine itself must confirm its role.
 //!
-//! **Bounds.** A command is sent elsewhere at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
-//! server` after it came; then whoever asked gets the engine's error.
+//! **Bounds.** A command is redirected at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
+//! server` after it arrived; then the caller gets the engine's error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -112,10 +112,11 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it had.
+    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it
+    /// had.
     fn reader(&self, slot: u16) -> &Arc<Node> {
-        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not go back
-        // in time: from the one that weighs most for it.
+        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not
+        // go back in time: from the one that weighs most for it.
         let answers = |nodes| -> Option<&Arc<Node>> {
             let nodes: &[Arc<Node>] = nodes;
             nodes.iter().filter(|node| !node.is_ailing()).max_by_key(|node| node.weight(slot))
@@ -383,7 +384,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map has.
+    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map
+    /// has.
     fn moved(&self, slot: u16, there: &Address) -> Option<Arc<Node>> {
         let mut map = self.map.write();
         let shard = match map.shards.iter().position(|shard| shard.master.address == *there) {
@@ -403,8 +405,8 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// The node that an `ASK` names. One that the map does not tell of, since it has no slots yet, is remembered: what goes
-    /// there shares its connections.
+    /// The node that an `ASK` names. One that the map does not tell of, since it has no slots yet, is remembered: what
+    /// goes there shares its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
         let now = Instant::now();
@@ -426,8 +428,8 @@ impl Cluster {
         new
     }
 
-    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in slots
-    /// that are not the node's yet.
+    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in
+    /// slots that are not the node's yet.
     pub(crate) async fn redirect_own(
         self: &Arc<Cluster>,
         redirect: Redirect,
@@ -517,8 +519,8 @@ impl Cluster {
         refresh.last_failure = read.err();
     }
 
-    /// Whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes that fail are
-    /// asked whether they are back, since commands go to others meanwhile.
+    /// Whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes that fail
+    /// are asked whether they are back, since commands go to others meanwhile.
     fn goes_on(self: &Arc<Cluster>, asked: u64) -> bool {
         let nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();
@@ -546,7 +548,8 @@ impl Cluster {
             None => {
                 let map = self.map.read();
                 let mut nodes: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
-                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has slots.
+                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has
+                // slots.
                 let mut others: Vec<Arc<Node>> =
                     map.shards.iter().flat_map(|shard| shard.replicas().cloned()).collect();
                 drop(map);

@@ -1,4 +1,4 @@
-//! What the client must know of commands, and how they are written.
+//! Properties of commands that the client needs, and their serialization.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -300,8 +300,8 @@ fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     }
 }
 
-/// Whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes nothing of
-/// that.
+/// Whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes nothing
+/// of that.
 pub(crate) fn leaves_unclean(args: &[&[u8]]) -> Option<bool> {
     let name = args.first()?;
     if same(name, "MULTI") || same(name, "WATCH") {

@@ -1,4 +1,4 @@
-//! Why a command was not answered by its engine.
+//! The reasons why a command got no reply from its engine.
 
 use std::time::Duration;
 

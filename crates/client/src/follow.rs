@@ -1,10 +1,10 @@
-//! Connections of their own in a cluster: when what was asked over one is asked of another node instead.
+//! Redirection of dedicated connections in a cluster.
 //!
-//! A connection leads to the node of the first key that is asked for. The node may have given the slot away, so it refuses
-//! the command; then nothing was done, and as long as that is true of all that was asked, all of it is asked again where the
-//! refusal says: a single command, a transaction that was sent as a whole (a refusal while it is queued makes `EXEC` an
-//! `EXECABORT`), or what follows a `MULTI`. Behind a command that was done, a watched key or a command that waits in an open
-//! transaction, nobody can follow, and the refusal becomes an `ELSEWHERE`.
+//! A connection leads to the node of the first key. If the node no longer owns the slot, it rejects the command without
+//! executing it. As long as nothing was executed on the connection, everything that was sent is repeated on the node
+//! that the rejection names: a single command, a transaction that was sent as a whole (a rejection while it is queued
+//! makes `EXEC` an `EXECABORT`), or the commands since a `MULTI`. After an executed command, a watched key or a
+//! blocking command in an open transaction, a redirection is impossible, and the rejection becomes an `ELSEWHERE`.
 
 use std::sync::Arc;
 
@@ -97,8 +97,8 @@ impl Session {
         !self.begun && !self.multi
     }
 
-    /// What is sent, and for each reply whether it is one to what was asked. `again`: behind what this session's forerunner
-    /// was told.
+    /// What is sent, and for each reply whether it is one to what was asked. `again`: behind what this session's
+    /// forerunner was told.
     pub(crate) fn bytes(&self, work: &Together, again: bool) -> (Vec<u8>, Vec<bool>) {
         let (mut bytes, mut wanted) = (Vec::with_capacity(work.bytes.len()), Vec::with_capacity(work.parts.len()));
         let reopened = again && self.multi;

@@ -1,5 +1,5 @@
-//! Where the first key of a command stands: what a cluster's client must know to ask the right node. Whether the other
-//! keys are in the same slot is for the node to say (`CROSSSLOT`).
+//! The position of a command's first key, by which a cluster client chooses the node. The node checks whether the other
+//! keys are in the same slot (`CROSSSLOT`).
 
 use crate::Failure;
 use crate::command::upper_case;

@@ -1,4 +1,4 @@
-//! A lane: the queue of commands of one worker and one database, and the task that brings them to the engine.
+//! A lane: the queue of commands of one worker and one database, and the task that sends them to the engine.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -110,8 +110,8 @@ impl Commands {
         &self.bytes[self.answered..]
     }
 
-    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs no
-    /// more than what is forgotten.
+    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs
+    /// no more than what is forgotten.
     pub(crate) fn forget(&mut self, len: usize) -> usize {
         self.answered += len;
         if self.answered == self.bytes.len() {
