@@ -1,4 +1,4 @@
-//! Networks: their notation, and which addresses lie in them.
+//! Networks: their notation, and the test whether they contain an address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

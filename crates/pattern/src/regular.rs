@@ -1,12 +1,12 @@
 //! Regular expressions: linear where possible, backtracking with a bound where the pattern needs it.
 //!
 //! HAProxy is built with PCRE2, so that is the language. The `regex` crate runs in time linear in the text, whatever
-//! the pattern, which is what a proxy wants to do with bytes of strangers; it knows no back-references, look-around,
-//! atomic groups or possessive quantifiers, and means a few other things differently. The module `translate` takes
-//! over the patterns that mean the same in both; PCRE2 gets the rest, with a limit on its steps that ends a search as
+//! the pattern, which a proxy needs for untrusted input; it supports no back-references, look-around,
+//! atomic groups or possessive quantifiers, and means a few other things differently. The module `translate` converts
+//! the patterns that mean the same in both; PCRE2 gets the rest, with a limit on its steps that ends a search as
 //! "no match", as HAProxy's own limit does, only a hundred times sooner. Matching is byte-wise in both.
 //!
-//! One difference shows only at run time: `$` stands before a line feed that ends the text, too. A linear pattern
+//! One difference shows only at run time: `$` also matches before a line feed at the end of the text. A linear pattern
 //! with a `$` is therefore compiled a second time, by PCRE2, when it first meets such a text; so is one whose
 //! captures stand in a repetition, when captures are first asked for.
 //!
