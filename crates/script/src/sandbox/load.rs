@@ -1,7 +1,8 @@
 //! Source to functions: `load`, `loadstring`, and what the store compiles.
 //!
-//! Lua's parser asks for its source piece by piece, and there it can be ended: a compilation that takes too long for
-//! its thread is forgotten and done again where there is time. Text only: what Lua 5.4 calls a binary chunk is refused.
+//! Lua's parser reads its source piece by piece, and can be stopped at each read: a compilation that takes too long for
+//! its thread is discarded and repeated on a thread for long work. Only text is loaded: binary chunks of Lua 5.4 are
+//! refused.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};

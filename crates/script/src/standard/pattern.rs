@@ -1,4 +1,4 @@
-//! Lua 5.4's patterns: a matcher that stops in the middle and goes on later.
+//! Lua 5.4's patterns: a matcher that can be suspended and continued.
 //!
 //! A pattern can take exponential time, and its subject often comes from a client. The matcher therefore keeps what a
 //! recursive one has on the C stack in an array of [`Frame`]s: every few thousand steps it asks a meter, and where that
@@ -9,8 +9,8 @@
 //!
 //! Limits are Lua's: 32 captures, and [`DEPTH_MAX`] choices within each other, beyond which a pattern is too complex.
 //!
-//! The sandbox of the store has a matcher of its own with the semantics of Lua 5.1, which begins again on another thread
-//! instead of going on.
+//! The sandbox of the store has a different matcher, with the semantics of Lua 5.1, which restarts on another thread
+//! instead of continuing.
 
 use std::ffi::CStr;
 

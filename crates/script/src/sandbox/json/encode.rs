@@ -1,4 +1,4 @@
-//! Values to JSON.
+//! Serialization of values as JSON.
 //!
 //! A table is an array if all its keys are whole numbers from 1 on. To know that, all keys must be seen, so a table
 //! that begins like an array of plain values is written while its keys are looked at, and is taken back if it turns
