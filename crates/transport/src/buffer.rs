@@ -1,8 +1,8 @@
 //! Buffers of `tune.bufsize` bytes, and the worker's free list of them.
 //!
-//! A connection takes a buffer when there is something to read and gives it back when it is empty, so memory follows
-//! the bytes in flight and not the number of connections. The free list is bounded; what doesn't fit goes back to the
-//! allocator. The worker's pipes are kept with them.
+//! A connection takes a buffer when there is something to read and returns it when it is empty, so memory grows with
+//! the bytes in flight and not with the number of connections. The free list is bounded; further buffers are returned
+//! to the allocator. The worker's pipes are kept with them.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

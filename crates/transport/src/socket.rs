@@ -1,7 +1,7 @@
 //! A connected stream socket, TCP or unix, on the runtime that registered it.
 //!
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
-//! socket was readable, which saves the read that would only say `EAGAIN`.
+//! socket was readable, which saves the read that would only return `EAGAIN`.
 
 use std::io::{self, Read as _};
 use std::net::{Shutdown, SocketAddr};
@@ -182,8 +182,8 @@ impl Socket {
         let _ = socket2::SockRef::from(self).shutdown(Shutdown::Write);
     }
 
-    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is closed
-    /// over bytes nobody read, and the peer then loses what was sent to it before.
+    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is
+    /// closed over bytes nobody read, and the peer then loses what was sent to it before.
     pub fn discard(&self) {
         let mut buffer = [0; 4096];
         let socket = socket2::SockRef::from(self);
