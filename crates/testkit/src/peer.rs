@@ -1,4 +1,5 @@
-//! Real programs as children: started with inherited sockets, watched by their output, ended with the test.
+//! Real programs as child processes: started with inherited sockets, observed through their output, ended with the
+//! test.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -109,7 +110,8 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works; a service that idles does so a little, too.
+                // How long it takes is the machine's affair as long as it works; a service that idles does so a little,
+                // too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
                 assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;
