@@ -1,5 +1,4 @@
-//! What a person in front of a terminal reads once the process serves: where it listens, and for a file with demo servers
-//! what to try.
+//! Messages on a terminal once the process serves: its addresses, and for a file with demo servers commands to try.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
