@@ -69,10 +69,10 @@ const CACHED: &[&str] = &[
     "ZSCORE",
 ];
 
-/// What an entry takes beside its bytes.
+/// The overhead of an entry in addition to its bytes.
 const OVERHEAD: usize = 128;
 
-/// What the caches of a section have and did.
+/// Size and counters of a section's caches.
 #[derive(Debug, Default)]
 pub(crate) struct CacheFigures {
     pub(crate) bytes: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct Asked {
     writes: u64,
 }
 
-/// What is kept of one key.
+/// The cached replies of one key.
 #[derive(Debug)]
 struct Kept {
     /// Replies by the command as it is sent, with what they take.
@@ -115,7 +115,7 @@ struct Kept {
 /// Replies of one connection, by key and command.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// The connection's engine tells what changes; its generation.
+    /// The connection receives invalidations; its generation.
     tracks: Option<u64>,
     keys: HashMap<Box<[u8]>, Kept>,
     /// Keys in the order in which they were kept; one with another number was forgotten meanwhile.
@@ -125,7 +125,7 @@ pub(crate) struct Cache {
     writes: u64,
 }
 
-/// What a look-up says.
+/// The result of a lookup.
 pub(crate) enum Looked {
     /// This, again.
     Hit(Reply),
@@ -136,7 +136,7 @@ pub(crate) enum Looked {
 }
 
 impl Cache {
-    /// From now on the engine tells what changes.
+    /// Starts caching: from now on the engine sends invalidations.
     pub(crate) fn begin(&mut self, generation: u64) {
         self.tracks = Some(generation);
     }
@@ -231,7 +231,7 @@ impl Cache {
         }
     }
 
-    /// Does what a message of the engine's says, if it is one about keys.
+    /// Applies a message of the engine, if it is an invalidation.
     pub(crate) fn told(&mut self, message: &[Reply], figures: &CacheFigures) {
         let [Reply::Bulk(kind), what] = message else { return };
         if kind != b"invalidate" {

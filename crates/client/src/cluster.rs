@@ -50,21 +50,21 @@ const REFRESH_HEDGE: Duration = Duration::from_millis(100);
 const MAP_AGE: Duration = Duration::from_secs(30);
 /// The same where replicas are read from and some master has none.
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
-/// Most nodes that commands were sent to by `ASK` and that the map does not tell of.
+/// The maximum number of nodes known only from `ASK` redirections, which the map does not contain.
 const GUESTS_MAX: usize = 64;
 /// The same of what a sentinel says.
 const MASTER_AGE: Duration = Duration::from_millis(200);
 
-/// A slot that nobody has, in [`Map::slots`].
+/// A slot without an owner, in [`Map::slots`].
 const NOBODY: u16 = u16::MAX;
 
 /// The nodes of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     section: Arc<Section>,
-    /// Where the map is asked for as long as nobody else is known; none where sentinels are asked.
+    /// The configured nodes, which are asked for the map while no other is known; empty with `mode sentinel`.
     seeds: Vec<Arc<Node>>,
-    /// Who says where the master is, with `mode sentinel`.
+    /// The sentinels that report the master, with `mode sentinel`.
     sentinels: Option<Sentinels>,
     from_replicas: bool,
     map: RwLock<Map>,
@@ -179,7 +179,7 @@ impl Cluster {
         shards.chain(guests).chain(former).chain(asked).collect()
     }
 
-    /// Whether a node is known as a replica, and if so whether its master fails.
+    /// Returns whether a node is known as a replica, and if so whether its master fails.
     pub(crate) fn follows(&self, node: &Node) -> Option<bool> {
         let map = self.map.read();
         let shard = map.shards.iter().find(|shard| shard.replicas().any(|known| std::ptr::eq(&**known, node)))?;
@@ -301,7 +301,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a command to whom it belongs.
+    /// Sends a command to the node of its key.
     fn forward(self: &Arc<Cluster>, entry: Entry, bytes: &[u8]) {
         match self.owner(entry.route.slot, entry.route.reads) {
             Some(node) => match node.admit() {
@@ -339,7 +339,7 @@ impl Cluster {
         self.send(node, entry, bytes);
     }
 
-    /// Sends a command where an engine's error says. Gives it back, if it was sent about for long enough.
+    /// Redirects a command as an engine's error demands. Returns it if its redirections are used up.
     pub(crate) fn redirect(
         self: &Arc<Cluster>,
         mut entry: Entry,
@@ -405,7 +405,7 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// The node that an `ASK` names. One that the map does not tell of, since it has no slots yet, is remembered: what
+    /// The node that an `ASK` names. One that the map does not contain, since it has no slots yet, is remembered: what
     /// goes there shares its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
@@ -519,8 +519,8 @@ impl Cluster {
         refresh.last_failure = read.err();
     }
 
-    /// Whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes that fail
-    /// are asked whether they are back, since commands go to others meanwhile.
+    /// Returns whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes
+    /// that fail are asked whether they are back, since commands go to others meanwhile.
     fn goes_on(self: &Arc<Cluster>, asked: u64) -> bool {
         let nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();

@@ -14,7 +14,7 @@ use crate::{Auth, Mode, Options};
 /// Longest reply to a greeting, bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
 
-/// Connects, and greets the engine. The error says what failed, without passwords.
+/// Connects and performs the handshake. The error describes the failed step, without passwords.
 pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     let address = &node.address;
     let at = |error: &dyn std::fmt::Display| format!("{address}: {error}");

@@ -23,7 +23,7 @@ use crate::waiter::{Awaited, Waiter, pending};
 /// Bytes of commands that one lane keeps for a connection, or a section outside of its lanes.
 pub(crate) const QUEUED_MAX: usize = 64 << 20;
 
-/// What comes before a command that a node of a cluster is asked although the slot is not its own yet.
+/// The prefix of a command to a cluster node that is importing the slot.
 pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// A worker's way to an engine's database.
@@ -32,9 +32,9 @@ pub(crate) struct Lane {
     pub(crate) node: Arc<Node>,
     pub(crate) db: u32,
     queue: Mutex<Queue>,
-    /// What was read and has not changed, where the section wants that.
+    /// The client-side cache, if the section enables it.
     pub(crate) cache: Mutex<Cache>,
-    /// Where commands go has changed: those that wait here are looked at again.
+    /// The routing of commands has changed: the queued ones are routed again.
     turned: Notify,
 }
 
@@ -43,7 +43,7 @@ struct Queue {
     commands: Commands,
     /// The lane's task, if it sleeps.
     waker: Option<Waker>,
-    /// Nobody serves the lane any more.
+    /// The lane's task has ended.
     closed: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Entry {
     pub(crate) waiter: Waiter,
 }
 
-/// What must be known of a command to send it elsewhere.
+/// The data of a command that its redirection needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     /// The slot of its first key; `None`: any node may have it.
@@ -254,7 +254,7 @@ impl Lane {
         self.wake();
     }
 
-    /// Has the task woken when there is something to do; for those who take nothing now.
+    /// Registers the task to be woken when there is work; for callers that take nothing now.
     pub(crate) fn watch(&self, cx: &Context<'_>) {
         self.queue.lock().waker = Some(cx.waker().clone());
     }
@@ -316,7 +316,7 @@ impl Lane {
         self.queue.lock().commands.entries.front().map(|entry| entry.since + timeout)
     }
 
-    /// Fails the commands that `failure` says, from the first on, until it says none.
+    /// Fails commands with the results of `failure`, from the first on, until it returns `None`.
     fn fail_while(&self, failure: impl Fn(&Entry) -> Option<Failure>) {
         let (mut failed, mut bytes) = (Vec::new(), 0);
         let mut queue = self.queue.lock();

@@ -45,16 +45,16 @@ use crate::told::Redirect;
 use crate::topology::Topology;
 use crate::{Address, Failure, Options, handshake};
 
-/// How often connections that rest are looked at.
+/// The interval at which idle connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// How often a cluster is asked where its masters are while somebody waits.
+/// The interval at which a cluster is asked for its masters while a caller waits.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Messages of channels that come while something else is asked, and are kept.
 const MESSAGES_MAX: usize = 1000;
 
-/// What a connection is made of.
+/// The parts of a connection.
 #[derive(Debug)]
 enum Line {
     /// It counts among those of its node.
@@ -78,7 +78,7 @@ pub(crate) struct Conversation {
     line: Line,
     db: u32,
     input: Vec<u8>,
-    /// What is in it and was not read yet.
+    /// Received bytes that were not read yet.
     start: usize,
     filled: usize,
     parser: ReplyParser,
@@ -206,7 +206,7 @@ impl Conversation {
         }
     }
 
-    /// Whether it is as it was left: open, with nothing to read.
+    /// Returns whether it is as it was left: open, with nothing to read.
     async fn is_quiet(&mut self) -> bool {
         let stream = self.line.stream();
         let mut byte = [0];
@@ -227,7 +227,7 @@ fn is_message(reply: &Reply) -> bool {
     matches!(items.first(), Some(Reply::Bulk(kind)) if kind == b"message" || kind == b"pmessage")
 }
 
-/// Connections of a section that nobody has now.
+/// The idle dedicated connections of a section.
 #[derive(Debug, Default)]
 pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
 
@@ -254,7 +254,7 @@ impl Resting {
     }
 
     /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none
-    /// left, and whoever lays down the next one finds that nobody is `sweeping`.
+    /// left, and the caller that returns the next one finds `sweeping` unset.
     fn sweep(&self, sweeping: &AtomicBool) -> bool {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -266,7 +266,7 @@ impl Resting {
     }
 }
 
-/// Who may use one of the section's connections of their own now.
+/// The permission to use one of the section's dedicated connections.
 type Right = OwnedSemaphorePermit;
 
 impl Node {
@@ -309,7 +309,7 @@ impl Node {
         result.unwrap_or_else(|_| Err(Failure::no_connection(self.last_failure(), timeout)))
     }
 
-    /// What rested, if it is still alive.
+    /// Returns an idle connection, if one is still alive.
     async fn validated(&self, mut one: Conversation) -> Option<Conversation> {
         if !one.is_quiet().await {
             return None;
@@ -321,13 +321,13 @@ impl Node {
         Some(one)
     }
 
-    /// What replies say of the engine.
+    /// Records the engine's health as shown by replies.
     fn heard(&self, replies: &[Reply], generation: u64) {
         add(&self.counters.replies, replies.len() as u64);
         replies.iter().for_each(|reply| self.answered(reply, generation));
     }
 
-    /// Nobody needs it any more: it rests, once it is clean.
+    /// Returns it to the idle list, once it is clean.
     fn rest(self: &Arc<Node>, mut one: Conversation, right: Right) {
         let Ok(runtime) = Handle::try_current() else { return };
         if one.listens || !one.messages.is_empty() {
@@ -391,7 +391,7 @@ impl Drop for Sweeping {
     }
 }
 
-/// Where a connection of one's own leads.
+/// The target of a dedicated connection.
 #[derive(Clone, Debug)]
 enum Way {
     /// To a node of an engine.
@@ -400,7 +400,7 @@ enum Way {
     Here(Arc<Options>, Here),
 }
 
-/// Makes a socket whose other end is served by this process.
+/// Creates a socket whose other end this process serves.
 #[derive(Clone)]
 struct Here(Arc<dyn Fn() -> io::Result<std::os::unix::net::UnixStream> + Send + Sync>);
 
@@ -476,7 +476,7 @@ impl Taken {
         }
     }
 
-    /// Where all of the work is to be done instead, if none of it was done here.
+    /// Returns the node that the whole work is redirected to, if nothing was executed here.
     fn redirect(&self, work: &Work, reply: &Reply) -> Option<Redirect> {
         let (Some((node, _)), WorkKind::Ask(together), Reply::Array(replies)) = (&self.of, &work.kind, reply) else {
             return None;
@@ -525,7 +525,7 @@ enum State {
     Ended,
 }
 
-/// What is done with a connection.
+/// One use of a connection.
 struct Work {
     kind: WorkKind,
     /// The most time for it once there is a connection.
@@ -561,7 +561,7 @@ pub(crate) struct OwnConnection {
     state: Arc<Mutex<State>>,
 }
 
-/// A connection of one's own to a store of this process: `connect` makes a socket whose other end the store serves.
+/// A dedicated connection to a store of this process: `connect` creates a socket whose other end the store serves.
 pub fn own_here(
     name: &Arc<str>,
     db: u32,
@@ -571,7 +571,7 @@ pub fn own_here(
     Box::new(OwnConnection { way: Way::Here(Arc::new(options), Here(Arc::new(connect))), db, state: Arc::default() })
 }
 
-/// One command on a connection of its own. Who drops the reply ends the connection.
+/// One command on a dedicated connection. Dropping the reply closes the connection.
 pub fn alone(mut own: Box<dyn Own>, args: &[&[u8]]) -> Started {
     let reply = own.start(&[args]);
     Started::Pending(Box::pin(async move {

@@ -36,7 +36,7 @@ struct Known {
     bytes: usize,
 }
 
-/// How an engine begins that has no such script. A script may give an error of this code that it made itself.
+/// The prefix of the error for an unknown script. A script may also return an error with this code itself.
 const NOSCRIPT: &str = "NOSCRIPT No matching script";
 
 /// The names of one call, with the body and by its digest.

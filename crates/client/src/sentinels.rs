@@ -20,7 +20,7 @@ use crate::node::Node;
 use crate::section::Section;
 use crate::told::{self, SENTINELS_MAX};
 
-/// For how long an epoch that was told outweighs lower ones in any case.
+/// The time for which a reported epoch takes precedence over lower ones in any case.
 const EPOCH_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -36,11 +36,11 @@ pub(crate) struct Sentinels {
 
 #[derive(Debug, Default)]
 struct Learned {
-    /// Sentinels that others told of, at most [`SENTINELS_MAX`].
+    /// Sentinels learned from others, at most [`SENTINELS_MAX`].
     further: Vec<Arc<Node>>,
-    /// Who answered last.
+    /// The sentinel that answered last.
     last: Option<Arc<Node>>,
-    /// The newest epoch, and when it was told last.
+    /// The newest epoch, and when it was last reported.
     epoch: Option<(u64, Instant)>,
 }
 
@@ -64,7 +64,7 @@ impl Sentinels {
         all
     }
 
-    /// What a sentinel says of the master and its replicas, if it is to be believed; `known` is the master so far.
+    /// Returns a sentinel's report of the master and its replicas, if it is trusted; `known` is the current master.
     pub(crate) async fn ask(&self, node: &Arc<Node>, known: Option<Arc<Node>>) -> Result<told::Shard, String> {
         let name = self.name.as_bytes();
         let [address, state, replicas, others]: [[&[u8]; 3]; 4] = [

@@ -9,7 +9,7 @@ use crate::Address;
 
 /// Most nodes of a cluster, and most replicas of a master behind sentinels, that are known at a time.
 pub(crate) const NODES_MAX: usize = 4096;
-/// Most other sentinels that one tells of and that are heeded.
+/// The maximum number of other sentinels accepted from one reply.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
 /// A master with its replicas, and the slots that are theirs.
@@ -18,7 +18,7 @@ pub(crate) struct Shard {
     pub(crate) slots: Vec<RangeInclusive<u16>>,
     pub(crate) master: Address,
     pub(crate) replicas: Vec<Address>,
-    /// Replicas that are there and don't follow their master now, as a sentinel says.
+    /// Replicas that are reachable but do not follow their master now, according to a sentinel.
     pub(crate) spare: Vec<Address>,
 }
 

@@ -106,7 +106,7 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
+/// Returns whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
 fn switches_mode(proxy: &Proxy) -> bool {
     proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode))
 }

@@ -169,7 +169,7 @@ impl Diagnostics {
         }
     }
 
-    /// Whether the configuration is refused.
+    /// Returns whether the configuration is refused.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }

@@ -85,7 +85,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Whether lines are read here.
+    /// Returns whether lines are read here.
     pub(crate) fn active(&self) -> bool {
         self.stack.last().is_none_or(|b| b.branch == Branch::Taken)
     }

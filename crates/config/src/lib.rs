@@ -75,7 +75,7 @@ pub trait Files {
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
-    /// Whether there is a directory of this name; files in memory need none.
+    /// Returns whether there is a directory of this name; files in memory need none.
     fn is_directory(&self, _path: &std::path::Path) -> bool {
         true
     }

@@ -52,7 +52,7 @@ fn one<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
     .into())
 }
 
-/// Whether a host is a name, and not an address or the beginning of one.
+/// Returns whether a host is a name, and not an address or the beginning of one.
 fn is_name(host: &str) -> bool {
     host.len() <= 253
         && host.bytes().any(|byte| byte.is_ascii_alphabetic())

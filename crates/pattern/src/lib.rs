@@ -26,7 +26,7 @@ pub use text::{DIRECTORY, DOMAIN, has_component};
 
 use std::net::IpAddr;
 
-/// How a key is compared with the patterns of a file.
+/// The method by which a key is compared with the patterns of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The whole text.

@@ -122,7 +122,7 @@ fn hex(byte: u8, out: &mut String) {
     let _ = write!(out, "\\x{byte:02x}");
 }
 
-/// What follows a backslash at `i`; returns the place behind it.
+/// Translates the escape at `i`; returns the position after it.
 fn escape(pattern: &[u8], i: usize, in_class: bool, out: &mut String) -> Option<usize> {
     let byte = *pattern.get(i)?;
     match byte {

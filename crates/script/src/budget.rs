@@ -114,7 +114,7 @@ impl Watch {
         Watch(found.expect("the thread is registered"))
     }
 
-    /// Whether a burst runs.
+    /// Returns whether a burst runs.
     pub fn runs(&self) -> bool {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
     }
@@ -205,12 +205,12 @@ pub fn patient(patient: bool) {
     PATIENT.set(patient);
 }
 
-/// Whether a long C function may keep this thread.
+/// Returns whether a long C function may keep this thread.
 pub fn is_patient() -> bool {
     PATIENT.get()
 }
 
-/// Whether the burst that runs on this thread has been signalled: its slice is over.
+/// Returns whether the burst that runs on this thread has been signalled: its slice is over.
 #[inline]
 pub(crate) fn is_over() -> bool {
     let slot = SLOT.get();
@@ -222,7 +222,7 @@ pub(crate) fn is_over() -> bool {
     slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
-/// Whether a burst runs on this thread.
+/// Returns whether a burst runs on this thread.
 pub(crate) fn runs() -> bool {
     let slot = SLOT.get();
     // SAFETY: the slot lives as long as the pointer is set.
@@ -404,8 +404,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Whether the time is used up; called only in a burst that was signalled. Where the script can't be suspended it
-    /// has a part of the burst's time.
+    /// Returns whether the time is used up; called only in a burst that was signalled. Where the script can't be
+    /// suspended it has a part of the burst's time.
     pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
         let started = *self.started.get_or_insert_with(|| now - TICK);

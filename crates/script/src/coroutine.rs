@@ -81,7 +81,7 @@ unsafe fn status_of(lua: *mut lua_State, thread: *mut lua_State) -> Status {
     }
 }
 
-/// Whether `thread` waits inside a root: a root itself is pinned by the driver and waits with it.
+/// Returns whether `thread` waits inside a root: a root itself is pinned by the driver and waits with it.
 unsafe fn is_carried(lua: *mut lua_State, thread: *mut lua_State) -> bool {
     // SAFETY: `lua` belongs to a state.
     let running = unsafe { &Core::of(lua).running };

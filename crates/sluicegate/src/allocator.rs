@@ -51,7 +51,7 @@ pub fn configure() {
     }
 }
 
-/// Whether a block is a mapping of its own. Both its maker and its user know size and alignment.
+/// Returns whether a block is a mapping of its own. Both its maker and its user know size and alignment.
 #[inline]
 const fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_MIN && align <= PAGE
@@ -89,7 +89,8 @@ unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     }
 }
 
-/// Whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their size.
+/// Returns whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their
+/// size.
 const fn is_natural(size: usize, align: usize) -> bool {
     align <= ALIGNED && align <= size
 }

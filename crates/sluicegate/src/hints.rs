@@ -103,7 +103,7 @@ fn commands(config: &Config) -> String {
     text
 }
 
-/// Whether a server behind a frontend is a demo server of this process.
+/// Returns whether a server behind a frontend is a demo server of this process.
 fn leads_to_origin(config: &Config, proxy: &Proxy) -> bool {
     let behind = proxy.default_backend.and_then(|id| config.proxies.get(id.0 as usize));
     let addresses: Vec<_> = config.origins.iter().flat_map(|origin| &origin.binds).flat_map(|b| &b.addresses).collect();

@@ -63,7 +63,7 @@ pub trait Ledger {
     fn spliced(&self, count: usize);
     /// So many bytes lie on the free list.
     fn free(&self, bytes: usize);
-    /// Whether descriptors are left for the pipes of all workers, `pipes` of them.
+    /// Returns whether descriptors are left for the pipes of all workers, `pipes` of them.
     fn leaves(&self, pipes: u32) -> bool;
 }
 
@@ -236,7 +236,7 @@ impl Buffer {
         self.append(bytes);
     }
 
-    /// Appends what fits of `bytes`; says how much.
+    /// Appends what fits of `bytes`; returns how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.bytes.len() - self.end);
         self.bytes[self.end..self.end + count].copy_from_slice(&bytes[..count]);

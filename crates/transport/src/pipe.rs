@@ -22,7 +22,7 @@ pub struct Pipe {
     write: OwnedFd,
     /// Bytes in it.
     len: usize,
-    /// How many pipes its worker has.
+    /// The number of pipes of its worker.
     made: Rc<Cell<u32>>,
 }
 

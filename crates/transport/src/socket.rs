@@ -96,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// Whether bytes can pass between this socket and another without being copied.
+    /// Returns whether bytes can pass between this socket and another without being copied.
     pub fn splices(&self) -> bool {
         matches!(self, Socket::Tcp(_))
     }
@@ -183,7 +183,7 @@ impl Socket {
     }
 
     /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is
-    /// closed over bytes nobody read, and the peer then loses what was sent to it before.
+    /// closed with unread bytes, and the peer then loses data that was sent to it before.
     pub fn discard(&self) {
         let mut buffer = [0; 4096];
         let socket = socket2::SockRef::from(self);
@@ -194,7 +194,7 @@ impl Socket {
         }
     }
 
-    /// What options say of a connection: whether the kernel probes it while it is idle, and how it ends.
+    /// Socket options of a connection: TCP keep-alive probes, and how it is closed.
     pub fn settle(&self, probes: Option<&TcpKeepalive>, nolinger: bool) {
         if !matches!(self, Socket::Tcp(_)) {
             return;

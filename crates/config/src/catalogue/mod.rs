@@ -108,7 +108,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whether HAProxy knows a cast from this type to what a converter takes.
+    /// Returns whether HAProxy knows a cast from this type to what a converter takes.
     pub fn casts_to(self, input: Output) -> bool {
         match (self, input) {
             (Output::Any, _) | (_, Output::Any | Output::Str | Output::Bin) => true,

@@ -17,7 +17,7 @@ impl StatusCodes {
         codes
     }
 
-    /// Whether a status is in the set.
+    /// Returns whether a status is in the set.
     #[inline]
     pub fn contains(&self, status: u16) -> bool {
         let bit = usize::from(status.wrapping_sub(StatusCodes::FIRST));

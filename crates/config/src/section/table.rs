@@ -75,7 +75,7 @@ impl<P: 'static> Table<P> {
     }
 }
 
-/// Whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
+/// Returns whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
 pub(crate) fn is_known(known: &[&str], word: &str) -> bool {
     known.iter().any(|name| match name.strip_suffix('*') {
         Some(stem) => {
@@ -137,7 +137,7 @@ pub(crate) fn unknown<P: 'static>(
     }
 }
 
-/// Checks the number of arguments of a row; says what is wrong if it doesn't fit.
+/// Checks the number of arguments of a row; returns what is wrong if it doesn't fit.
 pub(crate) fn arity<P>(row: &Row<P>, name_words: usize, line: &Line, diagnostics: &mut Diagnostics) -> bool {
     let given = line.len() - name_words;
     if given < row.min {

@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Types a key, or says why it is no pattern of this method.
+    /// Parses a key, or returns why it is not a pattern of this method.
     pub(super) fn parse(&self, key: &[u8]) -> Result<Parsed, String> {
         let text = || String::from_utf8_lossy(key);
         Ok(match self.method {

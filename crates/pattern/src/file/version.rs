@@ -31,7 +31,7 @@ pub struct VersionNumbers {
 /// Why nothing was done to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionError {
-    /// Nobody prepared it yet.
+    /// It is not prepared yet.
     Future,
     /// It was given up, or was never there.
     Gone,

@@ -255,8 +255,8 @@ pub struct FunctionRef {
 }
 
 impl FunctionRef {
-    /// Whether this thread may run it: one with a concatenation of very many values is run only on a thread that is
-    /// [`patient`](crate::patient).
+    /// Returns whether this thread may run it: one with a concatenation of very many values is run only on a thread
+    /// that is [`patient`](crate::patient).
     pub fn may_run_here(&self) -> bool {
         !self.known.is_wide || crate::is_patient()
     }
@@ -270,8 +270,8 @@ impl FunctionRef {
         unsafe { ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, i64::from(self.reference)) };
     }
 
-    /// Whether it uses globals and libraries in no other way than by reading their fields, so that it may be given a
-    /// table of globals that [`open_libraries`](super::open_libraries) made.
+    /// Returns whether it uses globals and libraries in no other way than by reading their fields, so that it may be
+    /// given a table of globals that [`open_libraries`](super::open_libraries) made.
     pub fn may_be_open(&self) -> bool {
         self.known.globals == Globals::Open
     }

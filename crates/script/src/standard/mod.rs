@@ -67,7 +67,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Whether the libraries are there.
+    /// Returns whether the libraries are there.
     pub(crate) fn is_open(&self) -> bool {
         self.slow != 0
     }
@@ -335,7 +335,7 @@ unsafe fn open_prelude(lua: *mut lua_State) {
     }
 }
 
-/// Whether tests want what is small to be done as what is large.
+/// Returns whether tests want what is small to be done as what is large.
 #[inline]
 fn is_forced() -> bool {
     #[cfg(test)]
@@ -385,7 +385,7 @@ unsafe fn slow_done(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     unsafe { ffi::lua_gettop(lua) }
 }
 
-/// Whether the value at `index` has a metatable.
+/// Returns whether the value at `index` has a metatable.
 #[inline]
 unsafe fn has_metatable(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: a slot is free.
@@ -398,7 +398,7 @@ unsafe fn has_metatable(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Whether converting the value at `index` to text runs a function of the script.
+/// Returns whether converting the value at `index` to text runs a function of the script.
 unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: two slots are free.
     unsafe {
@@ -413,8 +413,8 @@ unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is made
-/// one.
+/// Returns whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is
+/// made one.
 #[inline]
 unsafe fn is_integer(lua: *mut lua_State, index: c_int, or_nothing: bool) -> bool {
     // SAFETY: a slot is free.
@@ -534,8 +534,8 @@ unsafe fn string_unpack(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether access to elements of the table at `index` may call a function of the script: a metamethod of its metatable,
-/// or of those that `__index` leads to.
+/// Returns whether access to elements of the table at `index` may call a function of the script: a metamethod of its
+/// metatable, or of those that `__index` leads to.
 #[cold]
 unsafe fn calls_script(lua: *mut lua_State, index: c_int) -> bool {
     /// Tables that are followed.
@@ -598,7 +598,7 @@ unsafe fn concat(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether a value may be taken for a table: it is one, or has a metatable.
+/// Returns whether a value may be taken for a table: it is one, or has a metatable.
 unsafe fn has_parts(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: a slot is free. What has a metatable without what is needed is refused by Lua's own function, which the
     // prelude's errors are worded after.
@@ -689,7 +689,7 @@ unsafe fn sort(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether comparing the elements of the table at 1 runs no function of the script and is over in no time.
+/// Returns whether comparing the elements of the table at 1 runs no function of the script and is over in no time.
 unsafe fn is_of_plain(lua: *mut lua_State, length: i64) -> bool {
     // SAFETY: a slot is free.
     unsafe {

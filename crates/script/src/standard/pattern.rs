@@ -167,7 +167,7 @@ impl Matcher {
         self.depth = 0;
     }
 
-    /// Whether the search is bound to the place where it began.
+    /// Returns whether the search is bound to the place where it began.
     pub(super) fn is_anchored(&self) -> bool {
         self.anchored
     }
@@ -459,7 +459,7 @@ fn literal(pattern: &[u8]) -> Option<u8> {
     (is_plain && !matches!(pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
 }
 
-/// Whether the byte at `s` is one of the item `p..end`.
+/// Returns whether the byte at `s` is one of the item `p..end`.
 #[inline]
 fn fits(subject: &[u8], s: usize, pattern: &[u8], p: usize, end: usize) -> bool {
     let Some(&byte) = subject.get(s) else { return false };
@@ -527,7 +527,7 @@ static MASKS: [u16; 256] = {
     masks
 };
 
-/// Whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
+/// Returns whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
     match MASKS[class as usize] {
@@ -536,7 +536,7 @@ fn in_class(byte: u8, class: u8) -> bool {
     }
 }
 
-/// Whether `[set]` takes `byte`; the brackets belong to `set`.
+/// Returns whether `[set]` takes `byte`; the brackets belong to `set`.
 fn in_set(byte: u8, set: &[u8]) -> bool {
     let end = set.len() - 1;
     let mut at = 1;
@@ -563,7 +563,7 @@ fn in_set(byte: u8, set: &[u8]) -> bool {
     negated
 }
 
-/// Whether everything in a pattern means just itself.
+/// Returns whether everything in a pattern means just itself.
 pub(super) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))
 }

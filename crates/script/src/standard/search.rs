@@ -121,7 +121,7 @@ unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     unsafe { to_bytes(lua, index).unwrap_or_default() }
 }
 
-/// Whether both are strings, and a search of the one for the other may take long.
+/// Returns whether both are strings, and a search of the one for the other may take long.
 #[inline]
 unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     // SAFETY: the arguments are only read.

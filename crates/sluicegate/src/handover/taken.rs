@@ -69,7 +69,7 @@ impl Sockets for Attempt<'_> {
     }
 }
 
-/// Whether a socket is one that is wanted.
+/// Returns whether a socket is one that is wanted.
 fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     let raw = SockRef::from(socket);
     let Ok(local) = raw.local_addr() else { return false };
@@ -87,7 +87,7 @@ fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     }
 }
 
-/// Whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
+/// Returns whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
 /// `PATH.NUMBER.tmp`, with HAProxy as here.
 fn is_at(local: &SockAddr, path: &Path) -> bool {
     let Some(known) = local.as_pathname() else { return false };

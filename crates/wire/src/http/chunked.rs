@@ -50,7 +50,7 @@ impl std::fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// What a step of [`ChunkedDecoder::decode`] found.
+/// The result of a step of [`ChunkedDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
     /// All bytes were taken, more are needed.
@@ -317,7 +317,7 @@ fn hex_digit(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// What a step of [`BodyDecoder::decode`] found.
+/// The result of a step of [`BodyDecoder::decode`].
 pub type BodyEvent = ChunkEvent;
 
 /// Finds the data in a body of any framing.

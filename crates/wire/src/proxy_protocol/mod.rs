@@ -49,7 +49,7 @@ pub mod tlv {
     pub const NETNS: u8 = 0x30;
 }
 
-/// What a header says of where the connection comes from and goes to.
+/// The source and destination of the connection according to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// Nothing that replaces the connection's own addresses: UNKNOWN, LOCAL, or a family that has none to offer.
@@ -58,7 +58,7 @@ pub enum Addresses {
     Inet {
         /// The client.
         source: SocketAddr,
-        /// What it connected to.
+        /// The destination.
         destination: SocketAddr,
     },
 }

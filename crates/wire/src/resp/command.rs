@@ -23,7 +23,7 @@ pub const PLAIN_ARGS: usize = 8;
 /// The longest of them: three digits.
 const PLAIN_ARG_MAX: u64 = 999;
 
-/// What a connection may send.
+/// The limits of a connection's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLimits {
     /// Longest argument, in bytes: `proto-max-bulk-len`.
@@ -89,7 +89,7 @@ impl ProtocolError {
     }
 }
 
-/// What [`CommandParser::parse`] found.
+/// The result of [`CommandParser::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandStatus {
     /// A request of `consumed` bytes. No arguments means an empty line or `*0`, which has no reply.
@@ -182,7 +182,7 @@ impl CommandParser {
         self.spans.iter().map(|span| &from[span.start..span.end]).collect()
     }
 
-    /// How many arguments the completed request has.
+    /// Returns the number of arguments of the completed request.
     pub fn arg_count(&self) -> usize {
         self.spans.len()
     }
@@ -398,7 +398,7 @@ fn split_arguments(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> boo
     }
 }
 
-/// Appends one unquoted word and tells how many bytes of `text` it took.
+/// Appends one unquoted word and returns how many bytes of `text` it consumed.
 fn word(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::read::{LINE_MAX, double, is_integer, number};
 use super::{ReplyLimits, ReplyParseError};
 
-/// What a reply was.
+/// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// An error, simple or bulk.
@@ -28,7 +28,7 @@ pub enum ReplyKind {
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScannedReply {
-    /// What it was.
+    /// Its kind.
     pub kind: ReplyKind,
     /// An error's text in the bytes that were shown to the call that gave this reply; empty for other kinds, and for
     /// an error of more than 64 KiB.

@@ -330,7 +330,7 @@ impl Encoder {
         }
     }
 
-    /// Whether the zero at `index` is the negative one.
+    /// Returns whether the zero at `index` is the negative one.
     unsafe fn negative(&self, index: c_int) -> bool {
         // SAFETY: a number is at `index`.
         unsafe { ffi::lua_tonumber(self.lua, index).is_sign_negative() }

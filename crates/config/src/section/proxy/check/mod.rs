@@ -251,7 +251,7 @@ impl RuleKind {
         matches!(self, RuleKind::Request { .. } | RuleKind::Step(CheckStepKind::Send(_)))
     }
 
-    /// Whether it takes part in the exchange: it is no comment and sets no variable.
+    /// Returns whether it takes part in the exchange: it is no comment and sets no variable.
     fn acts(&self) -> bool {
         self.is_connect() || self.is_send() || self.is_expect()
     }
