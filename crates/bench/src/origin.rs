@@ -10,9 +10,9 @@
 //! | `/delay/MS` | the milliseconds waited (at most 3,600,000) |
 //! | any other | 404 |
 //!
-//! A session is a task on the thread that accepted it. It answers all requests that have arrived with one write, so
-//! that in a load test the origin is not what is measured: `/fast` is a lookup and a copy of a ready response. Bodies
-//! are streamed in both directions in bounded memory; a peer that does not read stops being read from.
+//! A session is a task on the thread that accepted it. It answers all received requests with one write, so
+//! that a load test does not measure the origin: `/fast` is a lookup and a copy of a prepared response. Bodies
+//! are streamed in both directions in bounded memory; the origin stops reading from a peer that does not read.
 //!
 //! Limits: a head of `BUFFER` bytes, `IDLE` without a byte in either direction, the process's descriptors (when
 //! they run out, accepting pauses).

@@ -1,5 +1,5 @@
-//! Whether and when a node may be connected to: back-off, a rate, and the breaker. A pure function of the times it is
-//! given.
+//! Permission to connect to a node: back-off, a rate limit, and the circuit breaker. A pure function of the times
+//! passed in.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// The longest: so an engine that is back is noticed within half a second.
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// What a node's connections have seen of it.
+/// The health of a node as its connections have observed it.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// Failures in a row that open it.
@@ -18,7 +18,7 @@ pub(crate) struct Breaker {
     /// Failures since the last success.
     failures: u32,
     backoff: Duration,
-    /// Nobody connects before this.
+    /// No connection is attempted before this time.
     not_before: Option<Instant>,
     /// One command looks whether the node is back; before this no other one does, whatever becomes of it.
     next_probe: Option<Instant>,
@@ -28,7 +28,7 @@ pub(crate) struct Breaker {
     refilled: Instant,
 }
 
-/// What becomes of a command while the breaker is looked at.
+/// The breaker's decision on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It goes on.
@@ -74,7 +74,7 @@ impl Breaker {
         Admission::Probe
     }
 
-    /// Takes the right to connect once, or says when to ask again.
+    /// Takes the permission for one connection attempt, or returns when to try again.
     pub(crate) fn try_connect(&mut self, now: Instant) -> Result<(), Instant> {
         if let Some(at) = self.not_before.filter(|at| now < *at) {
             return Err(at);

@@ -1,15 +1,15 @@
-//! Client-side caching: replies that an engine promises to tell of when they are true no longer (`CLIENT TRACKING`).
+//! Client-side caching: replies that the engine invalidates when they change (`CLIENT TRACKING`).
 //!
-//! A cache belongs to one connection of a lane, and lives as long as it: the engine remembers for that connection which
-//! keys were read over it, and tells on the same connection, in order with the replies, which of them have changed. So
-//! what is kept after a reply is right until the message comes, and all is forgotten with the connection. Whoever writes
-//! over a lane forgets the key there at once, and no reply to a read that was on its way then is kept.
+//! A cache belongs to one connection of a lane and has its lifetime: the engine records for that connection the
+//! keys that were read over it, and sends invalidations on the same connection, in order with the replies. So
+//! a cached reply is valid until its invalidation arrives, and the cache is dropped with the connection. A write
+//! over a lane removes its key at once, and replies to reads that are in flight at that moment are not cached.
 //!
-//! **Which commands.** Those of [`CACHED`]: they read one key, and say the same until it changes.
+//! **Commands.** Those of [`CACHED`]: they read one key, and return the same reply until it changes.
 //!
-//! **Limits.** The section's bytes are shared by all its lanes; where they are used up, others of the same connection make
-//! room: the oldest key that was not asked for since it was looked at last. A reply larger than a sixteenth of all is not
-//! kept.
+//! **Limits.** All lanes of a section share its bytes; when they are used up, entries of the same connection are
+//! evicted: the oldest key that was not requested since the last eviction scan (second chance). A reply larger than a
+//! sixteenth of the limit is not cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,10 +69,10 @@ const CACHED: &[&str] = &[
     "ZSCORE",
 ];
 
-/// What an entry takes beside its bytes.
+/// The overhead of an entry in addition to its bytes.
 const OVERHEAD: usize = 128;
 
-/// What the caches of a section have and did.
+/// Size and counters of a section's caches.
 #[derive(Debug, Default)]
 pub(crate) struct CacheFigures {
     pub(crate) bytes: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct Asked {
     writes: u64,
 }
 
-/// What is kept of one key.
+/// The cached replies of one key.
 #[derive(Debug)]
 struct Kept {
     /// Replies by the command as it is sent, with what they take.
@@ -115,7 +115,7 @@ struct Kept {
 /// Replies of one connection, by key and command.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// The connection's engine tells what changes; its generation.
+    /// The connection receives invalidations; its generation.
     tracks: Option<u64>,
     keys: HashMap<Box<[u8]>, Kept>,
     /// Keys in the order in which they were kept; one with another number was forgotten meanwhile.
@@ -125,7 +125,7 @@ pub(crate) struct Cache {
     writes: u64,
 }
 
-/// What a look-up says.
+/// The result of a lookup.
 pub(crate) enum Looked {
     /// This, again.
     Hit(Reply),
@@ -136,7 +136,7 @@ pub(crate) enum Looked {
 }
 
 impl Cache {
-    /// From now on the engine tells what changes.
+    /// Starts caching: from now on the engine sends invalidations.
     pub(crate) fn begin(&mut self, generation: u64) {
         self.tracks = Some(generation);
     }
@@ -231,7 +231,7 @@ impl Cache {
         }
     }
 
-    /// Does what a message of the engine's says, if it is one about keys.
+    /// Applies a message of the engine, if it is an invalidation.
     pub(crate) fn told(&mut self, message: &[Reply], figures: &CacheFigures) {
         let [Reply::Bulk(kind), what] = message else { return };
         if kind != b"invalidate" {

@@ -1,4 +1,4 @@
-//! An engine as rules and scripts ask it.
+//! The `Engine` that rules and scripts call.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ impl Client {
         Client { topology: Topology::new(&section), section, scripts: Scripts::default() }
     }
 
-    /// What its section says.
+    /// The settings of its section.
     pub fn options(&self) -> &Options {
         &self.section.options
     }
 
-    /// `failed`: nobody waits for the reply. Then [`Started::Done`] with a null says that it goes its way.
+    /// `failed`: no caller waits for the reply. Then [`Started::Done`] with a null means that the command was queued.
     fn ask(&self, db: u32, args: &[&[u8]], failed: Option<&Failed>) -> Result<Started, Failure> {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;

@@ -1,15 +1,15 @@
-//! `mode cluster` and `mode sentinel`: which node has a key, and commands that go elsewhere.
+//! `mode cluster` and `mode sentinel`: the map from keys to nodes, and redirected commands.
 //!
-//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most ten
-//! times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or owes a reply, and every half minute that
-//! commands come. A command that is sent elsewhere keeps its place with whoever waits for it: the connection that got the
-//! error hands the command's bytes on. What waits on a lane whose node no longer has the slot goes to the one that has it.
+//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most
+//! ten times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or a reply is overdue, and every 30 s while
+//! commands arrive. A redirected command keeps its caller's receiver: the connection that received the
+//! error passes the command's bytes on. Commands queued on a lane whose node has lost the slot move to the new owner.
 //!
-//! **Sentinel.** The same with a map of one master and its replicas, which a [sentinel](crate::sentinels) tells five times a
-//! second while commands come; an engine must say itself what it is.
+//! **Sentinel.** The same with a map of one master and its replicas, read from a [sentinel](crate::sentinels) five
+//! times a second while commands arrive; the engine itself must confirm its role.
 //!
-//! **Bounds.** A command is sent elsewhere at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
-//! server` after it came; then whoever asked gets the engine's error.
+//! **Bounds.** A command is redirected at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
+//! server` after it arrived; then the caller gets the engine's error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -49,21 +49,21 @@ const REFRESH_HEDGE: Duration = Duration::from_millis(100);
 const MAP_AGE: Duration = Duration::from_secs(30);
 /// The same where replicas are read from and some master has none.
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
-/// Most nodes that commands were sent to by `ASK` and that the map does not tell of.
+/// The maximum number of nodes known only from `ASK` redirections, which the map does not contain.
 const GUESTS_MAX: usize = 64;
 /// The same of what a sentinel says.
 const MASTER_AGE: Duration = Duration::from_millis(200);
 
-/// A slot that nobody has, in [`Map::slots`].
+/// A slot without an owner, in [`Map::slots`].
 const NOBODY: u16 = u16::MAX;
 
 /// The nodes of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     section: Arc<Section>,
-    /// Where the map is asked for as long as nobody else is known; none where sentinels are asked.
+    /// The configured nodes, which are asked for the map while no other is known; empty with `mode sentinel`.
     seeds: Vec<Arc<Node>>,
-    /// Who says where the master is, with `mode sentinel`.
+    /// The sentinels that report the master, with `mode sentinel`.
     sentinels: Option<Sentinels>,
     from_replicas: bool,
     map: RwLock<Map>,
@@ -111,10 +111,11 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it had.
+    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it
+    /// had.
     fn reader(&self, slot: u16) -> &Arc<Node> {
-        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not go back
-        // in time: from the one that weighs most for it.
+        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not
+        // go back in time: from the one that weighs most for it.
         let answers = |nodes| -> Option<&Arc<Node>> {
             let nodes: &[Arc<Node>] = nodes;
             nodes.iter().filter(|node| !node.is_ailing()).max_by_key(|node| node.weight(slot))
@@ -183,7 +184,7 @@ impl Cluster {
         shards.chain(guests).chain(former).chain(asked).collect()
     }
 
-    /// Whether a node is known as a replica, and if so whether its master fails.
+    /// Returns whether a node is known as a replica, and if so whether its master fails.
     pub(crate) fn follows(&self, node: &Node) -> Option<bool> {
         let map = self.map.read();
         let shard = map.shards.iter().find(|shard| shard.replicas().any(|known| std::ptr::eq(&**known, node)))?;
@@ -305,7 +306,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a command to whom it belongs.
+    /// Sends a command to the node of its key.
     fn forward(self: &Arc<Cluster>, entry: Entry, bytes: &[u8]) {
         match self.owner(entry.route.slot, entry.route.reads) {
             Some(node) => match node.admit() {
@@ -343,7 +344,7 @@ impl Cluster {
         self.send(node, entry, bytes);
     }
 
-    /// Sends a command where an engine's error says. Gives it back, if it was sent about for long enough.
+    /// Redirects a command as an engine's error demands. Returns it if its redirections are used up.
     pub(crate) fn redirect(
         self: &Arc<Cluster>,
         mut entry: Entry,
@@ -388,7 +389,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map has.
+    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map
+    /// has.
     fn moved(&self, slot: u16, there: &Address) -> Option<Arc<Node>> {
         let mut map = self.map.write();
         let shard = match map.shards.iter().position(|shard| shard.master.address == *there) {
@@ -408,8 +410,8 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// The node that an `ASK` names. One that the map does not tell of, since it has no slots yet, is remembered: what goes
-    /// there shares its connections.
+    /// The node that an `ASK` names. One that the map does not contain, since it has no slots yet, is remembered: what
+    /// goes there shares its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
         let now = Instant::now();
@@ -431,8 +433,8 @@ impl Cluster {
         new
     }
 
-    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in slots
-    /// that are not the node's yet.
+    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in
+    /// slots that are not the node's yet.
     pub(crate) async fn redirect_own(
         self: &Arc<Cluster>,
         redirect: Redirect,
@@ -522,8 +524,8 @@ impl Cluster {
         refresh.last_failure = read.err();
     }
 
-    /// Whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes that fail are
-    /// asked whether they are back, since commands go to others meanwhile.
+    /// Returns whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes
+    /// that fail are asked whether they are back, since commands go to others meanwhile.
     fn goes_on(self: &Arc<Cluster>, asked: u64) -> bool {
         let nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();
@@ -551,7 +553,8 @@ impl Cluster {
             None => {
                 let map = self.map.read();
                 let mut nodes: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
-                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has slots.
+                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has
+                // slots.
                 let mut others: Vec<Arc<Node>> =
                     map.shards.iter().flat_map(|shard| shard.replicas().cloned()).collect();
                 drop(map);

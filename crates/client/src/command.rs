@@ -1,4 +1,4 @@
-//! What the client must know of commands, and how they are written.
+//! Properties of commands that the client needs, and their serialization.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::Failure;
 /// How a command may be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It changes nothing: it may be sent again when nobody knows whether it was done.
+    /// It changes nothing: it may be retried when it is unknown whether it was executed.
     Reads,
     /// Anything else, known or not.
     Writes,
@@ -62,7 +62,7 @@ const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
 /// Commands that wait for other clients.
 const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
 
-/// What a command waits for that was written on its connection.
+/// What a command that was written to its connection waits for.
 const OF_OWN_WRITES: &str = "it is about what its own connection wrote, use r:own(…)";
 
 /// Commands that only read.
@@ -203,7 +203,7 @@ pub fn refusal(args: &[&[u8]]) -> Option<String> {
     }
 }
 
-/// What is known of a name.
+/// The properties of a command name.
 #[derive(Clone, Copy, Debug)]
 enum Class {
     Reads,
@@ -271,7 +271,7 @@ fn same(name: &[u8], word: &str) -> bool {
     name.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// Whether a command waits for other clients, and so needs a connection of its own.
+/// Returns whether a command waits for other clients, and so needs a connection of its own.
 pub fn waits_for_others(args: &[&[u8]]) -> bool {
     // They begin with one of two letters, as few others do.
     args.first().is_some_and(|name| matches!(name.first(), Some(b'B' | b'b' | b'X' | b'x')))
@@ -300,8 +300,8 @@ fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     }
 }
 
-/// Whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes nothing of
-/// that.
+/// Returns whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes
+/// nothing of that.
 pub(crate) fn leaves_unclean(args: &[&[u8]]) -> Option<bool> {
     let name = args.first()?;
     if same(name, "MULTI") || same(name, "WATCH") {

@@ -1,4 +1,4 @@
-//! Why a command was not answered by its engine.
+//! The reasons why a command got no reply from its engine.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub enum Failure {
     /// The key is at this node of a cluster, and a connection of its own has begun at that one.
     #[error("ELSEWHERE the key is at {0}, and this connection has begun at {1}: take another")]
     Elsewhere(String, String),
-    /// What the engine would answer, in its words.
+    /// The error reply that an engine would send.
     #[error("{0}")]
     Engine(String),
     /// The section is not in the files any more, or the process ends.

@@ -1,4 +1,4 @@
-//! What is counted of an engine.
+//! Counters of an engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Connections of their own in a cluster: when what was asked over one is asked of another node instead.
+//! Redirection of dedicated connections in a cluster.
 //!
-//! A connection leads to the node of the first key that is asked for. The node may have given the slot away, so it refuses
-//! the command; then nothing was done, and as long as that is true of all that was asked, all of it is asked again where the
-//! refusal says: a single command, a transaction that was sent as a whole (a refusal while it is queued makes `EXEC` an
-//! `EXECABORT`), or what follows a `MULTI`. Behind a command that was done, a watched key or a command that waits in an open
-//! transaction, nobody can follow, and the refusal becomes an `ELSEWHERE`.
+//! A connection leads to the node of the first key. If the node no longer owns the slot, it rejects the command without
+//! executing it. As long as nothing was executed on the connection, everything that was sent is repeated on the node
+//! that the rejection names: a single command, a transaction that was sent as a whole (a rejection while it is queued
+//! makes `EXEC` an `EXECABORT`), or the commands since a `MULTI`. After an executed command, a watched key or a
+//! blocking command in an open transaction, a redirection is impossible, and the rejection becomes an `ELSEWHERE`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{Address, Failure};
 /// The start of a transaction.
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 
-/// What a command leaves behind on its connection and in the engine.
+/// The effect of a command on the state of its connection and of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     /// It reads something that is no key's.
@@ -75,7 +75,7 @@ impl Together {
     }
 }
 
-/// What was done over a connection since somebody took it.
+/// The history of a connection since its current user took it.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     /// Something that can't be done again elsewhere.
@@ -92,13 +92,13 @@ impl Session {
         Session { multi: self.multi, ..Session::default() }
     }
 
-    /// Whether what is lost with its connection is missed by nobody.
+    /// Returns whether what is lost with its connection is missed by nobody.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.begun && !self.multi
     }
 
-    /// What is sent, and for each reply whether it is one to what was asked. `again`: behind what this session's forerunner
-    /// was told.
+    /// What is sent, and for each reply whether it is one to what was asked. `again`: behind what this session's
+    /// forerunner was told.
     pub(crate) fn bytes(&self, work: &Together, again: bool) -> (Vec<u8>, Vec<bool>) {
         let (mut bytes, mut wanted) = (Vec::with_capacity(work.bytes.len()), Vec::with_capacity(work.parts.len()));
         let reopened = again && self.multi;
@@ -128,7 +128,7 @@ impl Session {
         (bytes, wanted)
     }
 
-    /// Where all of it is to be asked instead, if it was refused and none of it was done.
+    /// The node to repeat the whole history on, if it was rejected and nothing was executed.
     pub(crate) fn redirect(&self, work: &Together, replies: &[Reply], from: &Address) -> Option<Redirect> {
         let transaction = self.multi || work.parts.iter().any(|part| part.trace == Trace::Multi);
         if self.begun || transaction && work.has_several_slots() {
@@ -181,7 +181,7 @@ impl Session {
 }
 
 impl Together {
-    /// Whether the last word about a transaction has ended it, as an engine does that takes it or aborts it.
+    /// Returns whether the last word about a transaction has ended it, as an engine does that takes it or aborts it.
     pub(crate) fn has_ended(&self, replies: &[Reply]) -> bool {
         let last = self.parts.iter().zip(replies).rev().find(|(part, _)| part.trace == Trace::Exec);
         last.is_some_and(|(_, reply)| match reply {

@@ -1,10 +1,10 @@
-//! Where the first key of a command stands: what a cluster's client must know to ask the right node. Whether the other
-//! keys are in the same slot is for the node to say (`CROSSSLOT`).
+//! The position of a command's first key, by which a cluster client chooses the node. The node checks whether the other
+//! keys are in the same slot (`CROSSSLOT`).
 
 use crate::Failure;
 use crate::command::upper_case;
 
-/// What a command's place in a cluster depends on.
+/// The part of a command that determines its node in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
     /// It goes where this key is.
@@ -72,8 +72,8 @@ const SECOND: &[&str] = &["BITOP", "DEBUG", "MEMORY", "OBJECT", "XGROUP", "XINFO
 /// The longest name above.
 const NAME_MAX: usize = 12;
 
-/// Where a command goes in a cluster. Of a command that is not known, as modules have them, the first argument is taken
-/// for its key; a node that knows better says so.
+/// Returns the routing of a command in a cluster. For an unknown command, such as a module's, the first argument is
+/// assumed to be its key; the node redirects the command if that is wrong.
 pub(crate) fn place<'a>(args: &[&'a [u8]]) -> Result<Place<'a>, Failure> {
     let [name, rest @ ..] = args else { return Ok(Place::Any) };
     let at = |index: usize| args.get(index).map_or(Place::Any, |key| Place::Key(key));

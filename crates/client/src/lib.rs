@@ -1,26 +1,28 @@
-//! A client of Redis and Valkey, as rules and scripts need one: asked from every worker, and never in their way.
+//! A client of Redis and Valkey for rules and scripts: callable from every worker, without blocking any.
 //!
-//! **Lanes.** The commands of a worker share one connection, a *lane*: they are appended to its buffer, written once in
-//! a turn of the loop, and answered in order. So a thousand streams that ask for a key at once cost one connection, one
-//! write and one read. A worker for which the cap leaves no lane uses another worker's.
+//! **Lanes.** The commands of a worker share one connection, a *lane*: they are appended to its buffer, written once
+//! per iteration of the event loop, and answered in order. So a thousand simultaneous reads by streams cost one
+//! connection, one write and one read. A worker without a lane, because `maxconn` is reached, uses the lane of another
+//! worker.
 //!
 //! **Bounds.** At most `maxconn` connections are open or being opened in the whole process; at most `maxqueue` commands
 //! wait for one, first in first out, each for at most `timeout queue`. A reply that takes longer than `timeout server`
-//! ends its connection. So every command is answered in a bounded time, if only by a [`Failure`] that says why.
+//! ends its connection. So every command gets a result in bounded time, a reply or a [`Failure`] with its reason.
 //!
-//! **What is sent twice.** A command of which no byte left this process goes to the next connection. One that may have
-//! been sent is repeated only if it reads; a write gets the error, because nobody knows whether it was done.
+//! **Retries.** A command of which no byte was sent goes to the next connection. One that may have
+//! been sent is repeated only if it reads; a write gets the error, because it may have been executed.
 //!
-//! **Nodes.** A [`Client`] is a section: its *topology* says which *node* a command goes to, and a node has a lane for each
-//! worker and database. The cap and the queue are the section's; back-off, breaker and figures are the node's.
+//! **Nodes.** A [`Client`] is a section: its *topology* chooses the *node* of a command, and a node has a lane for each
+//! worker and database. The connection limit and the queue belong to the section; back-off, breaker and counters to the
+//! node.
 //!
-//! **Connections of their own** are for what a lane can't do: commands that wait for others, transactions, channels.
-//! They belong to who took them, rest clean in between, and leave the lanes their share of the cap.
+//! **Dedicated connections** serve blocking commands, transactions with watched keys and channels, which a shared lane
+//! cannot. Each has one user, is idle in a clean state between uses, and never takes the last connection of the limit.
 //!
 //! **Health.** A node that can't be reached is tried again after decorrelated back-off, never more often than
-//! `connect-rate`; after `breaker` failures in a row commands fail at once, and one of them at a time is let through to
-//! see whether it is back. One sign of death (an end, `LOADING`, `READONLY`) makes every connection of the node renew
-//! itself before its next use.
+//! `connect-rate`; after `breaker` failures in a row commands fail at once, except one at a time that probes
+//! the node. One failure (a closed connection, `LOADING`, `READONLY`) makes every connection of the node reconnect
+//! before its next use.
 
 #![forbid(unsafe_code)]
 

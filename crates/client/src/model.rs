@@ -1,5 +1,5 @@
-//! The pool against a model, with a clock that stands still: an engine in memory refuses, dawdles, falls silent and dies
-//! at random, commands come at random, and what became of each is compared with what the documentation promises.
+//! Tests of the pool against a model, with a manual clock: an engine in memory refuses, delays, stops answering and
+//! closes at random, commands come at random, and the result of each is compared with the documented behaviour.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a section says of its engine.
+//! The settings of a `redis` section.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::Tls;
 
-/// Most connections of the process where a section says nothing.
+/// The default of `maxconn`.
 pub const MAXCONN_DEFAULT: usize = 20;
 
-/// Where an engine listens.
+/// The address of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A name or address, and a port.
@@ -44,7 +44,7 @@ impl fmt::Display for Address {
 /// The addresses that names had while they could be looked up: behind a `chroot` the system knows none any more.
 pub type Names = HashMap<String, Vec<IpAddr>>;
 
-/// Who asks.
+/// The credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Auth {
     /// `None`: the default user.
@@ -59,16 +59,16 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// What an engine is.
+/// The kind of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One process.
     Single,
-    /// A master whose address sentinels know, and which one of its replicas follows when it fails.
+    /// A master whose address the sentinels know; one of its replicas replaces it when it fails.
     Sentinel {
         /// Its name.
         master: String,
-        /// Who asks the sentinels; `None`: they have no passwords.
+        /// The credentials for the sentinels; `None`: they have no passwords.
         auth: Option<Auth>,
         /// Commands that only read go to replicas.
         from_replicas: bool,
@@ -85,17 +85,17 @@ pub enum Mode {
 pub struct Options {
     /// The section's name; also that of the connections in `CLIENT LIST`.
     pub name: Arc<str>,
-    /// What it is.
+    /// Its kind.
     pub mode: Mode,
-    /// Where it is; its sentinels, or some of a cluster's nodes. Never empty.
+    /// Its address; its sentinels, or some of a cluster's nodes. Never empty.
     pub servers: Vec<Address>,
     /// The addresses of those of the servers' names that the system does not know when they are asked for.
     pub names: Names,
-    /// Who asks; `None`: an engine without passwords.
+    /// The credentials; `None`: an engine without passwords.
     pub auth: Option<Auth>,
     /// How connections are encrypted, if they are; those to unix sockets are not.
     pub tls: Option<Tls>,
-    /// The database of those who name none.
+    /// The default database.
     pub db: u32,
     /// Most connections of the whole process.
     pub maxconn: usize,
@@ -107,7 +107,7 @@ pub struct Options {
     pub timeout_queue: Duration,
     /// How long a command that was sent waits for its reply.
     pub timeout_server: Duration,
-    /// A connection that nobody used for so long is closed; `None`: it stays.
+    /// The time after which an idle connection is closed; `None`: never.
     pub timeout_idle: Option<Duration>,
     /// A connection is renewed at about this age, a tenth more or less; `None`: never.
     pub max_lifetime: Option<Duration>,
@@ -118,7 +118,7 @@ pub struct Options {
     /// The engine of a test that needs no socket.
     #[cfg(test)]
     pub(crate) place: crate::model::Place,
-    /// Bytes of replies that are kept until the engine tells that they changed; 0: none.
+    /// Bytes of replies in the client-side cache; 0: none.
     pub client_cache: usize,
 }
 

@@ -1,17 +1,18 @@
-//! Connections of their own: for what a lane can't do, because it changes what a connection is or waits for others.
+//! Dedicated connections, for commands that change the state of a connection or wait for other clients.
 //!
-//! **Whose it is.** A connection belongs to who took it and to nobody else: the future that asks has it while it asks, so
-//! who stops waiting drops it, and with it what the engine was busy with. What is done with it goes back to rest, cleaned:
-//! `DISCARD` and `UNWATCH` where a transaction may be open; one that listens to channels is closed.
+//! **Ownership.** A connection has exactly one user: the future of a command owns it until the reply, so dropping the
+//! future closes the connection, and cancels the command in the engine. After use a connection returns to the idle list
+//! in a clean state (`DISCARD` and `UNWATCH` if a transaction may be open); one that is subscribed to channels is
+//! closed.
 //!
-//! **Bounds.** It counts in `maxconn` before it is made; who waits for one is served in order, for at most `timeout
-//! queue`, and counts in `maxqueue`. What rests ends after `timeout idle` and at its `max-lifetime`, when its node gave a
-//! sign of death, and when somebody waits for a connection. It is looked at before it is used again, and asked for a sign
-//! of life after 30 s of rest.
+//! **Bounds.** A connection counts in `maxconn` before it is opened; waiters are served in order, for at most `timeout
+//! queue`, and count in `maxqueue`. An idle connection is closed after `timeout idle`, at its `max-lifetime`, when its
+//! node has shown a failure, and when a command waits for a connection. It is checked for end-of-stream before reuse,
+//! and sent a PING first after 30 s of idleness.
 //!
-//! **Several nodes.** It leads to the master of the first key, and goes [elsewhere](crate::follow) as long as nothing was done.
-//! One whose node is left gives up what was asked, as a lane does, and so nobody waits for ever for an element, or for a
-//! message, from an engine that others have replaced.
+//! **Several nodes.** A connection leads to the master of the first key, and can be [redirected](crate::follow) until a
+//! command was executed on it. When its node leaves the topology, the pending command fails, as on a lane, so no caller
+//! waits forever for an element or a message from an engine that has been replaced.
 
 use std::fmt;
 use std::future::pending;
@@ -42,13 +43,13 @@ use crate::told::Redirect;
 use crate::topology::Topology;
 use crate::{Address, Failure, Options};
 
-/// How often connections that rest are looked at.
+/// The interval at which idle connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// How often a cluster is asked where its masters are while somebody waits.
+/// The interval at which a cluster is asked for its masters while a caller waits.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Who may use one of the section's connections of their own now.
+/// The permission to use one of the section's dedicated connections.
 type Right = OwnedSemaphorePermit;
 
 impl Node {
@@ -91,7 +92,7 @@ impl Node {
         result.unwrap_or_else(|_| Err(Failure::no_connection(self.last_failure(), timeout)))
     }
 
-    /// What rested, if it is still alive.
+    /// Returns an idle connection, if one is still alive.
     async fn validated(&self, mut one: Conversation) -> Option<Conversation> {
         if !one.is_quiet().await {
             return None;
@@ -103,13 +104,13 @@ impl Node {
         Some(one)
     }
 
-    /// What replies say of the engine.
+    /// Records the engine's health as shown by replies.
     fn heard(&self, replies: &[Reply], generation: u64) {
         add(&self.counters.replies, replies.len() as u64);
         replies.iter().for_each(|reply| self.answered(reply, generation));
     }
 
-    /// Nobody needs it any more: it rests, once it is clean.
+    /// Returns it to the idle list, once it is clean.
     fn rest(self: &Arc<Node>, mut one: Conversation, right: Right) {
         let Ok(runtime) = Handle::try_current() else { return };
         if one.listens || !one.messages.is_empty() {
@@ -173,7 +174,7 @@ impl Drop for Sweeping {
     }
 }
 
-/// Where a connection of one's own leads.
+/// The target of a dedicated connection.
 #[derive(Clone, Debug)]
 enum Way {
     /// To a node of an engine.
@@ -182,7 +183,7 @@ enum Way {
     Here(Arc<Options>, Here),
 }
 
-/// Makes a socket whose other end is served by this process.
+/// Creates a socket whose other end this process serves.
 #[derive(Clone)]
 struct Here(Arc<dyn Fn() -> io::Result<std::os::unix::net::UnixStream> + Send + Sync>);
 
@@ -258,7 +259,7 @@ impl Taken {
         }
     }
 
-    /// Where all of the work is to be done instead, if none of it was done here.
+    /// Returns the node that the whole work is redirected to, if nothing was executed here.
     fn redirect(&self, work: &Work, reply: &Reply) -> Option<Redirect> {
         let (Some((node, _)), WorkKind::Ask(together), Reply::Array(replies)) = (&self.of, &work.kind, reply) else {
             return None;
@@ -307,7 +308,7 @@ enum State {
     Ended,
 }
 
-/// What is done with a connection.
+/// One use of a connection.
 struct Work {
     kind: WorkKind,
     /// The most time for it once there is a connection.
@@ -343,7 +344,7 @@ pub(crate) struct OwnConnection {
     state: Arc<Mutex<State>>,
 }
 
-/// A connection of one's own to a store of this process: `connect` makes a socket whose other end the store serves.
+/// A dedicated connection to a store of this process: `connect` creates a socket whose other end the store serves.
 pub fn own_here(
     name: &Arc<str>,
     db: u32,
@@ -353,7 +354,7 @@ pub fn own_here(
     Box::new(OwnConnection { way: Way::Here(Arc::new(options), Here(Arc::new(connect))), db, state: Arc::default() })
 }
 
-/// One command on a connection of its own. Who drops the reply ends the connection.
+/// One command on a dedicated connection. Dropping the reply closes the connection.
 pub fn alone(mut own: Box<dyn Own>, args: &[&[u8]]) -> Started {
     let reply = own.start(&[args]);
     Started::Pending(Box::pin(async move {
@@ -557,8 +558,8 @@ async fn follow(
     Taken::of(&node, db, session).await
 }
 
-/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what waits
-/// for others asks nothing.
+/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what
+/// waits for others asks nothing.
 async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
     let Some((node, router)) = node.and_then(|node| Some((node, node.section.router()?))) else {
         return pending().await;

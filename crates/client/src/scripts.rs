@@ -1,8 +1,8 @@
-//! Scripts by their digests: `EVAL` sends a body once, and `EVALSHA` afterwards.
+//! Scripts by their digests: `EVAL` of a known body is sent as `EVALSHA`.
 //!
-//! What an engine answers with NOSCRIPT it has not run, so the same call goes out again with the body, if that is known
-//! from an earlier `EVAL` or `SCRIPT LOAD` of this process. An engine that was restarted costs one round trip for each
-//! script, and rules and scripts see nothing of it. The repeated call is behind what was sent meanwhile.
+//! An engine that answers NOSCRIPT has not run the script, so the call is sent again with the body, if that is known
+//! from an earlier `EVAL` or `SCRIPT LOAD` of this process. A restarted engine costs one round trip per script,
+//! invisible to rules and scripts. The repeated call is ordered after the commands sent meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct Known {
     bytes: usize,
 }
 
-/// How an engine begins that has no such script. A script may give an error of this code that it made itself.
+/// The prefix of the error for an unknown script. A script may also return an error with this code itself.
 const NOSCRIPT: &str = "NOSCRIPT No matching script";
 
 /// The names of one call, with the body and by its digest.

@@ -1,11 +1,12 @@
-//! The sentinels of a section: those that its file names, and those that these tell of.
+//! The sentinels of a section: those of the configuration, and those learned from them.
 //!
-//! One of them is asked at a time, the one that answered last; the others when it doesn't answer. What is learned lives as
-//! long as the section, so that a section goes on when every sentinel of its file is gone.
+//! One sentinel is queried at a time, the one that answered last; the others if it does not answer. Learned sentinels
+//! are kept as long as the section, so the section keeps working when all configured sentinels are gone.
 //!
-//! **Whom to believe.** The configuration's epoch tells how new it is. Who knows an older one than has been told is believed
-//! only where it agrees, or where nobody has told the newer one for [`EPOCH_AGE`] and the master that it named fails: sentinels
-//! that were set up anew count from the start, and one that was cut off may be the only one left.
+//! **Trust.** The configuration epoch orders the replies of sentinels. A sentinel with an older epoch than one already
+//! seen is trusted only if it names the same master, or if no sentinel has reported the newer epoch for [`EPOCH_AGE`]
+//! and the master of that epoch fails: newly installed sentinels start at epoch 0, and a partitioned one may be the
+//! only one left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::node::lane::question;
 use crate::node::section::Section;
 use crate::told::{self, SENTINELS_MAX};
 
-/// For how long an epoch that was told outweighs lower ones in any case.
+/// The time for which a reported epoch takes precedence over lower ones in any case.
 const EPOCH_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -35,11 +36,11 @@ pub(crate) struct Sentinels {
 
 #[derive(Debug, Default)]
 struct Learned {
-    /// Sentinels that others told of, at most [`SENTINELS_MAX`].
+    /// Sentinels learned from others, at most [`SENTINELS_MAX`].
     further: Vec<Arc<Node>>,
-    /// Who answered last.
+    /// The sentinel that answered last.
     last: Option<Arc<Node>>,
-    /// The newest epoch, and when it was told last.
+    /// The newest epoch, and when it was last reported.
     epoch: Option<(u64, Instant)>,
 }
 
@@ -63,7 +64,7 @@ impl Sentinels {
         all
     }
 
-    /// What a sentinel says of the master and its replicas, if it is to be believed; `known` is the master so far.
+    /// Returns a sentinel's report of the master and its replicas, if it is trusted; `known` is the current master.
     pub(crate) async fn ask(&self, node: &Arc<Node>, known: Option<Arc<Node>>) -> Result<told::Shard, String> {
         let name = self.name.as_bytes();
         let [address, state, replicas, others]: [[&[u8]; 3]; 4] = [

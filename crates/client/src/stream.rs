@@ -22,7 +22,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects, encrypted where the section says so.
+    /// Connects, with TLS if the section enables it.
     pub(crate) async fn connect(options: &Options, address: &Address) -> io::Result<Stream> {
         #[cfg(test)]
         if let Some(simulated) = options.place.connect() {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// What a section says of TLS; the contents of files, since those may be out of reach later.
+/// The TLS settings of a section; with the contents of files, since these may be unreadable later.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// `verify required`, with the authorities in PEM; `None`: `verify none`.
@@ -31,7 +31,7 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// How connections are encrypted.
+/// The TLS configuration of connections.
 #[derive(Clone, Debug)]
 pub struct Tls {
     options: TlsOptions,
@@ -48,7 +48,7 @@ impl PartialEq for Tls {
 impl Eq for Tls {}
 
 impl Tls {
-    /// Reads certificates and key. The error says what is wrong with them.
+    /// Parses certificates and key. The error describes the defect.
     pub fn new(options: TlsOptions) -> Result<Tls, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -102,7 +102,7 @@ fn certificates(pem: &[u8], word: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// `verify none`: whoever holds the key of the certificate that is shown is taken for the engine.
+/// `verify none`: accepts any peer that holds the private key of its certificate.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! What nodes of a cluster say of other nodes: the slot map, and errors that send a command elsewhere.
+//! Replies of cluster nodes about other nodes: the slot map, and errors that redirect a command.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use crate::Address;
 
 /// Most nodes of a cluster, and most replicas of a master behind sentinels, that are known at a time.
 pub(crate) const NODES_MAX: usize = 4096;
-/// Most other sentinels that one tells of and that are heeded.
+/// The maximum number of other sentinels accepted from one reply.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
 /// A master with its replicas, and the slots that are theirs.
@@ -18,7 +18,7 @@ pub(crate) struct Shard {
     pub(crate) slots: Vec<RangeInclusive<u16>>,
     pub(crate) master: Address,
     pub(crate) replicas: Vec<Address>,
-    /// Replicas that are there and don't follow their master now, as a sentinel says.
+    /// Replicas that are reachable but do not follow their master now, according to a sentinel.
     pub(crate) spare: Vec<Address>,
 }
 
@@ -140,8 +140,8 @@ fn is_down(state: &Reply) -> bool {
     flags.split(',').any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
 }
 
-/// Reads what the sentinel `from` says of a master's replicas (`SENTINEL REPLICAS`): those that follow it, and those that
-/// don't and have something. What is down, and what never had anything from a master, is left out.
+/// Reads what the sentinel `from` says of a master's replicas (`SENTINEL REPLICAS`): those that follow it, and those
+/// that don't and have something. What is down, and what never had anything from a master, is left out.
 pub(crate) fn replicas(reply: &Reply, from: &Address) -> Result<(Vec<Address>, Vec<Address>), String> {
     let states = match reply {
         Reply::Array(states) => states,
@@ -163,8 +163,8 @@ pub(crate) fn replicas(reply: &Reply, from: &Address) -> Result<(Vec<Address>, V
     Ok((linked, spare))
 }
 
-/// Reads which other sentinels the sentinel `from` knows (`SENTINEL SENTINELS`), those that are down last. One that does not
-/// say has none.
+/// Reads which other sentinels the sentinel `from` knows (`SENTINEL SENTINELS`), those that are down last. One that
+/// does not say has none.
 pub(crate) fn sentinels(reply: &Reply, from: &Address) -> Vec<Address> {
     let Reply::Array(states) = reply else { return Vec::new() };
     let (down, up): (Vec<&Reply>, Vec<&Reply>) = states.iter().partition(|state| is_down(state));
@@ -178,8 +178,8 @@ pub(crate) enum Redirect {
     Moved(u16, Address),
     /// `ASK`: this one key is there already, or only there.
     Ask(Address),
-    /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or one
-    /// has nothing to answer with now: a little later.
+    /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or
+    /// one has nothing to answer with now: a little later.
     Later,
 }
 
@@ -204,7 +204,8 @@ pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     }
 }
 
-/// Reads whatever comes as the reply of `CLUSTER SLOTS`, as what a sentinel says, and as an error: no input makes it fail.
+/// Reads whatever comes as the reply of `CLUSTER SLOTS`, as what a sentinel says, and as an error: no input makes it
+/// fail.
 #[doc(hidden)]
 pub fn fuzz_told(data: &[u8]) {
     let from = Address::Tcp("127.0.0.1".into(), 7000);

@@ -1,4 +1,4 @@
-//! Which node a command goes to.
+//! The choice of the node for a command.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Transactions on a shared connection: `MULTI`, commands and `EXEC` as one entry of a lane.
 //!
-//! An entry is written in one piece, and so nobody else's command comes between, and none of it is sent without the rest. Its
-//! replies come one by one; what is given back is that of `EXEC`, or the first refusal, which says more than an `EXECABORT`
-//! does: then nothing was done. Keys are not watched here, since a watch is the connection's.
+//! An entry is written contiguously, so no command of another caller comes between, and no part of it is sent alone.
+//! Its replies arrive one by one; the result is the reply of `EXEC`, or the first error, which is more specific than
+//! `EXECABORT`: in that case nothing was executed. Keys are not watched here, since WATCH is state of the connection.
 
 use sluicegate_wire::engine::Failed;
 use sluicegate_wire::reply::Reply;

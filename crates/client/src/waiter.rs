@@ -1,4 +1,4 @@
-//! Who is told what came of a command.
+//! The receiver of a command's result.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Addresses: what is listened on and what is connected to (HAProxy configuration manual 4, "bind" and "server").
+//! Addresses to listen on and to connect to (HAProxy configuration manual 4, "bind" and "server").
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! Bytes that are no UTF-8 within text.
+//! Bytes within text that are not valid UTF-8.
 //!
-//! A configuration file is bytes: `\xC9` is one byte in a word and in what the word becomes. Expressions are read as
-//! text all the same, since names and numbers are ASCII. A byte that is no part of UTF-8 therefore stands as one
-//! private character in the text that parsers see ([`to_text`]), and becomes the byte again where an argument is taken
-//! out of it ([`to_bytes`]). Messages show it as `\xC9` ([`shown`]).
+//! A configuration file is bytes: `\xC9` is one byte in a word and in the value of the word. Expressions are
+//! nevertheless parsed as text, since names and numbers are ASCII. A byte that is not part of UTF-8 is therefore
+//! represented by one private-use character in the text that parsers see ([`to_text`]), and converted back to the byte
+//! when an argument is extracted ([`to_bytes`]). Messages show it as `\xC9` ([`shown`]).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
+//! Checks of the whole configuration: references between proxies, and HAProxy's warnings about missing settings.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
+/// Returns whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
 fn switches_mode(proxy: &Proxy) -> bool {
     proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode))
 }

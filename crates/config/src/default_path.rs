@@ -1,8 +1,8 @@
-//! `default-path`: the directory that the relative paths of a file start from.
+//! `default-path`: the base directory of a file's relative paths.
 //!
 //! HAProxy changes its working directory while it reads a file. Here a path is joined with the directory when the file
-//! that it names is read, so names stay as they are written: maps and ACL files keep the names that `show map` lists.
-//! Only the bodies of Lua scripts see another working directory.
+//! that it names is read, so names stay as written: maps and ACL files keep the names that `show map` lists.
+//! Only the bodies of Lua scripts run in a different working directory.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What is wrong or worth saying about a configuration, with its place.
+//! Diagnostics: errors, warnings and notices about a configuration, each with its position.
 //!
 //! A run collects everything; nothing stops at the first error. The text of a line is attached once, at the end,
 //! so that a diagnostic costs two words more than its message while a file is being read.
@@ -169,7 +169,7 @@ impl Diagnostics {
         }
     }
 
-    /// Whether the configuration is refused.
+    /// Returns whether the configuration is refused.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }

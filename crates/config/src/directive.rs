@@ -1,8 +1,9 @@
-//! `.if`, `.elif`, `.else`, `.endif`, and what `.notice` and its kin say (configuration manual 2.4).
+//! `.if`, `.elif`, `.else`, `.endif`, and the messages of `.notice`, `.warning` and `.alert` (configuration manual
+//! 2.4).
 //!
 //! A condition is a number, nothing (false), or predicates joined by `!`, `&&`, `||` and parentheses. As in HAProxy a
-//! branch is evaluated only if it may be taken, so `.if feature(X)` may guard what another version can't read; every
-//! predicate is still parsed, and an unknown one is an error.
+//! branch is evaluated only if it may be taken, so `.if feature(X)` may guard lines that another version cannot parse;
+//! every predicate is still parsed, and an unknown one is an error.
 
 use crate::BASELINE;
 use crate::diagnostic::{Diagnostics, Severity};
@@ -84,7 +85,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Whether lines are read here.
+    /// Returns whether lines are read here.
     pub(crate) fn active(&self) -> bool {
         self.stack.last().is_none_or(|b| b.branch == Branch::Taken)
     }

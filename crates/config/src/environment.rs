@@ -1,4 +1,4 @@
-//! The variables that `"${VAR}"` and `defined()` see: a copy of the process's, which `setenv` and its kin change.
+//! The environment of `"${VAR}"` and `defined()`: a copy of the process's, which `setenv` and similar keywords change.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! Log-format strings (HAProxy configuration manual 8.2.6): text, `%xx` aliases and `%[…]` expressions, each with
 //! flags `%{+Q,-X}…`.
 //!
-//! `%{+json}o` and `%{+cbor}o` make one object of the items that have names, `%(name)…` or `%(name:type)…`. As in
-//! HAProxy an encoding that is set stays: one for the whole wins over an item's, and an item's over a second one.
+//! `%{+json}o` and `%{+cbor}o` encode the named items, `%(name)…` or `%(name:type)…`, as one object. As in
+//! HAProxy the first encoding that is set is kept: one for the whole line overrides an item's, and an item's first
+//! overrides its second.
 //!
-//! Blanks stay as they are written, which is HAProxy's way in rules; in its log lines ([`Blanks::Merged`]) a run of
-//! them is one, also across an item that prints nothing.
+//! Blanks are kept as written, as HAProxy does in rules; in log lines ([`Blanks::Merged`]) a run of
+//! blanks becomes one, also across an item that prints nothing.
 
 use crate::bytes::{to_bytes, to_text};
 use crate::catalogue::Place;

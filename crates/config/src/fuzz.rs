@@ -1,4 +1,4 @@
-//! The fuzz target of the language: any bytes are a configuration, good or refused, in bounded time.
+//! The fuzz target of the language: any bytes are accepted or rejected as a configuration in bounded time.
 
 use crate::catalogue::Place;
 use crate::environment::Environment;

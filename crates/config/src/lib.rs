@@ -1,22 +1,23 @@
 //! HAProxy's configuration language: bytes → words with positions → `.if` → typed [`model::Config`] plus *all*
 //! diagnostics.
 //!
-//! A configuration is adapted in phases, because each needs what the one before it gives:
+//! A configuration is processed in phases; each needs the results of the previous one:
 //!
 //! 1. [`read`] opens the files, through [`Files`], so that a privileged parent may do it and tests need no disk.
 //! 2. [`parse`] splits lines into words (quotes, escapes, variables), follows `.if`, and types the `global` section.
-//!    Lines are taken in order, since `setenv` changes what the next line's `"${VAR}"` says.
+//!    Lines are processed in order, since `setenv` changes the value of `"${VAR}"` in the following lines.
 //! 3. The caller runs the Lua bodies that [`Draft::global`] names; they register actions.
 //! 4. [`Draft::finish`] types every other section with the names that Lua registered, resolves references and
-//!    checks what only the whole shows.
+//!    runs the checks that need the whole configuration.
 //!
-//! **Invariants.** No socket is opened and no clock read; names are resolved by [`Files`] alone. A [`Config`] is only given out without any
-//! error, so no code behind it meets a half-built state. Every error of a run is reported, each with its place.
+//! **Invariants.** No socket is opened and no clock read; names are resolved by [`Files`] alone. A [`Config`] is
+//! returned only if there is no error, so no later code meets a half-built state. Every error of a run is reported,
+//! each with its position.
 //!
 //! **Cost.** Time and memory are linear in the size of the files: names are looked up in hash maps, and lines are
 //! typed once, however many proxies share a `defaults`.
 //!
-//! **Limits.** [`limits`] names them; a file beyond one is an error that says so.
+//! **Limits.** [`limits`] names them; exceeding one is an error that names the limit.
 
 #![forbid(unsafe_code)]
 
@@ -73,7 +74,7 @@ pub trait Files {
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
-    /// Whether there is a directory of this name; files in memory need none.
+    /// Returns whether there is a directory of this name; files in memory need none.
     fn is_directory(&self, _path: &std::path::Path) -> bool {
         true
     }
@@ -145,8 +146,8 @@ pub fn load_patterns(
     PatternFile::parse(name, kind, &bytes).map(|file| patterns.insert(file)).map_err(|error| error.to_string())
 }
 
-/// Checks a command of a rule as far as its words are known before it runs; `None` is a word that is computed. `true`: it
-/// is for a store of this process, not for an engine elsewhere.
+/// Checks a command of a rule as far as its words are known before it runs; `None` is a word that is computed. `true`:
+/// it is for a store of this process, not for an engine elsewhere.
 pub type CommandCheck = fn(bool, &[Option<&[u8]>]) -> Result<(), CommandProblem>;
 
 /// Why a command can't be called by a rule.

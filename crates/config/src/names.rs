@@ -1,4 +1,4 @@
-//! Host names in addresses that must be numeric by the time they are typed.
+//! Resolution of host names in addresses that the typed configuration holds as numbers.
 //!
 //! HAProxy resolves the names of `bind`, `source`, `usesrc`, `addr`, `agent-addr`, `nameserver` and of a check's
 //! `connect addr` while it reads the file, once, with the system's resolver. So does this module, through
@@ -52,7 +52,7 @@ fn one<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
     .into())
 }
 
-/// Whether a host is a name, and not an address or the beginning of one.
+/// Returns whether a host is a name, and not an address or the beginning of one.
 fn is_name(host: &str) -> bool {
     host.len() <= 253
         && host.bytes().any(|byte| byte.is_ascii_alphabetic())

@@ -77,7 +77,7 @@ impl Method {
         })
     }
 
-    /// Whether patterns mean anything to it.
+    /// Returns whether patterns mean anything to it.
     pub(crate) fn takes_patterns(self) -> bool {
         !matches!(self, Method::Found | Method::Bool)
     }

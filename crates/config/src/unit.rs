@@ -44,8 +44,8 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     Ok(Duration::from_millis(nanos.div_ceil(1_000_000) as u64))
 }
 
-/// What follows the unit of a duration: empty unless it is one with a unit and more behind it (`15min`, `2sec`). HAProxy
-/// uses the part before and warns.
+/// What follows the unit of a duration: empty unless it is one with a unit and more behind it (`15min`, `2sec`).
+/// HAProxy uses the part before and warns.
 pub(crate) fn behind_unit(text: &str) -> &str {
     let (number, suffix) = digits(text);
     let units = ["us", "ms", "s", "m", "h", "d"];
@@ -55,7 +55,7 @@ pub(crate) fn behind_unit(text: &str) -> &str {
     units.iter().find_map(|unit| suffix.strip_prefix(unit)).unwrap_or("")
 }
 
-/// Whether a duration in milliseconds has no unit and is so small that seconds were probably meant.
+/// Returns whether a duration in milliseconds has no unit and is so small that seconds were probably meant.
 pub(crate) fn is_suspicious(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse().is_ok_and(|value: u64| (1..100).contains(&value))
 }

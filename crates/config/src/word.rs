@@ -3,9 +3,9 @@
 //! - blanks separate words, `#` starts a comment, outside quotes;
 //! - `\ `, `\\`, `\#`, `\"`, `\'`, `\$`, `\n`, `\r`, `\t`, `\xHH` are one byte, any other `\` stands for itself;
 //!   nothing is an escape between single quotes;
-//! - variables are expanded between double quotes: `$NAME`, `${NAME}`, `${NAME-default}`, and `${NAME[*]}`, whose blanks
-//!   separate words; without quotes `$NAME` and `${NAME}` are in addresses only (see [`Line::address`]); `.FILE`, `.LINE`
-//!   and `.SECTION` are names too.
+//! - variables are expanded between double quotes: `$NAME`, `${NAME}`, `${NAME-default}`, and `${NAME[*]}`, whose
+//!   blanks separate words; without quotes `$NAME` and `${NAME}` are in addresses only (see [`Line::address`]);
+//!   `.FILE`, `.LINE` and `.SECTION` are names too.
 //!
 //! A line is a line: HAProxy has no continuation. Words are bytes, as in HAProxy, though nearly all are text.
 
@@ -51,7 +51,7 @@ impl Word {
         }
     }
 
-    /// Whether quotes or escapes were used.
+    /// Returns whether quotes or escapes were used.
     #[cfg(test)]
     pub(crate) fn quoted(&self) -> bool {
         self.quoted

@@ -1,11 +1,11 @@
-//! What samples are compared with: regular expressions, texts, networks, and the files that hold many of them.
+//! Patterns that samples are matched against: regular expressions, texts, networks, and files of many of them.
 //!
-//! One home for what `-m`, `regsub`, the `map_*` converters, ACL files, Lua's `Map` and the stats socket share, so
-//! that a pattern means the same wherever it stands. The crate knows no sample types, no configuration and no stream:
+//! `-m`, `regsub`, the `map_*` converters, ACL files, Lua's `Map` and the stats socket share this crate, so
+//! that a pattern has the same meaning everywhere. The crate knows no sample types, no configuration and no stream:
 //! a caller casts its sample to the [`Key`] that a method compares.
 //!
 //! **Invariants.** Nothing here does I/O, reads a clock or waits for anything but a [`PatternFile`]'s own lock, which
-//! is held for one lookup or one change. What a peer sends can make no match cost more than its bound: regular
+//! is held for one lookup or one change. The cost of a match is bounded whatever a peer sends: regular
 //! expressions are linear, or stop at [`BACKTRACK_LIMIT`] steps.
 
 #![forbid(unsafe_code)]
@@ -26,7 +26,7 @@ pub use text::{DIRECTORY, DOMAIN, has_component};
 
 use std::net::IpAddr;
 
-/// How a key is compared with the patterns of a file.
+/// The method by which a key is compared with the patterns of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The whole text.

@@ -1,4 +1,4 @@
-//! Networks: their notation, and which addresses lie in them.
+//! Networks: their notation, and the test whether they contain an address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +35,8 @@ pub(crate) fn mask_v6(length: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
 }
 
-/// Whether an address lies in a network; families meet as HAProxy's do, through mapped, compatible and 6to4 forms.
+/// Returns whether an address lies in a network; families meet as HAProxy's do, through mapped, compatible and 6to4
+/// forms.
 pub fn in_network(ip: IpAddr, network: IpAddr, length: u8) -> bool {
     match (ip, network) {
         (IpAddr::V4(ip), IpAddr::V4(network)) => (u32::from(ip) ^ u32::from(network)) & mask_v4(length) == 0,

@@ -1,12 +1,12 @@
 //! Regular expressions: linear where possible, backtracking with a bound where the pattern needs it.
 //!
 //! HAProxy is built with PCRE2, so that is the language. The `regex` crate runs in time linear in the text, whatever
-//! the pattern, which is what a proxy wants to do with bytes of strangers; it knows no back-references, look-around,
-//! atomic groups or possessive quantifiers, and means a few other things differently. The module `translate` takes
-//! over the patterns that mean the same in both; PCRE2 gets the rest, with a limit on its steps that ends a search as
+//! the pattern, which a proxy needs for untrusted input; it supports no back-references, look-around,
+//! atomic groups or possessive quantifiers, and means a few other things differently. The module `translate` converts
+//! the patterns that mean the same in both; PCRE2 gets the rest, with a limit on its steps that ends a search as
 //! "no match", as HAProxy's own limit does, only a hundred times sooner. Matching is byte-wise in both.
 //!
-//! One difference shows only at run time: `$` stands before a line feed that ends the text, too. A linear pattern
+//! One difference shows only at run time: `$` also matches before a line feed at the end of the text. A linear pattern
 //! with a `$` is therefore compiled a second time, by PCRE2, when it first meets such a text; so is one whose
 //! captures stand in a repetition, when captures are first asked for.
 //!
@@ -43,7 +43,7 @@ pub enum Engine {
 pub struct RegexError {
     /// The pattern.
     pub pattern: String,
-    /// What is wrong with it.
+    /// The error message.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ enum Inner {
     Backtracking(Box<pcre2::bytes::Regex>),
 }
 
-/// Where the groups of a match stand, by number; the whole match is 0. Reusable.
+/// The positions of a match's groups, by number; the whole match is 0. Reusable.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     groups: [Option<(usize, usize)>; GROUPS],
@@ -117,7 +117,7 @@ impl Regex {
         }
     }
 
-    /// What `check` says about a pattern that may need many steps; `None` for a linear one.
+    /// Returns the notice of `check` about a pattern that may need many steps; `None` for a linear one.
     pub fn notice(&self) -> Option<String> {
         (self.engine() == Engine::Backtracking).then(|| {
             format!(
@@ -140,7 +140,7 @@ impl Regex {
         }
     }
 
-    /// Whether it matches somewhere in the text.
+    /// Returns whether it matches somewhere in the text.
     pub fn is_match(&self, text: &[u8]) -> bool {
         match (self.backtracking(text, false), &self.inner) {
             // An error is the limit, or no memory.
@@ -184,8 +184,8 @@ impl Regex {
         }
     }
 
-    /// HAProxy's `replace-header` and its kin: where the text matches, appends the template with the match's groups and
-    /// gives `true`. `None`: it matches, but the template ends behind a backslash.
+    /// HAProxy's `replace-header` and similar actions: if the text matches, appends the template with the match's
+    /// groups and gives `true`. `None`: it matches, but the template ends behind a backslash.
     pub fn expand(&self, text: &[u8], template: &[u8], out: &mut Vec<u8>) -> Option<bool> {
         let mut captures = Captures::default();
         if !self.captures(text, &mut captures) {

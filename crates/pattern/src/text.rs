@@ -2,12 +2,12 @@
 
 use memchr::memmem;
 
-/// What separates the components of a path, for [`has_component`].
+/// The separators of the components of a path, for [`has_component`].
 pub const DIRECTORY: &[u8] = b"/?";
-/// What separates the components of a host name.
+/// The separators of the components of a host name.
 pub const DOMAIN: &[u8] = b"/?.:";
 
-/// Whether `pattern` stands in `text` as whole components; delimiters at the pattern's own ends do not count.
+/// Returns whether `pattern` stands in `text` as whole components; delimiters at the pattern's own ends do not count.
 pub fn has_component(text: &[u8], pattern: &[u8], delimiters: &[u8]) -> bool {
     let delimits = |byte: &u8| delimiters.contains(byte);
     let start = pattern.iter().position(|byte| !delimits(byte)).unwrap_or(pattern.len());

@@ -1,10 +1,10 @@
-//! From PCRE's notation to the linear engine's, for those patterns that mean the same in both.
+//! Translation of PCRE patterns to the syntax of the linear engine, if they mean the same in both.
 //!
 //! The two engines share most of a language, and where they differ silently a pattern would match something else
 //! than under HAProxy: `a++` is possessive or nested, `\v` a class or a byte, `[a&&b]` a set of three bytes or an
-//! intersection, `$` stands before a last line feed or does not. So a pattern is taken over only if every construct
-//! in it is known to be the same; what is not in this list goes to the backtracking engine, whatever the linear one
-//! would make of it. Bytes beyond ASCII become `\xHH`, so that both engines work byte-wise.
+//! intersection, `$` matches before a last line feed or does not. So a pattern is translated only if every construct
+//! in it is known to be the same; a pattern with any other construct goes to the backtracking engine, even if the
+//! linear one accepts it. Bytes beyond ASCII become `\xHH`, so that both engines work byte-wise.
 
 /// A pattern for the linear engine.
 pub(crate) struct Linear {
@@ -122,7 +122,7 @@ fn hex(byte: u8, out: &mut String) {
     let _ = write!(out, "\\x{byte:02x}");
 }
 
-/// What follows a backslash at `i`; returns the place behind it.
+/// Translates the escape at `i`; returns the position after it.
 fn escape(pattern: &[u8], i: usize, in_class: bool, out: &mut String) -> Option<usize> {
     let byte = *pattern.get(i)?;
     match byte {

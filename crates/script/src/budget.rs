@@ -1,26 +1,26 @@
-//! The ticker, its signal and the hook: how a script that runs long is made to yield, and ended.
+//! The ticker, its signal and the hook, which make long-running scripts yield and end them.
 //!
 //! A worker enters a burst by storing the running coroutine and bumping a sequence number to odd, and leaves it by
-//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`] or more often; a worker that has
-//! used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose handler runs on that
-//! worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is async-signal-safe on the own
-//! thread, not from another).
+//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`] or more often; a
+//! worker that has used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose handler
+//! runs on that worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is async-signal-safe on
+//! the own thread, not from another).
 //!
-//! CPU time, because scripts that share a state count on being alone between two waits as long as they are short: one
-//! that the kernel kept from running is as short as before, however much else the machine has to do.
+//! CPU time and not wall-clock time, because scripts that share a state rely on running alone between two waits as long
+//! as they are short: a script that the kernel preempted must not count as long because the machine is busy.
 //!
-//! The hook yields if everything beneath can be yielded across, else it looks again every few instructions until
-//! a part (`BLOCKED_PART`) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
-//! signalled lasted less than two ticks and counts as nothing.
+//! The hook yields if all enclosing calls can be yielded across, else it retries every few instructions until
+//! a part (`BLOCKED_PART`) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first
+//! burst that was never signalled lasted less than two ticks and counts as nothing.
 //!
 //! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call
 //! for every thread whose burst outlives a look; a hundred when idle.
 //!
-//! Others learn by a [`Watch`] that a thread runs a burst, and where in its script: the same signal makes the handler
-//! write the line down.
+//! A [`Watch`] shows other threads that a thread runs a burst, and the current line of its script: the handler of the
+//! same signal records the line.
 //!
-//! `SIGURG` is ours because its default action is to be ignored, debuggers let it pass, and nothing else in the
-//! process asks for out-of-band data.
+//! `SIGURG` is used because its default action is to be ignored, debuggers pass it through, and nothing else in the
+//! process uses out-of-band data.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
@@ -37,13 +37,13 @@ use crate::state::Core;
 /// How often the ticker looks while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// CPU time after which a burst is asked to yield; a little less than a tick, so that one that ran all the time is asked
-/// at the second look.
+/// CPU time after which a burst is asked to yield; a little less than a tick, so that one that ran all the time is
+/// asked at the second look.
 const SLICE: Duration = Duration::from_micros(900);
 
 /// How often it looks while a script runs on a [patient] thread. Where a worker shares a core with that thread, it
-/// loses the core when it has had its turn, and the kernel may leave it to the script until the next thing happens there:
-/// its own tick, which is 4 ms with most distributions, or the ticker's waking up.
+/// loses the core when it has had its turn, and the kernel may leave it to the script until the next thing happens
+/// there: its own tick, which is 4 ms with most distributions, or the ticker's waking up.
 const PATIENT_TICK: Duration = Duration::from_micros(400);
 
 /// How often it looks while none ran since the last look.
@@ -78,8 +78,8 @@ struct Slot {
     answered: AtomicBool,
 }
 
-// SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the one that
-// asked after `answered`.
+// SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the one
+// that asked after `answered`.
 unsafe impl Sync for Slot {}
 // SAFETY: it refers to its thread's coroutine by an atomic and owns nothing else.
 unsafe impl Send for Slot {}
@@ -114,13 +114,13 @@ impl Watch {
         Watch(found.expect("the thread is registered"))
     }
 
-    /// Whether a burst runs.
+    /// Returns whether a burst runs.
     pub fn runs(&self) -> bool {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Asks the thread where its script is; [`Watch::answer`] has it soon. For a thread that has been in one function of C
-    /// for long: its handler looks at the stack of the coroutine, which stands still meanwhile.
+    /// Asks the thread where its script is; [`Watch::answer`] has it soon. For a thread that has been in one function
+    /// of C for long: its handler looks at the stack of the coroutine, which stands still meanwhile.
     pub fn ask(&self) {
         self.0.answered.store(false, Ordering::Relaxed);
         self.0.asked.store(true, Ordering::Release);
@@ -199,18 +199,18 @@ thread_local! {
 }
 
 /// Says whether this thread is one that long scripts may keep: the kernel preempts it, so a C function that polls
-/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns. Said before the
-/// thread's first burst.
+/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns. Said before
+/// the thread's first burst.
 pub fn patient(patient: bool) {
     PATIENT.set(patient);
 }
 
-/// Whether a long C function may keep this thread.
+/// Returns whether a long C function may keep this thread.
 pub fn is_patient() -> bool {
     PATIENT.get()
 }
 
-/// Whether the burst that runs on this thread has been signalled: its slice is over.
+/// Returns whether the burst that runs on this thread has been signalled: its slice is over.
 #[inline]
 pub(crate) fn is_over() -> bool {
     let slot = SLOT.get();
@@ -222,7 +222,7 @@ pub(crate) fn is_over() -> bool {
     slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
-/// Whether a burst runs on this thread.
+/// Returns whether a burst runs on this thread.
 pub(crate) fn runs() -> bool {
     let slot = SLOT.get();
     // SAFETY: the slot lives as long as the pointer is set.
@@ -318,8 +318,8 @@ extern "C" fn handler(_: c_int) {
     unsafe { arm(running) };
 }
 
-/// Sets the hook of a coroutine. Arming walks the whole call stack, which in a runaway recursion takes longer than a tick,
-/// so an armed hook is left alone.
+/// Sets the hook of a coroutine. Arming walks the whole call stack, which in a runaway recursion takes longer than a
+/// tick, so an armed hook is left alone.
 ///
 /// # Safety
 /// The coroutine is alive and runs on this thread.
@@ -332,8 +332,8 @@ unsafe fn arm(running: *mut lua_State) {
     }
 }
 
-/// Ends the slice of what runs on this thread, if others wait for the thread, as the ticker would: it is suspended before
-/// its next instruction, or when it polls next.
+/// Ends the slice of what runs on this thread, if others wait for the thread, as the ticker would: it is suspended
+/// before its next instruction, or when it polls next.
 pub(crate) fn leave_soon() {
     let slot = SLOT.get();
     if slot.is_null() {
@@ -404,8 +404,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Whether the time is used up; called only in a burst that was signalled. Where the script can't be suspended it has
-    /// a part of the burst's time.
+    /// Returns whether the time is used up; called only in a burst that was signalled. Where the script can't be
+    /// suspended it has a part of the burst's time.
     pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
         let started = *self.started.get_or_insert_with(|| now - TICK);

@@ -1,4 +1,4 @@
-//! What a thread uses of its core.
+//! The CPU time of a thread.
 
 use std::time::Duration;
 

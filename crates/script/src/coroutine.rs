@@ -1,9 +1,9 @@
-//! The coroutine library of scripts: Lua's own semantics, and waits that travel through.
+//! The coroutine library of scripts: Lua's own semantics, with waits that pass through nested coroutines.
 //!
-//! Lua's `coroutine.resume` gives every yield to its caller. Ours looks at why the coroutine yielded: a yield of the
-//! script goes to the caller as ever, a wait or a forced yield is repeated one level up, until the driver has it, and
-//! the continuation resumes the same coroutine when the driver resumes the root. While it waits, its status is
-//! `normal` and nobody else can resume it.
+//! Lua's `coroutine.resume` returns every yield to its caller. This one tests the reason of the yield: a yield of the
+//! script returns to the caller as usual; a wait or a forced yield is repeated one level up, until it reaches the
+//! driver, and the continuation resumes the same coroutine when the driver resumes the root. While it waits, its status
+//! is `normal` and it cannot be resumed otherwise.
 
 use std::ffi::{CStr, c_int};
 
@@ -81,7 +81,7 @@ unsafe fn status_of(lua: *mut lua_State, thread: *mut lua_State) -> Status {
     }
 }
 
-/// Whether `thread` waits inside a root: a root itself is pinned by the driver and waits with it.
+/// Returns whether `thread` waits inside a root: a root itself is pinned by the driver and waits with it.
 unsafe fn is_carried(lua: *mut lua_State, thread: *mut lua_State) -> bool {
     // SAFETY: `lua` belongs to a state.
     let running = unsafe { &Core::of(lua).running };

@@ -1,13 +1,13 @@
-//! The border that no panic crosses: Rust functions as Lua sees them.
+//! Wrappers of the Rust functions that Lua calls, which stop panics.
 //!
 //! A panic that unwound through the frames of Lua's interpreter would leave its state in the middle of a call, so each
 //! Rust function that Lua calls is wrapped: [`function!`](crate::function) and
 //! [`continuation!`](crate::continuation) make the C function that Lua gets, and a panic becomes a Lua error there.
-//! The types see to it that none is forgotten: a function of Rust's own calling convention can't be handed to Lua.
+//! The types enforce it: a function with Rust's own calling convention cannot be passed to Lua.
 //!
-//! An error of Lua's is a longjmp that passes the wrapper's frame, which holds nothing that would have to be dropped.
+//! A Lua error is a longjmp across the wrapper's frame, which holds nothing that needs to be dropped.
 //!
-//! Cost: none on the way without a panic; the wrapped function is inlined into its wrapper.
+//! Cost: none without a panic; the wrapped function is inlined into its wrapper.
 
 use std::any::Any;
 use std::ffi::c_int;

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::standard::STRING_MAX;
 use crate::{budget, ffi};
 
-/// A block of so many bytes takes a tenth of a millisecond to fill, and what is done with it next may take as long again.
+/// A block of so many bytes takes a tenth of a millisecond to fill, and what is done with it next may take as long
+/// again.
 const LARGE: usize = 256 << 10;
 
 /// Lua's alignment: what C's malloc gives on 64-bit machines.
@@ -37,12 +38,12 @@ impl MemoryLimit {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether what is used is counted.
+    /// Returns whether what is used is counted.
     pub(crate) fn is_counted(&self) -> bool {
         self.limit != 0
     }
 
-    /// Whether so many bytes more are within the limit.
+    /// Returns whether so many bytes more are within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.limit == 0 || self.used().saturating_add(bytes) <= self.limit
     }
@@ -129,9 +130,9 @@ unsafe fn allocate_by(
     made as *mut c_void
 }
 
-/// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended before
-/// its next instruction, if others wait for this thread. What Lua does in one instruction is not interrupted, be it `..`, a
-/// table that grows, or a step of the collector over one; so only the first of these runs here that is long.
+/// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended
+/// before its next instruction, if others wait for this thread. What Lua does in one instruction is not interrupted, be
+/// it `..`, a table that grows, or a step of the collector over one; so only the first of these runs here that is long.
 ///
 /// # Safety
 /// As [`allocate`].

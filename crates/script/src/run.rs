@@ -38,8 +38,8 @@ pub(crate) struct Running {
     pub(crate) limits: Limits,
     /// Coroutines of scripts that wait inside a root, which is why nobody else may resume them: (root, waiting).
     pub(crate) carried: Vec<(*mut lua_State, *mut lua_State)>,
-    /// Coroutines in which the budget's hook raised an error, the last ones: Lua leaves hooks forbidden there for good, so
-    /// nothing of a script may run in them again.
+    /// Coroutines in which the budget's hook raised an error, the last ones: Lua leaves hooks forbidden there for good,
+    /// so nothing of a script may run in them again.
     unhooked: VecDeque<*mut lua_State>,
 }
 
@@ -61,7 +61,7 @@ impl Running {
         }
     }
 
-    /// Whether the hook has raised in this coroutine.
+    /// Returns whether the hook has raised in this coroutine.
     pub(crate) fn is_unhooked(&self, thread: *mut lua_State) -> bool {
         self.unhooked.contains(&thread)
     }
@@ -133,7 +133,7 @@ pub enum Burst {
     Failed,
 }
 
-/// Whether a C function called now may [`wait`].
+/// Returns whether a C function called now may [`wait`].
 ///
 /// # Safety
 /// `lua` is the `lua_State` that a C function was called with.

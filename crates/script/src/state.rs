@@ -1,4 +1,4 @@
-//! A state and what belongs to it.
+//! A Lua state and its resources.
 
 use std::any::{Any, TypeId};
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -178,9 +178,9 @@ impl State {
         unsafe { &mut *(core.host as *mut T) }
     }
 
-    /// As [`protect`](Self::protect), for what raises nothing unless memory runs out, and takes no more than `bytes` of it,
-    /// what Lua itself needs beside values included: where the limit leaves that room there is nothing to be protected
-    /// from, which a short script spares.
+    /// As [`protect`](Self::protect), for what raises nothing unless memory runs out, and takes no more than `bytes` of
+    /// it, what Lua itself needs beside values included: where the limit leaves that room there is nothing to be
+    /// protected from, which a short script spares.
     ///
     /// # Safety
     /// As `protect`.

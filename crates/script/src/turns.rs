@@ -1,7 +1,8 @@
-//! How the kernel shares a core between workers and threads that stand behind them.
+//! Scheduling priorities of workers and of the threads for background work.
 //!
-//! By default a thread that has the core keeps it for its turn of some milliseconds, whoever wakes meanwhile and however
-//! far behind it stands. From 6.12 on, Linux lets a thread that asks for shorter turns have the core as soon as it wakes.
+//! By default a running thread keeps the core for its time slice of some milliseconds, whichever thread wakes meanwhile
+//! and however low its own priority is. From 6.12 on, a thread that requests shorter slices preempts it as soon as it
+//! wakes.
 
 /// Turns of a worker, in nanoseconds: the shortest that Linux gives.
 const SHORT_NS: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! Values across the border, without owning anything while Lua may raise.
+//! Conversion of values between Rust and Lua, without owning anything while Lua may raise.
 
 use std::ffi::{CStr, c_int};
 use std::slice;

@@ -1,16 +1,17 @@
-//! The process's allocator: mimalloc, entered by the shortest way.
+//! The process's allocator: mimalloc, called through its shortest path.
 //!
-//! Memory that one worker allocates is often freed by another; mimalloc gives it back without a lock. Every block of it is
-//! aligned like C's, so what needs no more asks for no alignment: its aligned entry looks for a block by size as well, and
-//! where the list of such blocks is just empty, or the size is above 1 KiB, it takes a larger one to align within (decision
-//! 022).
+//! Memory that one worker allocates is often freed by another; mimalloc returns it without a lock. Every block has the
+//! alignment of C's malloc, so types that need no more use the unaligned entry point: the aligned one also looks up a
+//! block by size, but if the list of such blocks is empty, or the size is above 1 KiB, it allocates a larger block to
+//! align within (decision 022).
 //!
-//! Freed memory goes back to the kernel after [`PURGE_MS`] instead of mimalloc's second, so that what closed connections
-//! had does not stay beside what others take meanwhile ([`configure`]).
+//! Freed memory is returned to the kernel after [`PURGE_MS`] instead of mimalloc's default of a second, so that the
+//! memory of closed connections does not add to that of new ones ([`configure`]).
 //!
-//! Blocks of megabytes are mapped by themselves. Mimalloc moves such a block by copying where it grows, and gives freed
-//! ones back to the kernel a moment later, on whichever thread next asks it for memory: either takes a worker milliseconds
-//! for a request of 50 MB. A mapping of its own is moved by its page table, and given back by the thread that frees it.
+//! Blocks of megabytes are mapped with `mmap` directly. Mimalloc copies such a block when it grows, and returns freed
+//! ones to the kernel later, on the thread that next allocates: either takes a worker milliseconds
+//! for a request of 50 MB. A separate mapping is moved by remapping its pages, and unmapped by the thread that frees
+//! it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
@@ -50,7 +51,7 @@ pub fn configure() {
     }
 }
 
-/// Whether a block is a mapping of its own. Both its maker and its user know size and alignment.
+/// Returns whether a block is a mapping of its own. Both its maker and its user know size and alignment.
 #[inline]
 const fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_MIN && align <= PAGE
@@ -72,8 +73,8 @@ fn map(size: usize) -> *mut u8 {
 /// As of `realloc`.
 #[cold]
 unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-    // SAFETY: the caller promises that the block is one of `layout`; what was mapped is moved as a mapping, anything else is
-    // copied to a block that is another one, and freed once.
+    // SAFETY: the caller promises that the block is one of `layout`; what was mapped is moved as a mapping, anything
+    // else is copied to a block that is another one, and freed once.
     unsafe {
         if is_mapped(layout.size(), layout.align()) && is_mapped(size, layout.align()) {
             let moved = libc::mremap(block.cast(), layout.size(), size, libc::MREMAP_MAYMOVE);
@@ -88,14 +89,15 @@ unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     }
 }
 
-/// Whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their size.
+/// Returns whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their
+/// size.
 const fn is_natural(size: usize, align: usize) -> bool {
     align <= ALIGNED && align <= size
 }
 
-// SAFETY: mimalloc's blocks are as large and as aligned as asked for, null where there is no memory, and freed and resized
-// by their address alone, whichever entry made them. Mappings are aligned to pages; which blocks are mapped follows from
-// their layout.
+// SAFETY: mimalloc's blocks are as large and as aligned as asked for, null where there is no memory, and freed and
+// resized by their address alone, whichever entry made them. Mappings are aligned to pages; which blocks are mapped
+// follows from their layout.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,4 +1,4 @@
-//! `sluicegate check` and `haproxy -c`: everything that a start does before it touches a socket.
+//! `sluicegate check` and `haproxy -c`: all steps of a start before the first socket is opened.
 
 use std::process::ExitCode;
 

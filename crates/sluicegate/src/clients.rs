@@ -1,7 +1,7 @@
 //! The engines of a service: clients of Redis in other processes, by the name of their sections.
 //!
-//! A client outlives a reload that leaves its section as it is, with its connections and counts; a section that changed
-//! gets a new one, and the old one's connections end once nobody waits for a reply any more.
+//! A client survives a reload that does not change its section, with its connections and counters; a changed section
+//! gets a new one, and the old one's connections are closed when no reply is pending any more.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +46,8 @@ impl Clients {
     }
 }
 
-/// The addresses of the engines' names, if the process is going to live where it can't look them up any more. A name that
-/// nobody knows is no error: its engine is away. Blocks.
+/// The addresses of the engines' names, if the process is going to live where it can't look them up any more. A name
+/// that nobody knows is no error: its engine is away. Blocks.
 pub fn look_up(config: &Config) -> Names {
     let mut names = Names::new();
     if config.global.chroot.is_none() {

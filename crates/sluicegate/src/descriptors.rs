@@ -1,12 +1,13 @@
-//! The limit of open descriptors, and what is derived from it or decides it: `ulimit-n`, `maxconn`, and the stores'
-//! `maxclients`.
+//! The limit of open descriptors, and the settings that depend on it or determine it: `ulimit-n`, `maxconn`, and the
+//! stores' `maxclients`.
 //!
-//! A session needs two descriptors, one to the client and one to the server, and where a demo server of this process may be
-//! that server, a third; a store's client needs one. What else is
-//! open (listeners, logs, checks, runtimes, the pipes of `maxpipes`) is counted beside them, by HAProxy's sum where that
-//! is enough: the same limit of descriptors gives the same `maxconn`. `ulimit-n` sets the limit; otherwise `maxconn` does,
-//! with the stores' clients; without either the system's hard limit is taken and shared out. What the administrator
-//! asked for and can't have is an error with the number that would do; only `maxclients` gives way, as in Redis.
+//! A session needs two descriptors, one to the client and one to the server, and where a demo server of this process
+//! may be that server, a third; a store's client needs one. All other
+//! descriptors (listeners, logs, checks, runtimes, the pipes of `maxpipes`) are added, by HAProxy's formula if its
+//! result is enough: the same limit of descriptors results in the same `maxconn`. `ulimit-n` sets the limit; otherwise
+//! `maxconn` does, with the stores' clients; without either the system's hard limit is used and divided. A configured
+//! value that is not possible is an error with the limit that would be needed; only `maxclients` is reduced, as in
+//! Redis.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The disk, as the configuration sees it.
+//! File access for the configuration.
 
 use std::collections::BTreeMap;
 use std::io;

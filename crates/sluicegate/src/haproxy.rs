@@ -1,7 +1,7 @@
 //! The program under the name `haproxy`: its command line, version and exit codes (HAProxy management guide 3).
 //!
-//! Exit codes are HAProxy's: 0, 1 for everything that is wrong, 2 for a good configuration without a listener and for
-//! a condition (`-cc`) that is none.
+//! Exit codes are HAProxy's: 0, 1 for all errors, 2 for a valid configuration without a listener and for
+//! an invalid condition (`-cc`).
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
-//! What a person in front of a terminal reads once the process serves: where it listens, and for a file with demo servers
-//! what to try.
+//! Messages on a terminal once the process serves: its addresses, and for a file with demo servers commands to try.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -104,7 +103,7 @@ fn commands(config: &Config) -> String {
     text
 }
 
-/// Whether a server behind a frontend is a demo server of this process.
+/// Returns whether a server behind a frontend is a demo server of this process.
 fn leads_to_origin(config: &Config, proxy: &Proxy) -> bool {
     let behind = proxy.default_backend.and_then(|id| config.proxies.get(id.0 as usize));
     let addresses: Vec<_> = config.origins.iter().flat_map(|origin| &origin.binds).flat_map(|b| &b.addresses).collect();

@@ -1,7 +1,7 @@
-//! From files to a typed configuration, in the order that each phase needs: words, `.if` and `global`; the Lua bodies,
+//! Loading of files into a typed configuration, in the order of its phases: words, `.if` and `global`; the Lua bodies,
 //! on this thread; every other section with the names that Lua registered; the stores' parameters.
 //!
-//! `check` and `run` share this, so what checks is what starts.
+//! `check` and `run` share this code, so a file that passes the check also starts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +38,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Somebody could connect: a section that is enabled has a `bind`, or there is a stats socket, which HAProxy counts.
+    /// Somebody could connect: a section that is enabled has a `bind`, or there is a stats socket, which HAProxy
+    /// counts.
     pub fn listens(&self) -> bool {
         let config = &self.config;
         config.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())

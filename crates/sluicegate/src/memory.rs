@@ -1,12 +1,12 @@
 //! `-m`: a limit of the process's memory, and the sessions that fit into it.
 //!
-//! The limit is one of private writable memory (`RLIMIT_DATA`): what programs allocate, with the stacks of their
-//! threads. HAProxy limits its address space; that would count the files and reserves that are mapped and never
-//! touched, ten times of what is used here.
+//! The limit applies to private writable memory (`RLIMIT_DATA`): allocations and the stacks of
+//! threads. HAProxy limits its address space; that would count mapped files and reservations that are never
+//! touched, ten times the memory in use here.
 //!
 //! The allocator reserves a gigabyte in one piece before `main` begins, unless a limit forbids it. So the limit is set
-//! and the program starts over, once, before it has done anything. An allocation beyond the limit ends the process; the
-//! derived `maxconn` keeps the load away from that.
+//! and the program executes itself again, once, before it has done anything else. An allocation beyond the limit ends
+//! the process; the derived `maxconn` keeps the load below it.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! Files that the process creates: pidfiles and logs.
 //!
-//! They are often written by root in folders that others may write to, so a symbolic link in place of one is never
-//! followed, and their modes are the same whatever the umask. What lies below `/dev` or `/proc` is opened as it is:
+//! They are often written by root in directories that other users may write to, so symbolic links are never
+//! followed, and the modes do not depend on the umask. Files below `/dev` or `/proc` are opened as they are:
 //! `/dev/null` and `/dev/stdout` are links or devices that an administrator names on purpose.
 
 use std::fs::{File, OpenOptions, Permissions};

@@ -1,7 +1,7 @@
-//! What workers serve besides proxies: the sockets of stores and of demo servers.
+//! Listening sockets that are not the proxy's: those of stores and of demo servers.
 //!
-//! A [`Post`] is one address of a `bind` line of such a section, with a socket for each worker. It outlives reloads for
-//! as long as the file has that address; given up, it accepts nobody any more, and connections go on.
+//! A [`Post`] is one address of a `bind` line of such a section, with a socket for each worker. It survives reloads
+//! as long as the file has that address; after that it accepts no further connections, and existing ones continue.
 //!
 //! A store shares its port with no other process and no other section: the kernel would distribute its clients over
 //! different data. Its first socket is bound without `SO_REUSEPORT`, unless this process has the address already.

@@ -1,13 +1,13 @@
-//! What is said on stderr before the process serves, in the words of the name it was called by.
+//! Messages on stderr before the process serves, in the form of the name it was called by.
 //!
-//! As `sluicegate`: `file:line:col: error: …`, the line, a caret, a hint. As `haproxy`: one line for each finding, in the
-//! form that people and tools have always searched for:
+//! As `sluicegate`: `file:line:col: error: …`, the line, a caret, a hint. As `haproxy`: one line for each diagnostic,
+//! in the format that users and tools search for:
 //!
 //! ```text
 //! [ALERT]    (1234) : config : parsing [/etc/haproxy/haproxy.cfg:12] : unknown keyword 'foo' in 'global' section
 //! ```
 //!
-//! Standard output carries the verdict of `-c` alone.
+//! Standard output contains only the result of `-c`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

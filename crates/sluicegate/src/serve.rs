@@ -1,4 +1,4 @@
-//! `sluicegate run`: the order of start, the control thread, and the end.
+//! `sluicegate run`: the order of the start, the control thread, and the shutdown.
 //!
 //! Files are read, scripts loaded and sockets bound on one thread, before any other exists. Then workers start, and
 //! this thread becomes the control thread: signals, the stats socket, health checks, log targets, expiry of the store.

@@ -1,18 +1,18 @@
-//! Signals, as HAProxy answers them.
+//! Signals, handled as in HAProxy.
 //!
 //! | signal | effect |
 //! |---|---|
 //! | TERM, INT | ends at once |
-//! | USR1 | a soft stop: what was begun is finished, for as long as `hard-stop-after` allows |
+//! | USR1 | a graceful stop: active requests are finished, within `hard-stop-after` |
 //! | USR2 | nothing, as in HAProxy: a master reloads, a process on its own is reloaded by a command |
-//! | HUP | writes how every server and proxy is to stderr and to the proxies' logs |
-//! | QUIT | writes the process's figures to stderr |
+//! | HUP | writes the state of every server and proxy to stderr and to the proxies' logs |
+//! | QUIT | writes the process's statistics to stderr |
 //! | TTOU, TTIN | frontends stop listening, and listen again |
 //! | PIPE | ignored |
 //!
-//! They are read on the control thread's runtime; workers hear of them through the process. From the first moment of
-//! `main` until then they are held back ([`hold`]), so that none of them ends a process that still starts; TERM and INT
-//! do.
+//! They are read on the control thread's runtime, which informs the workers through the process. From the beginning
+//! of `main` until then they are blocked ([`hold`]), so that none of them ends a process that is still starting,
+//! except TERM and INT.
 
 use std::future::pending;
 use std::io;

@@ -1,8 +1,8 @@
 //! The stores of a service, which outlive its configurations.
 //!
-//! A store belongs to the name of its section. A file that is read again may add sections and change parameters, as
-//! CONFIG SET would. A section that is gone takes its store with it only if that is empty: keys are never lost in a
-//! reload.
+//! A store is identified by the name of its section. A reload may add sections and change parameters, as
+//! CONFIG SET would. When a section is removed, its store is removed only if it is empty: a reload never loses
+//! keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;

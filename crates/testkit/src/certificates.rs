@@ -1,4 +1,4 @@
-//! Certificates of a test's own, made by openssl.
+//! Certificates for tests, created by openssl.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A raw client: bytes out, bytes in, every wait bounded.
+//! A raw client: sends and receives bytes, with a time limit on every wait.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,10 +1,10 @@
-//! What the tests stand on: sockets that are listening before their server starts, real peers as child processes,
-//! raw clients with deadlines, and a look at a process from outside.
+//! Test support: sockets that listen before their server starts, real peers as child processes,
+//! raw clients with deadlines, and inspection of processes from outside.
 //!
-//! Nothing here sleeps for luck: a wait polls a condition until a deadline and panics with what it saw. A listener is
-//! bound to port 0 by the test and handed over as an inherited descriptor (`fd@N`), to Sluicegate and to Debian's
-//! haproxy alike; programs that take only a port number (redis-server) get one from [`free_port`], which nobody else is
-//! given.
+//! Nothing here sleeps for a guessed time: a wait polls a condition until a deadline and panics with its last state. A
+//! listener is bound to port 0 by the test and handed over as an inherited descriptor (`fd@N`), to Sluicegate and to
+//! Debian's haproxy alike; programs that accept only a port number (redis-server) get one from [`free_port`], which is
+//! handed out only once.
 
 mod certificates;
 mod client;

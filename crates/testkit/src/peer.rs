@@ -1,4 +1,5 @@
-//! Real programs as children: started with inherited sockets, watched by their output, ended with the test.
+//! Real programs as child processes: started with inherited sockets, observed through their output, ended with the
+//! test.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -88,7 +89,7 @@ impl Program {
         }
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -109,7 +110,8 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works; a service that idles does so a little, too.
+                // How long it takes is the machine's affair as long as it works; a service that idles does so a little,
+                // too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
                 assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;

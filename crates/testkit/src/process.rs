@@ -1,4 +1,4 @@
-//! A process from outside, by `/proc`.
+//! Inspection of a process through `/proc`.
 
 use std::time::Duration;
 

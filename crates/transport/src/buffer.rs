@@ -1,8 +1,8 @@
 //! Buffers of `tune.bufsize` bytes, and the worker's free list of them.
 //!
-//! A connection takes a buffer when there is something to read and gives it back when it is empty, so memory follows
-//! the bytes in flight and not the number of connections. The free list is bounded; what doesn't fit goes back to the
-//! allocator. The worker's pipes are kept with them.
+//! A connection takes a buffer when there is something to read and returns it when it is empty, so memory grows with
+//! the bytes in flight and not with the number of connections. The free list is bounded; further buffers are returned
+//! to the allocator. The worker's pipes are kept with them.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -63,7 +63,7 @@ pub trait Ledger {
     fn spliced(&self, count: usize);
     /// So many bytes lie on the free list.
     fn free(&self, bytes: usize);
-    /// Whether descriptors are left for the pipes of all workers, `pipes` of them.
+    /// Returns whether descriptors are left for the pipes of all workers, `pipes` of them.
     fn leaves(&self, pipes: u32) -> bool;
 }
 
@@ -236,7 +236,7 @@ impl Buffer {
         self.append(bytes);
     }
 
-    /// Appends what fits of `bytes`; says how much.
+    /// Appends what fits of `bytes`; returns how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.bytes.len() - self.end);
         self.bytes[self.end..self.end + count].copy_from_slice(&bytes[..count]);

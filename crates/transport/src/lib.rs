@@ -1,6 +1,6 @@
 //! Connected sockets, and the timers, buffers and pipes with which their bytes move.
 //!
-//! The crate knows no protocol and no configuration. Everything of it belongs to the thread whose runtime it is
+//! The crate knows no protocol and no configuration. Its objects belong to the thread whose runtime they are
 //! registered with.
 
 mod address;

@@ -1,9 +1,9 @@
-//! Bytes that pass from socket to socket without being copied: through a pipe of the kernel's.
+//! Zero-copy forwarding between sockets through a kernel pipe (`splice`).
 //!
-//! `splice` moves the pages that the network card filled, so a large body costs about a third of reading and writing it.
-//! A pipe is taken when a source has something and given back when it is empty; only a sink that takes nothing keeps one
-//! in use. Pipes are limited, and what gets none is copied. Their descriptors are those that sessions leave, so none is made
-//! while sessions come near `maxconn`, and free ones are closed when descriptors run out.
+//! `splice` moves the pages that the network card filled, so a large body costs about a third of reading and writing
+//! it. A pipe is taken when a source is readable and returned when it is empty; only a stalled sink keeps one
+//! in use. Pipes are limited, and bytes are copied if none is available. Pipes use the descriptors that sessions leave
+//! free, so none is created while sessions approach `maxconn`, and idle ones are closed when descriptors run out.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,7 +22,7 @@ pub struct Pipe {
     write: OwnedFd,
     /// Bytes in it.
     len: usize,
-    /// How many pipes its worker has.
+    /// The number of pipes of its worker.
     made: Rc<Cell<u32>>,
 }
 

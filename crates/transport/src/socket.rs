@@ -1,7 +1,7 @@
 //! A connected stream socket, TCP or unix, on the runtime that registered it.
 //!
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
-//! socket was readable, which saves the read that would only say `EAGAIN`.
+//! socket was readable, which saves the read that would only return `EAGAIN`.
 
 use std::io::{self, Read as _};
 use std::net::{Shutdown, SocketAddr};
@@ -96,7 +96,7 @@ impl Socket {
         }
     }
 
-    /// Whether bytes can pass between this socket and another without being copied.
+    /// Returns whether bytes can pass between this socket and another without being copied.
     pub fn splices(&self) -> bool {
         matches!(self, Socket::Tcp(_))
     }
@@ -182,8 +182,8 @@ impl Socket {
         let _ = socket2::SockRef::from(self).shutdown(Shutdown::Write);
     }
 
-    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is closed
-    /// over bytes nobody read, and the peer then loses what was sent to it before.
+    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is
+    /// closed with unread bytes, and the peer then loses data that was sent to it before.
     pub fn discard(&self) {
         let mut buffer = [0; 4096];
         let socket = socket2::SockRef::from(self);
@@ -194,7 +194,7 @@ impl Socket {
         }
     }
 
-    /// What options say of a connection: whether the kernel probes it while it is idle, and how it ends.
+    /// Socket options of a connection: TCP keep-alive probes, and how it is closed.
     pub fn settle(&self, probes: Option<&TcpKeepalive>, nolinger: bool) {
         if !matches!(self, Socket::Tcp(_)) {
             return;

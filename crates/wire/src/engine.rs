@@ -1,4 +1,4 @@
-//! How the proxy asks a store, without knowing which one.
+//! The interface between the proxy and a store, embedded or external.
 //!
 //! The embedded store answers nearly every command at once ([`Started::Done`]); it answers later only when the key is
 //! held by a section. An external engine always answers later. A rule or a script sees the same replies from both.
@@ -13,14 +13,14 @@ use crate::reply::Reply;
 /// A reply that is still to come. Dropping it gives up the reply, never the command.
 pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// Is told the error of a command whose reply nobody waits for.
+/// Receives the error of a command without a waiting caller.
 pub type Failed = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called only where the
 /// origin is shown, and at most while the command is being started.
 pub type Origin<'p> = &'p dyn Fn() -> String;
 
-/// What [`Engine::start`] did.
+/// The result of [`Engine::start`].
 pub enum Started {
     /// The reply is here; an error reply is a [`Reply::Error`].
     Done(Reply),
@@ -51,14 +51,15 @@ pub trait Engine: Send + Sync {
         self.start(db, args)
     }
 
-    /// Starts a command whose reply nobody waits for. What is given back is still to be finished by the caller, an error
-    /// included; `None`: it goes its way, and `failed` is told if it comes to an error.
+    /// Starts a command whose reply the caller does not need. A returned value is still to be finished by the caller,
+    /// an error included; `None`: the command is queued, and `failed` receives its error if it fails.
     fn forget(&self, origin: Origin<'_>, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
         Some(self.start_from(origin, db, args))
     }
 
-    /// Starts commands in database `db` that are done together, with nobody else in between. The reply is an array of
-    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for it.
+    /// Starts commands in database `db` that are executed as a transaction. The reply is an array of
+    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for
+    /// it.
     fn together(&self, _origin: Origin<'_>, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
         None
     }
@@ -69,12 +70,12 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// What a store has counted, for those who watch it; `None` for others.
+    /// Returns the counters of a store, for monitoring; `None` for an external engine.
     fn figures(&self) -> Option<Figures> {
         None
     }
 
-    /// What is known of the connections to an engine; `None` for a store, which needs none.
+    /// Returns the state of the connections to an engine; `None` for a store, which needs none.
     fn connections(&self) -> Option<Connections> {
         None
     }
@@ -82,13 +83,13 @@ pub trait Engine: Send + Sync {
 
 /// A connection of one's own: transactions with watched keys, commands that wait for others, channels.
 ///
-/// One thing at a time is done with it. Whoever drops a reply that is still to come ends the connection, and with it what
-/// the engine was busy with.
+/// It has one operation at a time. Dropping a pending reply closes the connection, and with it
+/// what the engine was busy with.
 pub trait Own: Send {
     /// Starts commands that are sent together. The reply is an array of theirs, or an error if there is none.
     fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply;
 
-    /// Begins to listen to channels, or to those whose names match patterns.
+    /// Subscribes to channels, or to those whose names match patterns.
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply;
 
     /// The next message of a channel, as it came; a null if there is none within `limit`.
@@ -129,7 +130,7 @@ pub struct Connections {
     pub cache_hits: u64,
     /// Reads that might have been and were not, so far.
     pub cache_misses: u64,
-    /// Keys that the engine told to have changed, so far.
+    /// Keys invalidated by the engine so far.
     pub cache_invalidated: u64,
     /// Bytes of replies that are kept.
     pub cache_bytes: u64,
@@ -172,7 +173,7 @@ pub struct NodeFigures {
     pub last_failure: Option<String>,
 }
 
-/// What a store tells of itself.
+/// The statistics of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Keys, those expired but not yet removed included.

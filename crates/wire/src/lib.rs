@@ -1,7 +1,7 @@
 //! Sans-I/O codecs: bytes in, events and bytes out.
 //!
 //! HTTP/1 messages ([`http`]), PROXY headers ([`proxy_protocol`]), RESP2 and RESP3 ([`resp`], [`reply`]),
-//! slots of keys ([`slot`]), and the interface by which the proxy asks a
+//! slots of keys ([`slot`]), and the interface between the proxy and a
 //! store ([`engine`]). Nothing here opens a socket, reads a clock or blocks, so every codec can be fuzzed as a plain
 //! function and tested byte by byte.
 

@@ -1,4 +1,4 @@
-//! Slots of a Redis cluster: which part of the keys a key belongs to
+//! Hash slots of a Redis cluster
 //! (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
 
 /// Slots of a Redis cluster.

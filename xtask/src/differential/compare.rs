@@ -12,7 +12,8 @@ pub(super) struct Explained {
     pub(super) commands: &'static str,
     pub(super) difference: &'static str,
     pub(super) why: &'static str,
-    /// Whether this is what two different replies show: the command's name in lower case, its words, ours, Redis's.
+    /// Returns whether this is what two different replies show: the command's name in lower case, its words, ours,
+    /// Redis's.
     is: fn(&str, &[Vec<u8>], &Value, &Value) -> bool,
 }
 
@@ -239,7 +240,7 @@ const BY_DESIGN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether a command is left out.
+/// Returns whether a command is left out.
 pub(super) fn is_left_out(name: &str) -> bool {
     LEFT_OUT.iter().any(|(start, _)| name == *start || name.starts_with(&format!("{start}|")))
 }

@@ -1,7 +1,8 @@
 //! Commands by chance: `grammar.txt` read into rules, and one command made from them at a time.
 //!
 //! The rules make what is right or nearly so; [`Maker::command`] spoils a part of it. Two things are kept out, as
-//! they would make a run hang on the clock: a time to live that may end within the run, and a wait longer than a moment.
+//! they would make a run hang on the clock: a time to live that may end within the run, and a wait longer than a
+//! moment.
 
 use std::collections::HashMap;
 
@@ -437,7 +438,7 @@ fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Whether the second word of such a command is a part of its name.
+/// Returns whether the second word of such a command is a part of its name.
 pub(super) fn is_container(name: &[u8]) -> bool {
     let containers: [&[u8]; 11] = [
         b"CLIENT", b"COMMAND", b"CONFIG", b"DEBUG", b"LATENCY", b"MEMORY", b"OBJECT", b"PFDEBUG", b"PUBSUB",

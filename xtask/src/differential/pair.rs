@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// Whether a reply has come, without waiting.
+    /// Returns whether a reply has come, without waiting.
     fn has_reply(&mut self) -> Result<bool, String> {
         self.connection.stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         let received = self.receive();

@@ -1,8 +1,8 @@
 //! What is done in one sequence: who sends what, in which order.
 //!
-//! Two clients send commands, one of them mostly; whoever's turn it is waits for the replies to all that came before, so
-//! that both programs see one order. A third subscribes. What needs a reply before the next command can be made has a
-//! step of its own: payloads exchanged, iterations to their end, a client that blocks.
+//! Two clients send commands, one of them mostly; whoever's turn it is waits for the replies to all that came before,
+//! so that both programs see one order. A third subscribes. What needs a reply before the next command can be made has
+//! a step of its own: payloads exchanged, iterations to their end, a client that blocks.
 
 use std::fmt::Write;
 
@@ -211,7 +211,7 @@ fn transaction(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings
     steps.push(one(0, words(&[end])));
 }
 
-/// Whether a transaction must not have this inside: Valkey refuses its EXEC then.
+/// Returns whether a transaction must not have this inside: Valkey refuses its EXEC then.
 fn begins(command: &[Vec<u8>]) -> bool {
     [&b"MULTI"[..], b"WATCH"].iter().any(|name| command[0].eq_ignore_ascii_case(name))
 }
@@ -226,22 +226,23 @@ fn by_name(name: &[u8], command: &[Vec<u8>]) -> bool {
         || name.starts_with(b"ZRANGE") && command.iter().any(|word| word.eq_ignore_ascii_case(b"BYLEX"))
 }
 
-/// Whether an option of SORT stands before a pattern that leads to other keys, or, if not `leads`, before one that doesn't.
+/// Returns whether an option of SORT stands before a pattern that leads to other keys, or, if not `leads`, before one
+/// that doesn't.
 fn has_pattern(sort: &[Vec<u8>], option: &[u8], leads: bool) -> bool {
     // As in Redis patterns are read up to a NUL.
     let is_led = |pattern: &[u8]| pattern.iter().take_while(|byte| **byte != 0).any(|byte| *byte == b'*');
     sort[1..].windows(2).any(|pair| pair[0].eq_ignore_ascii_case(option) && is_led(&pair[1]) == leads)
 }
 
-/// Whether a SORT asks for no order.
+/// Returns whether a SORT asks for no order.
 pub(super) fn is_unordered(sort: &[Vec<u8>]) -> bool {
     has_pattern(sort, b"by", false)
 }
 
 /// SORT with what makes its answer one that Redis gives every time: it gives a sorted set that it sorts its large form,
 /// and takes members of a set as its table has them, so a copy is sorted, under one of two names. Of [`LISTED`], a list
-/// with the same elements, equal texts keep their order, and other keys are missed in order; of [`SORTED`] texts that are
-/// equal up to a NUL come in any order, and no more of them is asked for than they themselves.
+/// with the same elements, equal texts keep their order, and other keys are missed in order; of [`SORTED`] texts that
+/// are equal up to a NUL come in any order, and no more of them is asked for than they themselves.
 fn sort(mut sort: Words, settings: &Settings) -> Vec<Words> {
     let has = |sort: &[Vec<u8>], other: &str| sort[2..].iter().any(|word| word.eq_ignore_ascii_case(other.as_bytes()));
     let (by, gets) = (has_pattern(&sort, b"by", true), has_pattern(&sort, b"get", true));

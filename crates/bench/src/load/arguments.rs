@@ -1,4 +1,4 @@
-//! Words of `sluicegate bench`.
+//! Command-line arguments of `sluicegate bench`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

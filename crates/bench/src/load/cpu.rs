@@ -1,4 +1,4 @@
-//! CPU time: this program's, its threads', and another process's.
+//! CPU time of this program, of its threads, and of another process.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,7 @@
-//! HTTP/1.1 requests made ready before the load starts, and responses read to their real end.
+//! HTTP/1.1 requests prepared before the load starts, and responses parsed to their end.
 //!
-//! A response is read by `wire`'s parser, byte by byte as a proxy reads it: Content-Length, chunks, an end by close,
-//! no body after HEAD, 204 and 304, interim responses passed over. Whatever does not fit is an error of that request.
+//! A response is parsed by `wire`, byte by byte as in a proxy: Content-Length, chunks, an end by close,
+//! no body after HEAD, 204 and 304, interim responses skipped. A malformed response is an error of its request.
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Limits, Message, Method, parse_request, parse_response};
 

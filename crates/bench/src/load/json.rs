@@ -1,7 +1,7 @@
-//! The report for programs: `docs/reference/load-report.md` describes it.
+//! The report as JSON, described in `docs/reference/load-report.md`.
 //!
-//! Names and units don't change within a schema number; a field may be added. Every field is always there: what does
-//! not apply is `null`.
+//! Names and units don't change within a schema number; a field may be added. Every field is always present; fields
+//! that do not apply are `null`.
 
 use hdrhistogram::Histogram;
 

@@ -2,16 +2,16 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `arguments`, `plan` | words of the command line → what a run is to do, checked before anything is opened |
-//! | `target`, `template`, `random` | where it goes; requests with places for keys; how those are drawn |
-//! | `http`, `redis`, `protocol` | requests made ready, answers read to their end, by `wire` |
-//! | `schedule`, `poller`, `reactor` | when requests are due; waiting; one thread with its connections |
-//! | `stats`, `cpu` | what is counted and measured |
-//! | `outcome`, `text`, `json`, `console` | results, reports, and where they are written |
+//! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
+//! | `target`, `template`, `random` | the server; requests with placeholders for keys; random keys |
+//! | `http`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
+//! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
+//! | `stats`, `cpu` | counters, histograms and CPU times |
+//! | `outcome`, `text`, `json`, `console` | results, reports, and their outputs |
 //! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
 //!
-//! **Invariant:** nothing is hidden. A latency begins when the request was *meant* to be sent, every request ends in
-//! exactly one count, and where the generator itself is the limit, the report says so.
+//! **Invariant:** nothing is hidden. A latency begins when the request was *due*, every request ends in
+//! exactly one counter, and the report warns if the generator itself is the limit.
 
 mod arguments;
 mod console;
@@ -39,8 +39,9 @@ pub use console::Console;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs `sluicegate bench WORDS…`. The exit code is 0 if at least one request succeeded, 1 if every request failed or the
-/// arguments are invalid, 130 when interrupted. The report goes to standard output, live lines and errors to standard error.
+/// Runs `sluicegate bench WORDS…`. The exit code is 0 if at least one request succeeded, 1 if every request failed or
+/// the arguments are invalid, 130 when interrupted. The report goes to standard output, live lines and errors to
+/// standard error.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))

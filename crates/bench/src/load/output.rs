@@ -1,6 +1,6 @@
 //! The file of a report.
 //!
-//! A symbolic link in its place is not followed, except below `/dev` and `/proc`, where `/dev/stdout` is one; a new file
+//! A symbolic link of its name is not followed, except below `/dev` and `/proc` (`/dev/stdout` is a link); a new file
 //! has the same mode whatever the umask.
 
 use std::fs::{OpenOptions, Permissions};

@@ -1,4 +1,4 @@
-//! What a run is to do: words of the command line, read and checked.
+//! The plan of a run: the command line, parsed and checked.
 
 use super::http::HttpPlan;
 use super::redis::RedisPlan;

@@ -1,9 +1,9 @@
-//! Waiting for sockets and for an instant, one thread's.
+//! The poller of a thread: waits for sockets and for a deadline.
 //!
-//! A timeout of `epoll_wait` has millisecond steps, which is as long as what is to be measured, and the kernel adds up
-//! to 50 µs of slack to it. A timerfd in the same epoll set has neither, and no spinning is needed. It is watched
-//! edge-triggered, so its expirations need not be read, and it is left alone while it is set for the deadline or an
-//! earlier moment: a wake-up too many every now and then costs less than setting it for every wait.
+//! A timeout of `epoll_wait` has a resolution of a millisecond, as long as the latencies to be measured, and the kernel
+//! adds up to 50 µs of slack. A timerfd in the same epoll set has neither problem, and needs no spinning. It is watched
+//! edge-triggered, so its expirations need not be read, and it is not set again while it is set for the deadline or
+//! earlier: an occasional spurious wake-up costs less than setting it for every wait.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What the reactor asks of a protocol: bytes for the next request, and where an answer ends.
+//! The interface of a protocol for the reactor: the bytes of the next request, and the end of a response.
 
 /// How one request ended well, as far as its connection is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,17 @@
 //! One thread, its connections and its loop.
 //!
-//! A thread is a reactor with connections of its own and shares with the others only a stop flag, so that a run's cost
-//! is the kernel's: for each answer one `recv` and one `send`, and one `epoll_wait` for all that are ready. Requests
-//! come out ready made, answers are read by `wire` out of one buffer that all connections of the thread share; only the
-//! beginning of an answer whose rest is still to come is kept with its connection.
+//! Each thread is a reactor with its own connections and shares only a stop flag with the others, so that a run's cost
+//! is the kernel's: one `recv` and one `send` per answer, and one `epoll_wait` for all ready sockets. Requests
+//! are prepared; `wire` parses answers from one buffer that all connections of the thread share; only the
+//! first part of an incomplete answer is stored with its connection.
 //!
 //! In a *closed loop* a connection sends its next request when it has an answer. In an *open loop* requests are due at
 //! times fixed before the start ([`Schedule`]); one that is due takes the connection that has waited longest, and if
-//! none is free it stays due: its latency runs, and no later one overtakes it.
+//! none is free it stays due: its latency increases, and no later one overtakes it.
 //!
-//! **Invariant:** a request that was begun ends in exactly one of answered, failed by kind, or unanswered when the run is
-//! cut off; nothing is sent twice. A connection has at most one entry in `timers`: activity only moves its `deadline`,
-//! and an entry that comes too early is put in again.
+//! **Invariant:** a started request ends as exactly one of answered, failed by kind, or unanswered when the run is
+//! interrupted; nothing is sent twice. A connection has at most one entry in `timers`: activity only moves its
+//! `deadline`, and an entry that expires before the deadline is inserted again.
 //!
 //! Limits: `pipeline` requests in flight on each connection, one answer's head (64 KiB) kept with each, back-off up to
 //! a second between attempts to connect.
@@ -738,8 +738,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         (now, until)
     }
 
-    /// Hands over the figures of intervals that are over. What is answered after the last moment of sending belongs to the
-    /// last interval.
+    /// Hands over the figures of intervals that are over. What is answered after the last moment of sending belongs to
+    /// the last interval.
     fn send_tick(&mut self, now: u64, is_last: bool) {
         let (Some(interval), Some(tick)) = (self.load.interval_ns, &mut self.tick) else { return };
         let most = self.load.duration_ns.map_or(u64::MAX, |duration| duration.div_ceil(interval).max(1) - 1);

@@ -1,5 +1,5 @@
-//! What a connection for each command costs: the same commands twice, over connections that are kept and over one for
-//! each command, and the times side by side as the post *Redis Reconnection Overhead* has them.
+//! The cost of a connection per command: the same commands over persistent connections and over one connection
+//! each, with both times side by side as in the post *Redis Reconnection Overhead*.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
-//! Redis commands made ready before the load starts, and replies read to their real end.
+//! Redis commands prepared before the load starts, and replies parsed to their end.
 //!
-//! Every reply is scanned by `wire`, so a malformed one is seen; an error reply is an answer, yet counted apart from
-//! those that did what was asked, by its code.
+//! Every reply is scanned by `wire`, so a malformed one is detected; an error reply is an answer, but counted
+//! separately from successful ones, by its code.
 
 use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
 

@@ -1,8 +1,8 @@
 //! A run from its first connection to its report.
 //!
 //! The main thread starts the reactors, prints live lines, waits for signals and reads the CPU time of other
-//! processes; it touches no request. The first interrupt ends the run at once and the report says so; so nothing that
-//! was measured is lost.
+//! processes; it touches no request. The first interrupt ends the run at once, which the report states; no measurement
+//! is lost.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;

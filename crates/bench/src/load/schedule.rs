@@ -1,9 +1,9 @@
-//! When requests are meant to be sent, whatever the server does.
+//! The due times of requests, independent of the server.
 //!
 //! An open loop's arrivals are fixed before it starts: the k-th of a constant rate R is due k/R after the start, and
-//! thread t of T takes those with k mod T = t. So nothing that happens while the load runs can move or drop one, and
-//! latency measured from them omits nothing. Exponential gaps make each thread a Poisson process of rate R/T; together
-//! they are one of rate R.
+//! thread t of T sends those with k mod T = t. So no event during the run can move or drop a due time, and
+//! latency measured from it has no coordinated omission. Exponential gaps make each thread a Poisson process of rate
+//! R/T; together they are one of rate R.
 
 use super::random::Random;
 

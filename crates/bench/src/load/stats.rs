@@ -1,10 +1,10 @@
-//! What a run counts and measures.
+//! Counters and histograms of a run.
 //!
-//! Each thread owns its figures and nobody else touches them; they are added up when the threads have ended. Times go
+//! Each thread owns its counters exclusively; they are added up when the threads have ended. Times go
 //! into HDR histograms of nanoseconds with three significant digits from 1 ns to an hour (a longer one counts as an
 //! hour), 270 KiB each whatever the number of requests, of which only the pages in use are touched.
 //!
-//! **Invariant:** every request that was begun ends in exactly one count: `sent = answered + failed + unanswered`, where
+//! **Invariant:** every started request ends in exactly one counter: `sent = answered + failed + unanswered`, where
 //! `failed` is the sum of [`RequestFault`]s and `unanswered` are those that an interrupt cut off.
 
 use std::collections::BTreeMap;

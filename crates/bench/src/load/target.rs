@@ -1,4 +1,4 @@
-//! Where the load goes: `HOST:PORT`, `[::1]:80`, `unix:/path`, and what URLs name.
+//! The target of the load: `HOST:PORT`, `[::1]:80`, `unix:/path`, or a URL.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;

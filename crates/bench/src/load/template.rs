@@ -1,7 +1,7 @@
-//! Words with `__key__` and `__data__` in them, and the keys that they are filled with.
+//! Templates with the placeholders `__key__` and `__data__`, and the keys that replace them.
 //!
-//! The placeholders are memtier's. Data is the same filler in every request, so it is put in once, when the template
-//! is made; only keys are drawn while the load runs.
+//! The placeholders are memtier's. Data is the same filler in every request, so it is inserted once, when the template
+//! is created; only keys are drawn during the run.
 
 use super::random::{Random, Zipf};
 
@@ -16,8 +16,8 @@ const SEQUENCES_MAX: usize = 1024;
 pub(crate) enum KeyPattern {
     /// Each as often as any other.
     Uniform,
-    /// One after the other, over and over, for each command or URL by itself; each thread takes those of its own residue,
-    /// so that together they take all.
+    /// One after the other, over and over, for each command or URL by itself; each thread takes those of its own
+    /// residue, so that together they take all.
     Sequential,
     /// Around the middle of the range, with this deviation in keys; 0: a sixth of the range.
     Gaussian(f64),

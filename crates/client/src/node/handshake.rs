@@ -1,4 +1,4 @@
-//! How a connection begins: RESP3 where the engine has it, who asks, the connection's name, the database.
+//! The handshake of a connection: RESP3 if the engine supports it, authentication, the connection's name, the database.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +14,7 @@ use crate::{Auth, Mode, Options};
 /// Longest reply to a greeting, bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
 
-/// Connects, and greets the engine. The error says what failed, without passwords.
+/// Connects and performs the handshake. The error describes the failed step, without passwords.
 pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     let address = &node.address;
     let at = |error: &dyn std::fmt::Display| format!("{address}: {error}");
@@ -29,8 +29,8 @@ pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     Ok(stream)
 }
 
-/// What only nodes of several are asked. One that loads its data, or has none since its master is away, has others to be
-/// asked instead: it says so to a PING.
+/// What only nodes of several are asked. One that loads its data, or has none since its master is away, has others to
+/// be asked instead: it says so to a PING.
 async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
     match &node.section.options.mode {
         Mode::Single => return Ok(()),
@@ -80,7 +80,8 @@ fn is_unknown(text: &str) -> bool {
     text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
 }
 
-/// What a sentinel says is older than what the engine says of itself. `follows`: a replica is asked, and its master fails.
+/// What a sentinel says is older than what the engine says of itself. `follows`: a replica is asked, and its master
+/// fails.
 fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
     let words = match role {
         Reply::Array(words) => words,

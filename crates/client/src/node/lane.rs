@@ -1,4 +1,4 @@
-//! A lane: the queue of commands of one worker and one database, and the task that brings them to the engine.
+//! A lane: the queue of commands of one worker and one database, and the task that sends them to the engine.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use crate::waiter::{Awaited, Waiter, pending};
 /// Bytes of commands that one lane keeps for a connection, or a section outside of its lanes.
 pub(crate) const QUEUED_MAX: usize = 64 << 20;
 
-/// What comes before a command that a node of a cluster is asked although the slot is not its own yet.
+/// The prefix of a command to a cluster node that is importing the slot.
 pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// A worker's way to an engine's database.
@@ -33,9 +33,9 @@ pub(crate) struct Lane {
     pub(crate) node: Arc<Node>,
     pub(crate) db: u32,
     queue: Mutex<Queue>,
-    /// What was read and has not changed, where the section wants that.
+    /// The client-side cache, if the section enables it.
     pub(crate) cache: Mutex<Cache>,
-    /// Where commands go has changed: those that wait here are looked at again.
+    /// The routing of commands has changed: the queued ones are routed again.
     turned: Notify,
 }
 
@@ -44,7 +44,7 @@ struct Queue {
     commands: Commands,
     /// The lane's task, if it sleeps.
     waker: Option<Waker>,
-    /// Nobody serves the lane any more.
+    /// The lane's task has ended.
     closed: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Entry {
     pub(crate) waiter: Waiter,
 }
 
-/// What must be known of a command to send it elsewhere.
+/// The data of a command that its redirection needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     /// The slot of its first key; `None`: any node may have it.
@@ -111,8 +111,8 @@ impl Commands {
         &self.bytes[self.answered..]
     }
 
-    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs no
-    /// more than what is forgotten.
+    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs
+    /// no more than what is forgotten.
     pub(crate) fn forget(&mut self, len: usize) -> usize {
         self.answered += len;
         if self.answered == self.bytes.len() {
@@ -255,7 +255,7 @@ impl Lane {
         self.wake();
     }
 
-    /// Has the task woken when there is something to do; for those who take nothing now.
+    /// Registers the task to be woken when there is work; for callers that take nothing now.
     pub(crate) fn watch(&self, cx: &Context<'_>) {
         self.queue.lock().waker = Some(cx.waker().clone());
     }
@@ -317,7 +317,7 @@ impl Lane {
         self.queue.lock().commands.entries.front().map(|entry| entry.since + timeout)
     }
 
-    /// Fails the commands that `failure` says, from the first on, until it says none.
+    /// Fails commands with the results of `failure`, from the first on, until it returns `None`.
     fn fail_while(&self, failure: impl Fn(&Entry) -> Option<Failure>) {
         let (mut failed, mut bytes) = (Vec::new(), 0);
         let mut queue = self.queue.lock();

@@ -1,4 +1,4 @@
-//! One engine's address with what its connections share: its lanes, the breaker, the counters.
+//! One engine's address with the state that its connections share: lanes, circuit breaker, counters.
 
 pub(crate) mod conversation;
 pub(crate) mod handshake;
@@ -46,11 +46,11 @@ pub(crate) struct Node {
     epoch: AtomicU64,
     /// It did.
     was_left: Notify,
-    /// The breaker counts failures, so that those who succeed need no lock to say so.
+    /// Whether the breaker has counted failures, so that a success needs no lock to report itself.
     ailing: AtomicBool,
     health: Mutex<Health>,
     lanes: Mutex<Vec<Arc<Lane>>>,
-    /// Whose lane the next worker without one of its own uses.
+    /// The index of the lane for the next worker without its own.
     next: AtomicUsize,
 }
 
@@ -66,7 +66,7 @@ struct Health {
 }
 
 impl Health {
-    /// What commands get while the breaker is open.
+    /// The error of commands while the breaker is open.
     fn failure(&self) -> Failure {
         Failure::Breaker(self.breaker.failures(), self.last_failure.clone().unwrap_or_default())
     }
@@ -93,7 +93,7 @@ pub(crate) enum NotConnected {
     Before(Instant),
     /// It failed; the node knows why.
     Failed,
-    /// Nobody waits for it any more.
+    /// No caller waits for it any more.
     Unwanted,
 }
 
@@ -208,8 +208,8 @@ impl Node {
         self.start(request, Route::new(None, db, kind == Kind::Reads))
     }
 
-    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked for
-    /// again; there is none once the section is closed.
+    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked
+    /// for again; there is none once the section is closed.
     pub(crate) fn start(self: &Arc<Node>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         loop {
             match self.lane(route.db)?.start(request, route) {
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// What waiting commands get when the breaker is open.
+    /// Returns the error of waiting commands while the breaker is open.
     pub(crate) fn open_failure(&self) -> Option<Failure> {
         let health = self.health.lock();
         health.breaker.is_open().then(|| health.failure())
@@ -327,12 +327,12 @@ impl Node {
         mixed ^ mixed >> 33
     }
 
-    /// Nobody has tried to connect to it.
+    /// No connection has been attempted.
     pub(crate) fn is_untouched(&self) -> bool {
         self.counters.connects.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether commands wait for a connection to it.
+    /// Returns whether commands wait for a connection to it.
     pub(crate) fn has_waiting(&self) -> bool {
         self.lanes.lock().iter().any(|lane| lane.first_deadline().is_some())
     }
@@ -365,7 +365,7 @@ impl Node {
         }
     }
 
-    /// Nobody asks it any more.
+    /// It receives no further commands.
     pub(crate) fn close(&self) {
         self.lanes.lock().iter().for_each(|lane| lane.close());
     }

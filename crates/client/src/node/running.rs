@@ -1,4 +1,4 @@
-//! A connection at work: commands out, replies in, in order.
+//! A connection in use: commands out, replies in, in order.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -26,12 +26,12 @@ const ELEMENTS_MAX: u64 = 1 << 22;
 pub(crate) const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
 pub(crate) const VALIDATE_AFTER: Duration = Duration::from_secs(30);
-/// How long a node that is not asked any more may take for the replies that are still to come.
+/// The time limit for outstanding replies of a node that receives no further commands.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
 /// A node of a cluster that owes a reply for so long may have lost its slots.
 const DOUBT: Duration = Duration::from_millis(200);
 
-/// Asks an engine to tell when what was read over the connection changes, and whether it will.
+/// Asks an engine for invalidations of the keys read over the connection, and reports whether it accepts.
 const TRACKING: &[u8] =
     b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n*2\r\n$6\r\nCLIENT\r\n$12\r\nTRACKINGINFO\r\n";
 
@@ -43,7 +43,7 @@ pub(crate) fn reply_parser() -> ReplyParser {
 /// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nobody needed it, or it is to be renewed.
+    /// It was idle for too long, or is to be reconnected.
     Quiet,
     /// The lane is closed.
     Closed,
@@ -57,7 +57,7 @@ pub(crate) enum End {
 pub(crate) struct Running<'a> {
     lane: &'a Lane,
     connected: Connected,
-    /// What was taken and is not answered; the bytes of the first entry begin at 0.
+    /// Entries in flight; the bytes of the first one begin at 0.
     commands: Commands,
     /// Bytes of these that the kernel has.
     written: usize,
@@ -387,7 +387,7 @@ impl<'a> Running<'a> {
         self.doubted.filter(|next| *next > first).unwrap_or(first)
     }
 
-    /// What a passed deadline means.
+    /// The meaning of an expired deadline.
     fn overdue(&mut self) -> Option<End> {
         self.lane.expire();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What all nodes of a section share: its words, the cap on connections, the length of its queue.
+//! The state that all nodes of a section share: settings, the connection limit, the length of the queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -39,24 +39,24 @@ pub(crate) struct Section {
     pub(crate) counters: Counters,
     /// One for each connection that may be open; first asked, first served.
     permits: Arc<Semaphore>,
-    /// Who waits for a permit.
+    /// The queue of waiters for a permit.
     waiting: AtomicU64,
     /// Connections that are to end at their next rest, so that somebody else gets theirs; never more than `waiting`.
     claims: AtomicU64,
     /// Nodes that share the cap.
     nodes: AtomicUsize,
-    /// Every lane, to tell the idle ones that somebody waits.
+    /// All lanes, to notify the idle ones of waiters.
     lanes: Mutex<Vec<Weak<Lane>>>,
     /// The cluster, where the section has several nodes.
     router: OnceLock<Weak<dyn Router>>,
     /// Bytes of the commands that wait for a cluster's map or for its slots.
     pub(crate) parked: AtomicUsize,
-    /// Nobody asks any more.
+    /// The section is closed.
     closed: AtomicBool,
-    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that what
-    /// waits for others leaves room for what does not.
+    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that
+    /// what waits for others leaves room for what does not.
     pub(crate) own: Arc<Semaphore>,
-    /// Connections of their own that nobody has now.
+    /// Idle dedicated connections.
     pub(crate) resting: Resting,
     /// Replies that are kept.
     pub(crate) cached: CacheFigures,
@@ -120,7 +120,7 @@ impl Section {
         (self.options.maxconn.saturating_sub(sentinel) / self.nodes.load(Ordering::Relaxed).max(1)).max(1)
     }
 
-    /// A new lane, to be told when somebody waits.
+    /// Registers a new lane, which is notified of waiters.
     pub(crate) fn register(&self, lane: &Arc<Lane>) {
         let mut lanes = self.lanes.lock();
         lanes.retain(|lane| lane.strong_count() > 0);
@@ -139,19 +139,19 @@ impl Section {
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Whether somebody waits for a connection.
+    /// Returns whether somebody waits for a connection.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a connection that rests is to end, so that somebody else gets its permit.
+    /// Returns whether a connection that rests is to end, so that somebody else gets its permit.
     pub(crate) fn gives_way(&self) -> bool {
         self.claims.load(Ordering::Relaxed) > 0
             && self.claims.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claims| claims.checked_sub(1)).is_ok()
     }
 }
 
-/// Somebody who waits for a permit.
+/// A waiter for a permit.
 struct Waiting<'a>(&'a Section);
 
 impl Waiting<'_> {

@@ -47,7 +47,7 @@ fn an_engine_without_hello_is_spoken_to_in_resp2() {
     });
 }
 
-/// Whether a list of clients has one with the section's name.
+/// Returns whether a list of clients has one with the section's name.
 fn is_named(list: Reply) -> bool {
     let (Reply::Bulk(text) | Reply::Verbatim(_, text)) = list else { panic!("{list:?}") };
     String::from_utf8_lossy(&text).contains(" name=sessions ")

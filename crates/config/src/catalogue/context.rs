@@ -1,4 +1,4 @@
-//! Where a keyword may stand, as a set of bits.
+//! The places where a keyword is allowed, as a bit set.
 
 /// A set of places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ impl Contexts {
         Contexts(self.0 & !other.0)
     }
 
-    /// Whether the sets share a place.
+    /// Returns whether the sets share a place.
     pub const fn intersects(self, other: Contexts) -> bool {
         self.0 & other.0 != 0
     }

@@ -1,5 +1,5 @@
-//! Fetches and converters that ask stick tables (HAProxy configuration manual 7.3.1 and 7.3.3): one figure each, by
-//! the way its entry is found.
+//! Fetches and converters that read stick tables (HAProxy configuration manual 7.3.1 and 7.3.3): one value each,
+//! grouped by how they find the entry.
 
 use super::converter::ConverterRow;
 use super::fetch::{Fetch, FetchRow, Needs};

@@ -304,7 +304,7 @@ impl Fetch {
         FetchRow::of(self).names[0]
     }
 
-    /// Whether it asks something of the connection to the server that nothing else remembers.
+    /// Returns whether it asks something of the connection to the server that nothing else remembers.
     pub fn asks_server_connection(self) -> bool {
         matches!(
             self,
@@ -368,18 +368,18 @@ impl Needs {
         Needs(self.0 | other.0)
     }
 
-    /// Whether a place that has `has` can serve it.
+    /// Returns whether a place that has `has` can serve it.
     pub(crate) fn met_by(self, has: Needs) -> bool {
         self == Needs::NOTHING || self.0 & has.0 != 0
     }
 
-    /// Whether it draws on a request that was forwarded.
+    /// Returns whether it draws on a request that was forwarded.
     pub(crate) fn is_gone_in(self, place: Place) -> bool {
         let request = Needs::REQUEST.or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
         self != Needs::NOTHING && place.is_response() && self.0 & !request.0 == 0
     }
 
-    /// Whether it looks at bytes, whatever they mean.
+    /// Returns whether it looks at bytes, whatever they mean.
     pub(crate) fn is_data(self) -> bool {
         self.met_by(Needs::REQUEST_DATA.or(Needs::RESPONSE_DATA)) && self != Needs::NOTHING
     }
@@ -508,7 +508,7 @@ impl Place {
         }
     }
 
-    /// Whether an evaluation may wait.
+    /// Returns whether an evaluation may wait.
     pub(crate) fn may_wait(self) -> bool {
         !matches!(
             self,
@@ -547,7 +547,7 @@ impl Place {
         if self.has(sides) == self.has(Sides::BOTH) { name.to_owned() } else { format!("frontend {name}") }
     }
 
-    /// Whether only a response is at hand.
+    /// Returns whether only a response is at hand.
     pub(crate) fn is_response(self) -> bool {
         matches!(self, Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse | Place::Check)
     }

@@ -1,6 +1,6 @@
-//! Names that HAProxy 3.2 has and this program has not yet: they are told apart from slips, "not supported yet" from
-//! "did you mean". A name that ends in `*` takes something behind it (`sc-inc-gpc(0)`, `track-sc0`). Once a keyword
-//! gets its row, its name goes from here, which a test asserts.
+//! Names that HAProxy 3.2 has and this program does not support yet. They distinguish "not supported yet" from a typo
+//! ("did you mean"). A name that ends in `*` matches any suffix (`sc-inc-gpc(0)`, `track-sc0`). When a keyword gets its
+//! row, its name is removed from here, which a test asserts.
 
 /// Sections.
 #[rustfmt::skip]
@@ -156,7 +156,7 @@ pub const CONVERTERS: &[&str] = &[
 /// None, for sections that are ours alone.
 pub const NONE: &[&str] = &[];
 
-/// Whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
+/// Returns whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
 pub(crate) fn is_known(known: &[&str], word: &str) -> bool {
     known.iter().any(|name| match name.strip_suffix('*') {
         Some(stem) => {

@@ -1,7 +1,7 @@
-//! What the language knows, as data: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
+//! The catalogue of the language: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
 //! reference and the tests' coverage all derive from these rows.
 //!
-//! Keywords of sections have their rows beside their parsers (`section/*.rs`); [`items`] lists every row there is.
+//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`] lists all rows.
 
 mod context;
 mod converter;
@@ -108,7 +108,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whether HAProxy knows a cast from this type to what a converter takes.
+    /// Returns whether HAProxy knows a cast from this type to what a converter takes.
     pub fn casts_to(self, input: Output) -> bool {
         match (self, input) {
             (Output::Any, _) | (_, Output::Any | Output::Str | Output::Bin) => true,

@@ -1,4 +1,4 @@
-//! ACLs and the conditions made of them (HAProxy configuration manual 7.1, 7.2 and 7.4).
+//! ACLs and conditions over them (HAProxy configuration manual 7.1, 7.2 and 7.4).
 
 use std::collections::HashMap;
 use std::sync::Arc;

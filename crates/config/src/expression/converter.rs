@@ -1,4 +1,4 @@
-//! What a converter's arguments must be beyond their types, and the files and expressions they name.
+//! Checks of converters' arguments beyond their types, and the files and expressions that they name.
 
 use std::sync::Arc;
 

@@ -42,8 +42,8 @@ impl Balance {
         }
     }
 
-    /// Whether the request itself determines the server (HAProxy's kind "HI"); with every other algorithm one server is
-    /// as good as another.
+    /// Returns whether the request itself determines the server (HAProxy's kind "HI"); with every other algorithm one
+    /// server is as good as another.
     pub fn follows_requests(&self) -> bool {
         matches!(self, Balance::Hash(_))
     }

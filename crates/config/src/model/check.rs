@@ -1,6 +1,6 @@
-//! Health checks: what is sent to a server, what is expected of it, and what follows (configuration manual 4.2 and 5.2).
+//! Health checks: requests to a server, expected responses, and the consequences (configuration manual 4.2 and 5.2).
 //!
-//! Every `option …chk` comes down to one [`CheckSequence`] of typed steps. Its first step is always a connection.
+//! Every `option …chk` is translated into one [`CheckSequence`] of typed steps. Its first step is always a connection.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Actions that change a message's head, and those that change what carries it.
+//! Actions that change a message's head, and actions that change its connection.
 
 use std::sync::Arc;
 use std::time::Duration;

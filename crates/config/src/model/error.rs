@@ -1,4 +1,4 @@
-//! What is answered in place of the built-in pages (`errorfile`, `errorloc`, `http-errors`).
+//! Replacements of the built-in error pages (`errorfile`, `errorloc`, `http-errors`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is computed per request: conditions, sample expressions, log-formats.
+//! Expressions that are evaluated per request: conditions, sample expressions, log-formats.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Logs: where lines go, in which form, and what of a stream they say.
+//! Logs: targets, line formats, and the content of lines.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The typed configuration: what the rest of the program sees of a file.
+//! The typed configuration: the form of a file that the rest of the program uses.
 //!
 //! Everything here is plain data with positions. Words have been unquoted, defaults applied, names resolved to
 //! indices and expressions typed against the catalogues; nothing here opens a socket, resolves a name or reads a

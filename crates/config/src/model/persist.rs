@@ -1,4 +1,4 @@
-//! Persistence: what sends a client to the server that it was at before.
+//! Persistence: settings that return a client to the server that it used before.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Proxies: what they listen on, where they send, how long they wait.
+//! Proxies: listeners, servers, timeouts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -96,8 +96,8 @@ pub struct Proxy {
     pub servers: Vec<Server>,
     /// `persist rdp-cookie`: the cookie that names a server by its address.
     pub persist_rdp_cookie: Option<super::Expr>,
-    /// `max-keep-alive-queue`: requests that may wait for the server that `option prefer-last-server` prefers; `None`: any
-    /// number.
+    /// `max-keep-alive-queue`: requests that may wait for the server that `option prefer-last-server` prefers; `None`:
+    /// any number.
     pub max_keep_alive_queue: Option<u32>,
     /// `max-session-srv-conns`: idle connections to servers that a session has of its own, where they are not shared
     /// (frontend side).

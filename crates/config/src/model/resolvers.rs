@@ -1,4 +1,4 @@
-//! `resolvers` sections, and what servers and rules ask of them.
+//! `resolvers` sections, and the queries of servers and rules.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rules: actions, and the variables they set. Conditions and expressions stand in `expression`.
+//! Rules: actions, and the variables they set. Conditions and expressions are in `expression`.
 
 use std::sync::Arc;
 use std::time::Duration;

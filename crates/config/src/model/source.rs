@@ -1,4 +1,4 @@
-//! Where connections to servers come from.
+//! Source addresses of connections to servers.
 
 use std::net::{IpAddr, SocketAddr};
 

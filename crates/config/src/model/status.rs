@@ -1,4 +1,4 @@
-//! Which status codes count as errors of clients and as failures of servers (`http-err-codes`, `http-fail-codes`).
+//! The status codes that count as client errors and as server failures (`http-err-codes`, `http-fail-codes`).
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +17,7 @@ impl StatusCodes {
         codes
     }
 
-    /// Whether a status is in the set.
+    /// Returns whether a status is in the set.
     #[inline]
     pub fn contains(&self, status: u16) -> bool {
         let bit = usize::from(status.wrapping_sub(StatusCodes::FIRST));

@@ -1,4 +1,4 @@
-//! Stick tables: what keeps clients at servers and counts what they do.
+//! Stick tables: persistence of clients on servers, and counters of their activity.
 
 use std::sync::Arc;
 use std::time::Duration;

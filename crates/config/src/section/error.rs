@@ -1,7 +1,7 @@
 //! `errorfile`, `errorloc`, `errorfiles` and the section `http-errors` (HAProxy configuration manual 3.8 and 4.2).
 //!
-//! A file holds a whole HTTP response. It is read with the configuration, so it is there after a chroot, and what is
-//! wrong with it is found before anything starts.
+//! A file holds a whole HTTP response. It is read with the configuration, so it is available after a chroot, and errors
+//! in it are found before anything starts.
 
 use std::collections::HashMap;
 use std::path::Path;

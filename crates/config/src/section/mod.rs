@@ -323,8 +323,8 @@ impl Draft {
         &self.global
     }
 
-    /// Whether `global` has errors, so that scripts had better not be run with it. Errors elsewhere don't matter to
-    /// scripts: running them finds what is wrong with those, too.
+    /// Returns whether `global` has errors, so that scripts had better not be run with it. Errors elsewhere don't
+    /// matter to scripts: running them finds what is wrong with those, too.
     pub fn global_failed(&self) -> bool {
         self.global_failed
     }
@@ -363,8 +363,8 @@ impl Draft {
         self.finish_with(files, lua, |_, _| ())
     }
 
-    /// The same; `check_rest` looks at what is not this crate's to know (the parameters of `store` sections, the users of
-    /// this machine), so that what is wrong there is said in the same run and in its place.
+    /// The same; `check_rest` looks at what is not this crate's to know (the parameters of `store` sections, the users
+    /// of this machine), so that what is wrong there is said in the same run and in its place.
     pub fn finish_with(
         self,
         files: &dyn Files,

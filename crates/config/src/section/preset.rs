@@ -1,7 +1,7 @@
-//! Variables of the process that a file sets at start (`set-var` and `set-var-fmt` of `global`), or a command while it runs
-//! (`set var` of the stats socket).
+//! Variables of the process that a file sets at start (`set-var` and `set-var-fmt` of `global`), or a command while it
+//! runs (`set var` of the stats socket).
 //!
-//! There is neither a client nor a request, so only fetches that need nothing of a stream can be used.
+//! There is neither a client nor a request, so only fetches that do not need a stream can be used.
 
 use crate::catalogue::Place;
 use crate::diagnostic::Diagnostics;

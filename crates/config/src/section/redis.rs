@@ -1,4 +1,4 @@
-//! `redis`: an engine in another process, and the bounds of its use.
+//! `redis`: an engine in another process, and the limits of its use.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Keywords that HAProxy had once and 3.2 refuses, each with HAProxy's own words on what replaces it.
+//! Keywords that HAProxy 3.2 has removed, each with HAProxy's message about its replacement.
 
 use crate::diagnostic::Diagnostics;
 use crate::word::Line;

@@ -248,8 +248,8 @@ fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reads the name of a header field that is set or added, with HAProxy's warning about a character that names can't have
-/// (RFC 9110, 5.1); it is sent as it is.
+/// Reads the name of a header field that is set or added, with HAProxy's warning about a character that names can't
+/// have (RFC 9110, 5.1); it is sent as it is.
 pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
     let token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(*c);
     let name = header_name(reader, line, index)?;
@@ -275,7 +275,7 @@ pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usiz
     None
 }
 
-/// Whether HAProxy marks an action as final: without a condition, nothing behind it in its section is reached.
+/// Returns whether HAProxy marks an action as final: without a condition, nothing behind it in its section is reached.
 pub(crate) fn is_final(action: &Action, place: Place) -> bool {
     match place {
         Place::HttpRequest => {

@@ -867,7 +867,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
 }
 
-/// Whether a check would have no port. An unspecified address has none to miss, as in HAProxy.
+/// Returns whether a check would have no port. An unspecified address has none to miss, as in HAProxy.
 fn portless(address: &ServerAddress) -> bool {
     match address {
         ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),

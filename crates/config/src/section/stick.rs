@@ -45,7 +45,7 @@ fn key(name: &str, length: u32) -> Option<TableKey> {
     })
 }
 
-/// Whether an expression can be a table's key.
+/// Returns whether an expression can be a table's key.
 fn fits(expr: &Expr, key: TableKey) -> bool {
     let fetched = FetchRow::of(expr.fetch).output;
     let given = expr.converters.iter().fold(fetched, |given, call| match ConverterRow::of(call.converter).output {

@@ -128,7 +128,7 @@ pub(crate) fn unknown<P: 'static>(
     }
 }
 
-/// Checks the number of arguments of a row; says what is wrong if it doesn't fit.
+/// Checks the number of arguments of a row; returns what is wrong if it doesn't fit.
 pub(crate) fn arity<P>(row: &Row<P>, name_words: usize, line: &Line, diagnostics: &mut Diagnostics) -> bool {
     let given = line.len() - name_words;
     if given < row.min {

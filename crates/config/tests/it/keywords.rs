@@ -21,13 +21,13 @@ fn class(name: &str) -> Vec<String> {
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Whether a name of the lists, which may end in `*`, is this one.
+/// Returns whether a name of the lists, which may end in `*`, is this one.
 fn is(listed: &str, name: &str) -> bool {
     let bare = |name: &str| name.trim_end_matches('*').trim_end_matches("(N)").to_owned();
     listed == name || (listed.ends_with('*') || name.ends_with('*')) && bare(listed) == bare(name)
 }
 
-/// Whether the catalogue has a row for this name.
+/// Returns whether the catalogue has a row for this name.
 fn has_row(kind: ItemKind, place: Option<&str>, name: &str) -> bool {
     items().iter().any(|item| {
         // `sc-inc-gpc0(N)` is the action `sc-inc-gpc0*`.
@@ -59,7 +59,7 @@ const RULE_SETS: &[&str] = &[
     "http-after-response",
 ];
 
-/// Whether a keyword of the configuration is known; `section` is what it stands below.
+/// Returns whether a keyword of the configuration is known; `section` is what it stands below.
 fn is_known(section: &str, line: &str) -> bool {
     let line = line.split(" [").next().unwrap_or(line).trim();
     let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('+') && *word != "ssl").collect();

@@ -1,8 +1,8 @@
 //! Where each fetch may stand: Debian's haproxy gives the same verdict on every fetch of the catalogue in every rule
 //! set, condition and log line, of a frontend, a backend and a section of both sides.
 //!
-//! `haproxy -dKsmp` says where it knows each fetch. What it takes is asked in one file per place; of what it refuses one
-//! fetch per class is tried, since many a refusal ends the reading of a file.
+//! `haproxy -dKsmp` says where it knows each fetch. What it takes is asked in one file per place; of what it refuses
+//! one fetch per class is tried, since many a refusal ends the reading of a file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -168,7 +168,7 @@ impl Spot {
         self.0.contains("-format")
     }
 
-    /// Whether 2.6 knows the fetch here.
+    /// Returns whether 2.6 knows the fetch here.
     fn takes(&self, kind: &str, mask: &[bool]) -> bool {
         let front = self.2.iter().filter(|_| kind != BACK);
         let back = self.3.iter().filter(|_| kind != FRONT);

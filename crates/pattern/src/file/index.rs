@@ -8,8 +8,8 @@
 //! | int, len | hash table of single numbers, list of ranges | one probe, and the ranges before it |
 //! | sub, end, dir, dom, reg | list in the file's order | every pattern until one matches |
 //!
-//! HAProxy uses trees for the first three. A table holds 5 to 9 bytes per key and is changed in place; what trees do
-//! better, ordered walks, nothing here needs. Tables are keyed with random seeds, so that keys which requests
+//! HAProxy uses trees for the first three. A table holds 5 to 9 bytes per key and is changed in place; the advantage of
+//! trees, ordered traversal, is not needed here. Tables are keyed with random seeds, so that keys which requests
 //! choose (`http-request set-map`) cannot be made to collide.
 
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Types a key, or says why it is no pattern of this method.
+    /// Parses a key, or returns why it is not a pattern of this method.
     pub(super) fn parse(&self, key: &[u8]) -> Result<Parsed, String> {
         let text = || String::from_utf8_lossy(key);
         Ok(match self.method {

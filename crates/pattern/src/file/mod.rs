@@ -1,24 +1,25 @@
 //! Map and ACL files (HAProxy configuration manual 7.1.2 and 7.3.1, management guide 9.3): one object per file, shared
-//! by all who name it.
+//! by all references to it.
 //!
 //! A [`PatternFile`] holds its entries in the file's order and an index for each way in which some ACL or converter
 //! matches them, so `map_str(f)` and `map_beg(f)` share the text. The stats socket, Lua and rules change it while it
-//! is used: a change updates every index or, if one of them or a typed value refuses, nothing.
+//! is used: a change updates every index, or none if an index or a typed value rejects it.
 //!
-//! **Order.** Where several entries have the same key the first counts, as in HAProxy; longest prefixes win for beg
+//! **Order.** Of several entries with the same key the first is used, as in HAProxy; longest prefixes win for beg
 //! and ip, the file's order decides for the others.
 //!
 //! **Locks.** A read-write lock per file, held for one lookup (shared) or one change. Nothing else is locked under it,
-//! and the callback of [`PatternFile::lookup`] must not come back to the same file.
+//! and the callback of [`PatternFile::lookup`] must not access the same file.
 //!
 //! **Cost.** 12 bytes and its text per entry, and 5 to 9 bytes per entry and index. A change is O(1) amortized;
-//! one that removes an entry while others hide behind equal keys rebuilds the index. Garbage beyond half of the
+//! one that removes an entry while others with the same key are shadowed rebuilds the index. Garbage beyond half of the
 //! file is compacted, which takes as long as loading did.
 //!
 //! Measured on two cores of a 2026 VM, 1,000,000 keys of 30 bytes, release build: str and beg load in 0.2 s,
-//! 61 bytes per entry with its text (haproxy 2.6: 0.6 s, 345 bytes); a million networks 0.2 s and 45 bytes (1.5 s, 302).
+//! 61 bytes per entry with its text (haproxy 2.6: 0.6 s, 345 bytes); a million networks 0.2 s and 45 bytes (1.5 s,
+//! 302).
 //!
-//! **Limits.** [`TEXT_LIMIT`] bytes of text per file; what would pass it is refused.
+//! **Limits.** [`TEXT_LIMIT`] bytes of text per file; a change that would exceed it is rejected.
 
 mod content;
 mod index;
@@ -44,7 +45,7 @@ pub const TEXT_LIMIT: usize = 1 << 30;
 /// Entries that one file may hold, removed ones that are not yet compacted included.
 const ENTRIES_LIMIT: usize = 1 << 28;
 
-/// What the lines of a file are.
+/// The format of a file's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A pattern per line.
@@ -53,7 +54,7 @@ pub enum Kind {
     Map,
 }
 
-/// What the values of a map must be for some of its users.
+/// The type that a map's values must have for some of its users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueType {
     /// Any text.
@@ -65,12 +66,12 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The integer that a value says.
+    /// Returns a value as an integer.
     pub fn integer(value: &[u8]) -> Option<i64> {
         std::str::from_utf8(value).ok()?.parse().ok()
     }
 
-    /// The address that a value says.
+    /// Returns a value as an address.
     pub fn address(value: &[u8]) -> Option<IpAddr> {
         std::str::from_utf8(value).ok()?.parse().ok()
     }
@@ -94,7 +95,7 @@ pub struct LoadError {
     pub file: Arc<str>,
     /// From 1; for what was added at run time the number of the entry.
     pub line: usize,
-    /// What is wrong.
+    /// The error message.
     pub message: String,
 }
 
@@ -119,7 +120,7 @@ pub struct Hit<'a> {
 }
 
 impl Hit<'_> {
-    /// The value with `\1` and its kin replaced by the groups of the match (`map_regm`), else the value.
+    /// The value with `\1`, `\2`… replaced by the groups of the match (`map_regm`), else the value.
     pub fn expand(&self, out: &mut Vec<u8>) {
         match self.captures {
             Some((captures, text)) => crate::regular::append_template(self.value, text, captures, out),
@@ -134,7 +135,7 @@ pub struct PatternFile {
     kind: Kind,
     /// The number that the configuration gives it; others have one by their order.
     number: Option<u32>,
-    /// What the bytes were that it was read from, as a number: the same bytes give the same.
+    /// A hash of the bytes that it was read from.
     origin: u64,
     state: RwLock<State>,
 }
@@ -209,12 +210,12 @@ impl PatternFile {
         self.kind
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.state.read().content.len()
     }
 
-    /// Whether it has no entry.
+    /// Returns whether it has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -236,7 +237,7 @@ impl PatternFile {
         shown.map(|(at, index)| (IndexId(at), index.method, index.fold)).collect()
     }
 
-    /// What its values are besides text.
+    /// Returns the types of its values in addition to text.
     pub fn value_types(&self) -> Vec<ValueType> {
         self.state.read().values.clone()
     }
@@ -261,7 +262,7 @@ impl PatternFile {
         self.state.write().lines = Vec::new();
     }
 
-    /// What `check` says about patterns that need backtracking: the first one's words.
+    /// Returns the notice of `check` about the first pattern that needs backtracking.
     pub fn notice(&self) -> Option<String> {
         self.state.read().indexes.iter().find_map(Index::notice)
     }
@@ -282,7 +283,7 @@ impl PatternFile {
         Some(f(Hit { key: state.content.key(id), value: state.content.value(id), captures }))
     }
 
-    /// Whether any pattern matches.
+    /// Returns whether any pattern matches.
     pub fn matches(&self, index: IndexId, key: Key<'_>) -> bool {
         self.lookup(index, key, |_| ()).is_some()
     }
@@ -292,7 +293,7 @@ impl PatternFile {
         self.with_exact(key, |content, id| content.value(id).to_vec())
     }
 
-    /// Whether an entry has exactly this key.
+    /// Returns whether an entry has exactly this key.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.with_exact(key, |_, _| ()).is_some()
     }
@@ -315,7 +316,7 @@ impl PatternFile {
         self.state.write().add(key, value)
     }
 
-    /// Sets the value of every entry with exactly this key (`set map`); says how many there are.
+    /// Sets the value of every entry with exactly this key (`set map`); returns how many there are.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<usize, EditError> {
         self.state.write().set(&self.name, key, value)
     }
@@ -326,7 +327,7 @@ impl PatternFile {
         if state.set(&self.name, key, value)? == 0 { state.add(key, value) } else { Ok(()) }
     }
 
-    /// Removes every entry with exactly this key (`del map`, `del acl`); says how many there were.
+    /// Removes every entry with exactly this key (`del map`, `del acl`); returns how many there were.
     pub fn del(&self, key: &[u8]) -> usize {
         let mut state = self.state.write();
         state.ensure_exact(&self.name);

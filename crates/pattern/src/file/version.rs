@@ -1,8 +1,8 @@
-//! Versions of a file that are prepared beside the one that is served, and take its place at once (management guide,
+//! Versions of a file that are prepared in parallel to the active one, and replace it atomically (management guide,
 //! `prepare map`, `commit map`).
 //!
-//! A version is a whole file with its indexes, so committing one is an exchange. What is prepared counts against the limit
-//! of the file's text; all versions before the one that is committed are given up, later ones stay.
+//! A version is a whole file with its indexes, so a commit swaps a pointer. Prepared entries count against the limit
+//! of the file's text; a commit discards all versions older than the committed one and keeps newer ones.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct VersionNumbers {
 /// Why nothing was done to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionError {
-    /// Nobody prepared it yet.
+    /// It is not prepared yet.
     Future,
     /// It was given up, or was never there.
     Gone,

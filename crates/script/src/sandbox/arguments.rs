@@ -71,8 +71,8 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
     }
 }
 
-/// Fills a table with other strings and leaves it on the stack, which is empty, if nothing but strings of ours' places is in
-/// it; that is looked at if it was not kept as it was.
+/// Fills a table with other strings and leaves it on the stack, which is empty, if nothing but strings of ours' places
+/// is in it; that is looked at if it was not kept as it was.
 unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_kept: bool) -> bool {
     // SAFETY: as `set`.
     unsafe {
@@ -96,7 +96,7 @@ unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_
     }
 }
 
-/// Whether the table on top has no metatable, and no keys but some of 1 to `len`.
+/// Returns whether the table on top has no metatable, and no keys but some of 1 to `len`.
 unsafe fn has_only(lua: *mut lua_State, len: usize) -> bool {
     // SAFETY: as `set`; the table does not change while it is gone through.
     unsafe {

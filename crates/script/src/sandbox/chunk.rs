@@ -1,22 +1,23 @@
 //! What is done to a compiled chunk before it runs. Its code is looked through once, in the form that Lua itself dumps
 //! it; one that is not understood stays as it is.
 //!
-//! **Globals.** What scripts get for the table of globals, and for each library, refuses writes, at the price of two more
-//! look-ups for every read. A chunk that neither writes a global nor takes hold of the table can read the real one and
-//! tell no difference; one that moreover uses libraries in no other way than `library.field` can read the real libraries.
+//! **Globals.** What scripts get for the table of globals, and for each library, refuses writes, at the price of two
+//! more look-ups for every read. A chunk that neither writes a global nor takes hold of the table can read the real one
+//! and tell no difference; one that moreover uses libraries in no other way than `library.field` can read the real
+//! libraries.
 //!
-//! **Arguments.** A chunk that uses `KEYS` and `ARGV` in no other way than by reading what is in them leaves these tables as
-//! they are, so that the next script's are made of them without a look.
+//! **Arguments.** A chunk that uses `KEYS` and `ARGV` in no other way than by reading what is in them leaves these
+//! tables as they are, so that the next script's are made of them without a look.
 //!
 //! **Discarded replies.** `redis.call(…)` as a statement of its own calls `acall` in its place, `pcall` calls `apcall`:
 //! they do the same and make no value of the reply.
 //!
-//! **Divisions.** In Lua 5.1 a quotient that is whole prints as an integer, also in `..`: `"page:" .. n / 10` names a key.
-//! So the instructions that divide and raise to powers give way to what follows each of them in 5.4's code, the call of
-//! a metamethod; numbers have one here, and it gives integers where 5.1 would print one.
+//! **Divisions.** In Lua 5.1 a quotient that is whole prints as an integer, also in `..`: `"page:" .. n / 10` names a
+//! key. So the instructions that divide and raise to powers give way to what follows each of them in 5.4's code, the
+//! call of a metamethod; numbers have one here, and it gives integers where 5.1 would print one.
 //!
-//! **Wide concatenations.** One instruction of `..` copies all its operands. A chunk with one that has very many is not for
-//! a thread that others wait for, where each operand may be as large as a block that makes a script
+//! **Wide concatenations.** One instruction of `..` copies all its operands. A chunk with one that has very many is not
+//! for a thread that others wait for, where each operand may be as large as a block that makes a script
 //! [leave](crate::memory).
 //!
 //! Cost: a copy of the code at compilation, and a call of a C function for each division.
@@ -364,8 +365,8 @@ fn use_of_globals(code: &[u32], upvalue: u32, constants: &Constants<'_>) -> Glob
     globals
 }
 
-/// Whether code reads elements or the length of `KEYS` and `ARGV`, goes through them by `ipairs`, or has them unpacked, and
-/// does nothing else with them. Registers that they are in meanwhile are added to `lent`.
+/// Returns whether code reads elements or the length of `KEYS` and `ARGV`, goes through them by `ipairs`, or has them
+/// unpacked, and does nothing else with them. Registers that they are in meanwhile are added to `lent`.
 fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: &mut Vec<u8>) -> bool {
     let global = |at: usize| {
         let (a, b, c) = operands(*code.get(at)?);
@@ -394,8 +395,8 @@ fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: 
     })
 }
 
-/// Whether an element or the length of the table that was just put into a register takes its place there, and what comes
-/// between, which finds out the index, uses other registers.
+/// Returns whether an element or the length of the table that was just put into a register takes its place there, and
+/// what comes between, which finds out the index, uses other registers.
 fn is_read_in_place(code: &[u32], register: u32) -> bool {
     for &word in code {
         let (a, b, c) = operands(word);
@@ -419,7 +420,7 @@ fn is_read_in_place(code: &[u32], register: u32) -> bool {
     false
 }
 
-/// Whether a jump leads to an instruction, as the second half of an `and` or `or` does.
+/// Returns whether a jump leads to an instruction, as the second half of an `and` or `or` does.
 fn is_jumped_to(code: &[u32], to: usize) -> bool {
     /// What stands for a jump to the next instruction.
     const NEAR: i64 = (1 << 24) - 1;
@@ -451,8 +452,8 @@ fn discard_replies(code: &mut [u32], globals: u32, constants: &mut Constants<'_>
     changed
 }
 
-/// Whether the function that was just put into a register is called, and its results are dropped. Between the two stands
-/// the code of the arguments, all of which uses registers above; what does not look like that is left alone.
+/// Returns whether the function that was just put into a register is called, and its results are dropped. Between the
+/// two stands the code of the arguments, all of which uses registers above; what does not look like that is left alone.
 fn is_called_for_nothing(code: &[u32], register: u32) -> bool {
     for &word in code {
         let (a, _, c) = operands(word);

@@ -47,7 +47,7 @@ unsafe fn wrap(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether `lua` is the coroutine that the driver resumed, which the script takes for the main one.
+/// Returns whether `lua` is the coroutine that the driver resumed, which the script takes for the main one.
 unsafe fn is_root(lua: *mut lua_State) -> bool {
     // SAFETY: `lua` belongs to a state.
     unsafe { Core::of(lua).running.root == lua }

@@ -41,8 +41,8 @@ impl Escapes {
     pub(super) fn piece(&mut self, rest: &[u8], most: usize) -> (usize, usize) {
         for (at, byte) in rest.iter().enumerate() {
             let escapes = if let (Place::Quoted(quote), b'\\') = (self.0, byte) { Some(quote) } else { None };
-            // The backslash goes, and what follows it is read as part of the string. One behind a full piece goes with it: the
-            // next piece would be empty otherwise, which is the end of the source to the parser.
+            // The backslash goes, and what follows it is read as part of the string. One behind a full piece goes with
+            // it: the next piece would be empty otherwise, which is the end of the source to the parser.
             if escapes.is_some() && rest.get(at + 1).is_some_and(|next| !has_meaning(*next)) {
                 return (at, 1);
             }
@@ -55,7 +55,7 @@ impl Escapes {
     }
 }
 
-/// Whether both versions know a `\` before this byte, and read the same.
+/// Returns whether both versions know a `\` before this byte, and read the same.
 fn has_meaning(byte: u8) -> bool {
     matches!(byte, b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'\\' | b'"' | b'\'' | b'\n' | b'\r' | b'0'..=b'9')
 }

@@ -1,7 +1,8 @@
 //! Source to functions: `load`, `loadstring`, and what the store compiles.
 //!
-//! Lua's parser asks for its source piece by piece, and there it can be ended: a compilation that takes too long for
-//! its thread is forgotten and done again where there is time. Text only: what Lua 5.4 calls a binary chunk is refused.
+//! Lua's parser reads its source piece by piece, and can be stopped at each read: a compilation that takes too long for
+//! its thread is discarded and repeated on a thread for long work. Only text is loaded: binary chunks of Lua 5.4 are
+//! refused.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -254,8 +255,8 @@ pub struct FunctionRef {
 }
 
 impl FunctionRef {
-    /// Whether this thread may run it: one with a concatenation of very many values is run only on a thread that is
-    /// [`patient`](crate::patient).
+    /// Returns whether this thread may run it: one with a concatenation of very many values is run only on a thread
+    /// that is [`patient`](crate::patient).
     pub fn may_run_here(&self) -> bool {
         !self.known.is_wide || crate::is_patient()
     }
@@ -269,8 +270,8 @@ impl FunctionRef {
         unsafe { ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, i64::from(self.reference)) };
     }
 
-    /// Whether it uses globals and libraries in no other way than by reading their fields, so that it may be given a
-    /// table of globals that [`open_libraries`](super::open_libraries) made.
+    /// Returns whether it uses globals and libraries in no other way than by reading their fields, so that it may be
+    /// given a table of globals that [`open_libraries`](super::open_libraries) made.
     pub fn may_be_open(&self) -> bool {
         self.known.globals == Globals::Open
     }

@@ -1,7 +1,7 @@
-//! Lua 5.1's math library. Chance is Redis's: the generator that C calls `lrand48`.
+//! Lua 5.1's math library. The random numbers are those of Redis: C's generator `lrand48`.
 //!
 //! All scripts of a store draw from one sequence, as all of a redis-server do, so that two that run at the same time
-//! never draw the same numbers. What `math.randomseed` begins is the script's own and ends with it.
+//! never draw the same numbers. A sequence started by `math.randomseed` is private to the script and ends with it.
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Messages of Lua 5.4's core in the words of 5.1, where scripts and people may look for them.
+//! Translation of error messages of Lua 5.4's core to those of 5.1, which scripts and users may search for.
 //!
-//! `attempt to index a nil value (field 'x')` is `attempt to index field 'x' (a nil value)` in 5.1. A message is adapted
-//! where it comes out: in pcall and its kin, and where the driver gets it.
+//! `attempt to index a nil value (field 'x')` is `attempt to index field 'x' (a nil value)` in 5.1. A message is
+//! translated where it becomes visible: in `pcall` and `xpcall`, and in the driver.
 
 use super::buffer::Buffer;
 use crate::ffi::{self, lua_State};

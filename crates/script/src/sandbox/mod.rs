@@ -1,16 +1,17 @@
-//! The state that scripts of the store run in: Redis's libraries and nothing else, in the ways of Lua 5.1.
+//! The Lua environment of the store's scripts: only Redis's libraries, with the semantics of Lua 5.1.
 //!
-//! PUC Lua 5.4 runs the scripts; every function that they find is of this module. The judge of what one returns, and of
-//! the text of what it raises, is Redis 7.0's Lua 5.1.
+//! PUC Lua 5.4 runs the scripts; every function in their environment is defined here. Results and error messages are
+//! those of Redis 7.0's Lua 5.1.
 //!
-//! **Nothing blocks.** A C function that can run long asks [`poll`](crate::poll) every few thousand steps. Told to
-//! leave, it frees what it holds and ends with [`leave`](crate::leave), and begins again (or goes on) on a thread that
-//! has time; told to stop, it frees what it holds and raises ([`stopped`](crate::stopped)). One that is about to make a
-//! large string leaves at once ([`weigh`](crate::weigh)). One that calls back into Lua keeps its state in userdata and
-//! goes on in a continuation, so that what it calls can wait and be suspended.
+//! **Nothing blocks.** A C function that can run long calls [`poll`](crate::poll) every few thousand steps. If the
+//! answer is to leave, it frees its resources and ends with [`leave`](crate::leave), and restarts (or continues) on a
+//! thread for long work; if it is to stop, it frees its resources and raises ([`stopped`](crate::stopped)). A function
+//! that is about to make a large string leaves at once ([`weigh`](crate::weigh)). A function that calls back into Lua
+//! keeps its state in userdata and continues in a continuation, so that its callee can wait and be suspended.
 //!
-//! **Nothing stays.** Globals and libraries are read-only ([`seal`]), tables have no finalizers, what would change the
-//! collector has no effect, and only text is loaded. So a script leaves nothing to the next one but memory.
+//! **No state remains.** Globals and libraries are read-only ([`seal`]), tables have no finalizers, calls that would
+//! change the collector have no effect, and only text is loaded. So a script leaves only garbage memory to the next
+//! one.
 //!
 //! Limits: the core of Lua can't be interrupted while it makes one string of many (`..`), grows a table, or marks one:
 //! some milliseconds for a table of a million elements.
@@ -89,7 +90,8 @@ pub(crate) struct Own {
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,
     random: math::Source,
-    /// Places in the registry: of the real table of globals, and of the one with the real libraries once one was needed.
+    /// Places in the registry: of the real table of globals, and of the one with the real libraries once one was
+    /// needed.
     globals: c_int,
     open: Option<c_int>,
     arguments: arguments::Arguments,
@@ -122,8 +124,8 @@ unsafe fn push(lua: *mut lua_State, globals: Globals) {
     }
 }
 
-/// Pushes a copy of the table of globals on top of the stack, with the real libraries in the place of what scripts see of
-/// them. Only for chunks that do no more than read ([`FunctionRef::may_be_open`]).
+/// Pushes a copy of the table of globals on top of the stack, with the real libraries in the place of what scripts see
+/// of them. Only for chunks that do no more than read ([`FunctionRef::may_be_open`]).
 ///
 /// # Safety
 /// Called inside a protected call; may raise.

@@ -1,4 +1,4 @@
-//! How a function that can run long stays interruptible: it counts its steps, and looks up every few thousand.
+//! Step counters by which long-running functions stay interruptible: they poll every few thousand steps.
 
 use std::ffi::c_int;
 

@@ -350,7 +350,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Whether the byte at `s` is one of the item `p..end`.
+    /// Returns whether the byte at `s` is one of the item `p..end`.
     #[inline]
     fn fits(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.subject.get(s) else { return false };
@@ -540,7 +540,7 @@ static MASKS: [u16; 256] = {
     masks
 };
 
-/// Whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
+/// Returns whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
     match MASKS[class as usize] {
@@ -549,7 +549,7 @@ fn in_class(byte: u8, class: u8) -> bool {
     }
 }
 
-/// Whether `[set]` takes `byte`; the brackets belong to `set`.
+/// Returns whether `[set]` takes `byte`; the brackets belong to `set`.
 fn in_set(byte: u8, set: &[u8]) -> bool {
     let end = set.len() - 1;
     let mut at = 1;
@@ -582,7 +582,7 @@ pub(crate) fn until_zero(pattern: &[u8]) -> &[u8] {
     &pattern[..pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len())]
 }
 
-/// Whether in a pattern without a zero byte everything means just itself.
+/// Returns whether in a pattern without a zero byte everything means just itself.
 #[inline]
 pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))

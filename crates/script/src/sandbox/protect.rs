@@ -1,7 +1,8 @@
-//! Tables that scripts read and can't change: the globals and every library.
+//! Read-only tables: the globals and every library.
 //!
-//! What a script gets is an empty table whose metatable leads reads to the real one and refuses writes. The library's
-//! functions see through it where a script could tell: `pairs`, `next`, `rawget`; and none of them writes to it.
+//! A script gets an empty proxy table whose metatable forwards reads to the real table and rejects writes. Library
+//! functions that would reveal the difference (`pairs`, `next`, `rawget`) access the real table; none of them writes to
+//! it.
 //!
 //! Cost: a read of a global or of a library's field looks into two more tables than Lua itself would.
 

@@ -139,7 +139,7 @@ unsafe fn compared(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// Whether the value at [`LEFT`] comes before that at [`RIGHT`]; does not come back if the script is suspended.
+/// Returns whether the value at [`LEFT`] comes before that at [`RIGHT`]; does not come back if the script is suspended.
 unsafe fn is_less(lua: *mut lua_State) -> bool {
     // SAFETY: as `go_on`. Numbers and strings compare without running Lua.
     unsafe {

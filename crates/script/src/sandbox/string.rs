@@ -1,4 +1,4 @@
-//! The string library, apart from patterns and `format`.
+//! The string library, except patterns and `format`.
 
 use std::ffi::{CStr, c_int};
 

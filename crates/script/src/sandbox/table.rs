@@ -1,7 +1,7 @@
-//! The table library of Lua 5.1, apart from `sort`. Like 5.1's it is raw: metatables are not asked.
+//! The table library of Lua 5.1, apart from `sort`. As in 5.1 access is raw: metatables are ignored.
 //!
-//! What moves elements keeps its place on the stack and goes on from there: a table that is half moved can't begin
-//! again.
+//! A function that moves elements keeps its position on the stack and continues from there: a half-moved table does not
+//! allow a restart.
 
 use std::ffi::{CStr, c_int};
 

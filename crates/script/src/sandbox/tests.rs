@@ -1,4 +1,4 @@
-//! Functions that run long ask often enough, and are not disturbed by the answer.
+//! Tests that long-running functions poll often enough, and survive each answer.
 
 use std::sync::Arc;
 

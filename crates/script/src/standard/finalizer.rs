@@ -1,16 +1,17 @@
 //! Finalizers (`__gc`) under a budget.
 //!
-//! Lua calls a finalizer from the middle of an allocation, without hooks, so one that does not end would keep its thread
-//! for good. Here no table is marked for Lua's own finalization: `setmetatable` hides the field while Lua looks at the
-//! metatable, and gives the table a *sentinel*, a userdata that refers to it and that nothing but an entry of an ephemeron
-//! table refers to. When the table is garbage, so is its sentinel, whose own finalizer is a C function that puts the table
-//! among those that are due. Their finalizers run in a coroutine of their own: after the burst, slice by slice
-//! ([`State::finalize`]), or within `collectgarbage`.
+//! Lua calls a finalizer from the middle of an allocation, without hooks, so one that does not end would keep its
+//! thread for good. Here no table is marked for Lua's own finalization: `setmetatable` hides the field while Lua looks
+//! at the metatable, and gives the table a *sentinel*, a userdata that refers to it and that nothing but an entry of an
+//! ephemeron table refers to. When the table is garbage, so is its sentinel, whose own finalizer is a C function that
+//! puts the table among those that are due. Their finalizers run in a coroutine of their own: after the burst, slice by
+//! slice ([`State::finalize`]), or within `collectgarbage`.
 //!
-//! As in Lua, what decides is whether the metatable has the field when it is set; what is called is what the field holds
-//! in the end. Objects of C modules keep their C finalizers.
+//! As in Lua, what decides is whether the metatable has the field when it is set; what is called is what the field
+//! holds in the end. Objects of C modules keep their C finalizers.
 //!
-//! Cost: one look into the metatable for each `setmetatable`; a sentinel of 64 bytes and an entry for what has a finalizer.
+//! Cost: one look into the metatable for each `setmetatable`; a sentinel of 64 bytes and an entry for what has a
+//! finalizer.
 
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// What all finalizers of a state that is closed may take.
 const CLOSING: Duration = Duration::from_millis(100);
 
-/// Makes the tables. The metatable of sentinels is the first upvalue of nothing: it lies in the registry under the address
-/// of [`SENTINEL`].
+/// Makes the tables. The metatable of sentinels is the first upvalue of nothing: it lies in the registry under the
+/// address of [`SENTINEL`].
 pub(super) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {
@@ -154,14 +155,14 @@ unsafe fn mark(lua: *mut lua_State) -> c_int {
 }
 
 impl State {
-    /// Whether finalizers are due.
+    /// Returns whether finalizers are due.
     #[inline]
     pub fn has_finalizers(&mut self) -> bool {
         self.core().standard.is_due
     }
 
-    /// Runs finalizers that are due, for one slice. What is left is run by the next call. An error is that of a finalizer
-    /// that took too long; others are swallowed, as in Lua.
+    /// Runs finalizers that are due, for one slice. What is left is run by the next call. An error is that of a
+    /// finalizer that took too long; others are swallowed, as in Lua.
     pub fn finalize(&mut self) -> Result<(), Error> {
         let (coroutine, mut budget) = match self.core().standard.finalizing.take() {
             Some(begun) => begun,

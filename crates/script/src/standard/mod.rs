@@ -1,19 +1,19 @@
-//! Lua's standard libraries as scripts of the proxy find them: Lua's own, as far as they are over in no time.
+//! Lua's standard libraries for scripts of the proxy: Lua's own functions as long as they are short.
 //!
-//! Scripts of a proxy are trusted, but what they look through comes from clients: a pattern that takes exponential time,
-//! or a table that a client's request made large, must not keep a worker from its other connections. A hook acts between
-//! two instructions, and a C function is one. The functions that can take long are therefore replaced by ones that look
-//! at their arguments first:
+//! Scripts of a proxy are trusted, but their data comes from clients: a pattern that takes exponential time,
+//! or a table that a client's request made large, must not block a worker's other connections. A hook runs between
+//! two instructions, and a call of a C function is one instruction. The functions that can take long are therefore
+//! replaced by functions that first examine their arguments:
 //!
-//! - what is small goes to Lua's own function, called in place, so results, errors and speed are Lua's;
+//! - small arguments are passed to Lua's own function, called in place, so results, errors and speed are Lua's;
 //! - searches that may take long have a matcher that can be suspended ([`search`], [`pattern`]);
-//! - what is large, or runs metamethods, is done by the prelude in Lua, where the hook acts ([`Slow`]);
+//! - large arguments, or ones with metamethods, are processed by the prelude in Lua, where the hook runs ([`Slow`]);
 //! - finalizers run as coroutines with a budget of their own ([`finalizer`]).
 //!
 //! **Limits.** One string that a script makes while it serves has [`STRING_MAX`] bytes at most, because what Lua's core
-//! does to one string (`..`, its copy, its hash) can't be suspended; neither can the collector while it marks one table.
-//! What calls back into Lua from elsewhere (the handler of `xpcall`, the chunk that `require` runs, C modules) is ended
-//! after a fiftieth of the burst's time.
+//! does to one string (`..`, its copy, its hash) can't be suspended; neither can the collector while it marks one
+//! table. What calls back into Lua from elsewhere (the handler of `xpcall`, the chunk that `require` runs, C modules)
+//! is ended after a fiftieth of the burst's time.
 
 mod finalizer;
 mod pattern;
@@ -67,7 +67,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Whether the libraries are there.
+    /// Returns whether the libraries are there.
     pub(crate) fn is_open(&self) -> bool {
         self.slow != 0
     }
@@ -261,7 +261,8 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
 }
 
 impl State {
-    /// Takes libraries away from scripts; what has their functions keeps them. Without `string`, strings have no methods.
+    /// Takes libraries away from scripts; what has their functions keeps them. Without `string`, strings have no
+    /// methods.
     pub fn close_libraries(&mut self, names: &[&CStr]) -> Result<(), Error> {
         // SAFETY: nothing with a destructor is alive in the closure.
         unsafe {
@@ -334,7 +335,7 @@ unsafe fn open_prelude(lua: *mut lua_State) {
     }
 }
 
-/// Whether tests want what is small to be done as what is large.
+/// Returns whether tests want what is small to be done as what is large.
 #[inline]
 fn is_forced() -> bool {
     #[cfg(test)]
@@ -384,7 +385,7 @@ unsafe fn slow_done(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     unsafe { ffi::lua_gettop(lua) }
 }
 
-/// Whether the value at `index` has a metatable.
+/// Returns whether the value at `index` has a metatable.
 #[inline]
 unsafe fn has_metatable(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: a slot is free.
@@ -397,7 +398,7 @@ unsafe fn has_metatable(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Whether converting the value at `index` to text runs a function of the script.
+/// Returns whether converting the value at `index` to text runs a function of the script.
 unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: two slots are free.
     unsafe {
@@ -412,7 +413,8 @@ unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is made one.
+/// Returns whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is
+/// made one.
 #[inline]
 unsafe fn is_integer(lua: *mut lua_State, index: c_int, or_nothing: bool) -> bool {
     // SAFETY: a slot is free.
@@ -532,8 +534,8 @@ unsafe fn string_unpack(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether access to elements of the table at `index` may call a function of the script: a metamethod of its metatable,
-/// or of those that `__index` leads to.
+/// Returns whether access to elements of the table at `index` may call a function of the script: a metamethod of its
+/// metatable, or of those that `__index` leads to.
 #[cold]
 unsafe fn calls_script(lua: *mut lua_State, index: c_int) -> bool {
     /// Tables that are followed.
@@ -596,7 +598,7 @@ unsafe fn concat(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether a value may be taken for a table: it is one, or has a metatable.
+/// Returns whether a value may be taken for a table: it is one, or has a metatable.
 unsafe fn has_parts(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: a slot is free. What has a metatable without what is needed is refused by Lua's own function, which the
     // prelude's errors are worded after.
@@ -687,7 +689,7 @@ unsafe fn sort(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether comparing the elements of the table at 1 runs no function of the script and is over in no time.
+/// Returns whether comparing the elements of the table at 1 runs no function of the script and is over in no time.
 unsafe fn is_of_plain(lua: *mut lua_State, length: i64) -> bool {
     // SAFETY: a slot is free.
     unsafe {
@@ -779,8 +781,8 @@ unsafe fn xpcall(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Calls the handler of an error, unless that is the end of the script's time: the hook raises it where no other hook acts,
-/// and nothing could end the handler.
+/// Calls the handler of an error, unless that is the end of the script's time: the hook raises it where no other hook
+/// acts, and nothing could end the handler.
 unsafe fn handle(lua: *mut lua_State) -> c_int {
     // SAFETY: the error is the only argument; the upvalue is the handler.
     unsafe {

@@ -1,4 +1,4 @@
-//! Lua 5.4's patterns: a matcher that stops in the middle and goes on later.
+//! Lua 5.4's patterns: a matcher that can be suspended and continued.
 //!
 //! A pattern can take exponential time, and its subject often comes from a client. The matcher therefore keeps what a
 //! recursive one has on the C stack in an array of [`Frame`]s: every few thousand steps it asks a meter, and where that
@@ -9,8 +9,8 @@
 //!
 //! Limits are Lua's: 32 captures, and [`DEPTH_MAX`] choices within each other, beyond which a pattern is too complex.
 //!
-//! The sandbox of the store has a matcher of its own with the semantics of Lua 5.1, which begins again on another thread
-//! instead of going on.
+//! The sandbox of the store has a different matcher, with the semantics of Lua 5.1, which restarts on another thread
+//! instead of continuing.
 
 use std::ffi::CStr;
 
@@ -167,7 +167,7 @@ impl Matcher {
         self.depth = 0;
     }
 
-    /// Whether the search is bound to the place where it began.
+    /// Returns whether the search is bound to the place where it began.
     pub(super) fn is_anchored(&self) -> bool {
         self.anchored
     }
@@ -459,7 +459,7 @@ fn literal(pattern: &[u8]) -> Option<u8> {
     (is_plain && !matches!(pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
 }
 
-/// Whether the byte at `s` is one of the item `p..end`.
+/// Returns whether the byte at `s` is one of the item `p..end`.
 #[inline]
 fn fits(subject: &[u8], s: usize, pattern: &[u8], p: usize, end: usize) -> bool {
     let Some(&byte) = subject.get(s) else { return false };
@@ -527,7 +527,7 @@ static MASKS: [u16; 256] = {
     masks
 };
 
-/// Whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
+/// Returns whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
     match MASKS[class as usize] {
@@ -536,7 +536,7 @@ fn in_class(byte: u8, class: u8) -> bool {
     }
 }
 
-/// Whether `[set]` takes `byte`; the brackets belong to `set`.
+/// Returns whether `[set]` takes `byte`; the brackets belong to `set`.
 fn in_set(byte: u8, set: &[u8]) -> bool {
     let end = set.len() - 1;
     let mut at = 1;
@@ -563,7 +563,7 @@ fn in_set(byte: u8, set: &[u8]) -> bool {
     negated
 }
 
-/// Whether everything in a pattern means just itself.
+/// Returns whether everything in a pattern means just itself.
 pub(super) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))
 }

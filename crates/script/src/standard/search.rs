@@ -1,9 +1,9 @@
-//! `string.find`, `match`, `gmatch` and `gsub` as scripts of the proxy find them.
+//! `string.find`, `match`, `gmatch` and `gsub` for scripts of the proxy.
 //!
-//! What is over in no time goes to Lua's own functions, and so do arguments that they refuse. A search that may take long
-//! has the matcher of [`pattern`](super::pattern): when the slice is over it is copied into a userdata on the stack and
-//! the function is suspended. With a function or a table with metamethods for replacement, `gsub` calls the script by a
-//! call that can be suspended, whatever the size.
+//! Short searches are passed to Lua's own functions, and so are arguments that these reject. A search that may take
+//! long uses the matcher of [`pattern`](super::pattern): when the slice is over it is copied into a userdata on the
+//! stack and the function is suspended. With a function or a table with metamethods for replacement, `gsub` calls the
+//! script by a call that can be suspended, whatever the size.
 
 use std::ffi::c_int;
 
@@ -121,7 +121,7 @@ unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     unsafe { to_bytes(lua, index).unwrap_or_default() }
 }
 
-/// Whether both are strings, and a search of the one for the other may take long.
+/// Returns whether both are strings, and a search of the one for the other may take long.
 #[inline]
 unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     // SAFETY: the arguments are only read.

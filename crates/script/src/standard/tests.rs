@@ -1,4 +1,4 @@
-//! The functions for what is long against Lua's own, on what is short.
+//! Tests that compare the functions for long work with Lua's own, on short arguments.
 
 use std::cell::Cell;
 use std::ffi::CStr;

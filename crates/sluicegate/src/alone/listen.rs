@@ -1,8 +1,8 @@
-//! The sockets of a store of its own.
+//! The listening sockets of a standalone store.
 //!
-//! Workers accept from sockets of their own on the same address, so the kernel shares connections out. That needs
-//! `SO_REUSEPORT`, with which a second store on the same port would share them too, silently. The first worker's socket
-//! therefore listens without the option, which fails if the port is in use, and gets it afterwards.
+//! Each worker accepts from its own socket on the same address, so the kernel distributes connections. That needs
+//! `SO_REUSEPORT`, with which a second store could silently share the port. The first worker's socket
+//! therefore listens without the option, which fails if the port is in use, and sets it afterwards.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};

@@ -1,4 +1,4 @@
-//! The log in Redis's form, which those who start a redis-server wait for and search:
+//! The log in Redis's format, which scripts that start a redis-server wait for and search:
 //!
 //! ```text
 //! 1234:M 22 Nov 2026 02:00:00.123 * Ready to accept connections tcp
@@ -64,8 +64,8 @@ impl Log {
         Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
     }
 
-    /// Writes a line of a script: its level as a number, and the `loglevel` of now. What is no text in it is replaced, and
-    /// so is what would end the line.
+    /// Writes a line of a script: its level as a number, and the `loglevel` of now. What is no text in it is replaced,
+    /// and so is what would end the line.
     pub fn say_for_script(&self, level: u8, loglevel: &str, text: &[u8]) {
         let (level, least) = (Level::from_number(level), Level::named(loglevel));
         if level >= least && least != Level::Nothing {

@@ -1,11 +1,11 @@
-//! The store on its own: `sluicegate store`, and the program under the name `redis-server`.
+//! The standalone store: `sluicegate store`, and the program under the name `redis-server`.
 //!
-//! Words, files, messages and exit codes are Redis's (`redis.conf`, `redis-server --help`), so that unit files, scripts
-//! and test suites that start a redis-server start this. The order of start: the command line and the file; the
-//! background, while there is one thread; descriptors; sockets; the workers, each with a runtime and sockets of its own.
-//! The thread that started becomes the control thread: signals, expiry, the end.
+//! Arguments, files, messages and exit codes are Redis's (`redis.conf`, `redis-server --help`), so that unit files,
+//! scripts and test suites for redis-server work with it. The order of the start: the command line and the file; the
+//! background, while there is one thread; descriptors; sockets; the workers, each with its own runtime and sockets.
+//! The main thread becomes the control thread: signals, expiry, shutdown.
 //!
-//! Exit codes: 0 after a signal or SHUTDOWN, 1 for everything that keeps the store from serving.
+//! Exit codes: 0 after a signal or SHUTDOWN, 1 for every error that keeps the store from serving.
 
 mod listen;
 mod log;

@@ -1,4 +1,4 @@
-//! The command line of redis-server: a file, options in the file's language, and a few words that end at once.
+//! The command line of redis-server: a file, options in the file's syntax, and a few options that print and exit.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;

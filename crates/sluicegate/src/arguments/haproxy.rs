@@ -1,9 +1,9 @@
 //! The command line of a program called `haproxy` (HAProxy management guide 3).
 //!
-//! HAProxy tells an option by its first letter, or first two (`-Ds` is `-D`), and so does this. A word that it would
-//! take for an option it doesn't have is refused with the usage text, exit code 1. What HAProxy has and this program
-//! has no use for is listed in the usage text: options that only switch off what does not exist here are taken, those
-//! that ask for something that does not exist are refused by name.
+//! As in HAProxy, an option is recognized by its first letter, or first two (`-Ds` is `-D`). An unknown option
+//! is refused with the usage text and exit code 1. The usage text lists options of HAProxy that do not apply to
+//! this program: those that only disable a feature that does not exist here are accepted, those
+//! that request such a feature are refused by name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,4 @@
-//! Words of the command line: HAProxy's where the program is called `haproxy`, its own verbs otherwise.
+//! The command line: HAProxy's options if the program is called `haproxy`, its own verbs otherwise.
 
 pub mod haproxy;
 mod service;

@@ -1,4 +1,4 @@
-//! How a process serves: what both command lines come down to, and what the file adds to it.
+//! The settings of a serving process: the common result of both command lines, completed by the file.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The errand's side: read, rehearse, hand over, make sockets.
+//! The errand's side: read the files, check them, send them, open sockets.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,9 +1,9 @@
-//! `-sf` and `-st`: a start that replaces what runs.
+//! `-sf` and `-st`: a start that replaces running processes.
 //!
-//! `-sf` of a service of this program and version is a reload: the service goes on, with what this command line says.
-//! The command ends at once where it was to go to the background; otherwise it stands in for the service, whose number
-//! is another: it passes signals on and ends when the service does. Every other process is asked to end once this one
-//! has its sockets: `-sf` softly (USR1), `-st` at once (TERM).
+//! `-sf` with a service of this program and version is a reload: the service continues with the configuration of this
+//! command line. The command ends at once if it was to run in the background; otherwise it represents the service,
+//! which has another process ID: it forwards signals and ends when the service does. Every other process is asked to
+//! end once this one has its sockets: `-sf` gracefully (USR1), `-st` at once (TERM).
 
 use std::io;
 use std::process::ExitCode;
@@ -85,7 +85,8 @@ fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             process => process?,
         };
-        // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
+        // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does
+        // last.
         let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }?;
         if let Some(notifier) = &notifier {
             notifier.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=Ready.\n"));
@@ -136,8 +137,8 @@ impl Retiring {
         }
     }
 
-    /// Tries to bind; where an address is taken, those who retire are asked to let go of it (TTOU), for a second at most.
-    /// If that does not help they are to listen again (TTIN).
+    /// Tries to bind; where an address is taken, those who retire are asked to let go of it (TTOU), for a second at
+    /// most. If that does not help they are to listen again (TTIN).
     pub fn bind<T, E>(&self, mut bind: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let mut result = bind();
         if result.is_ok() || self.all().next().is_none() {

@@ -1,7 +1,7 @@
-//! The side of the process that serves: takes what an errand brings, builds it, and changes over.
+//! The serving process's side: receives the offer of an errand, builds the configuration, and switches to it.
 //!
-//! Everything that may fail happens on a thread of its own beside what runs, and changes nothing of it. The control
-//! thread then changes over, which can't fail.
+//! All steps that may fail run on a separate thread and change nothing of the running configuration. The control
+//! thread then switches, which cannot fail.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,15 +1,15 @@
-//! A reload: a process with privileges hands a configuration to the one that serves.
+//! Reloads: a process with privileges sends a configuration to the serving process.
 //!
-//! The process that serves may live in a `chroot`, as a user without rights, and has threads. So another one, the
-//! *errand*, does what it can't: it reads the files, rehearses them (a whole check, scripts and names included), and
-//! connects to the one that serves. It hands over the bytes that it read, and makes the sockets that are asked for,
-//! which are addresses of those files and nothing else. The process that serves builds the new configuration beside the
-//! old one and changes over once nothing can fail any more; then, or with what is wrong, it answers.
+//! The serving process may run in a `chroot` as an unprivileged user, and has threads. So another process, the
+//! *errand*, does the privileged part: it reads the files, checks them completely (scripts and names included), and
+//! connects to the serving process. It sends the contents of the files, and opens the requested sockets,
+//! only for addresses of those files. The serving process builds the new configuration in parallel to the
+//! old one, switches once no step can fail any more, and then answers; on an error it answers with its message.
 //!
-//! The errand is a child of the master, or the command that asks (`sluicegate reload`, `haproxy -sf PID`). It finds the
-//! process by an abstract unix socket that is named after the process number which people know. Neither side trusts
-//! the name: the process that listens must be that process or its child, and whoever connects must be root or the user
-//! as whom the service was started.
+//! The errand is a child of the master, or the command itself (`sluicegate reload`, `haproxy -sf PID`). It finds the
+//! process by an abstract unix socket whose name contains the service's public process ID. Neither side trusts
+//! the name: the listening process must be that process or its child, and the connecting user must be root or the user
+//! who started the service.
 
 pub mod errand;
 pub mod instead;

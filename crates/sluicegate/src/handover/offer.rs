@@ -1,4 +1,4 @@
-//! What an errand hands over, as bytes: numbers of four bytes, and texts with their length before them.
+//! The serialized offer of an errand: numbers of four bytes, and texts prefixed with their length.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

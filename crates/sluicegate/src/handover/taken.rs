@@ -1,9 +1,9 @@
-//! `-x SOCKET`: the listening sockets of the process whose place this one takes, a real HAProxy or another version of
+//! `-x SOCKET`: the listening sockets of the process that this one replaces, a real HAProxy or another version of
 //! this program.
 //!
-//! A connection that waits in a socket is lost when the socket is closed; one that was taken over stays open. Each
-//! address takes what it finds by the address that the system knows; what is missing (a socket for each worker) is made.
-//! What no address of the files wants is closed.
+//! A connection in a socket's accept queue is lost when the socket is closed; an inherited socket stays open. Each
+//! address uses the inherited sockets bound to it; missing ones (a socket for each worker) are opened.
+//! Inherited sockets that no address of the files uses are closed.
 
 use std::cell::RefCell;
 use std::io;
@@ -69,7 +69,7 @@ impl Sockets for Attempt<'_> {
     }
 }
 
-/// Whether a socket is one that is wanted.
+/// Returns whether a socket is one that is wanted.
 fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     let raw = SockRef::from(socket);
     let Ok(local) = raw.local_addr() else { return false };
@@ -87,7 +87,7 @@ fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     }
 }
 
-/// Whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
+/// Returns whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
 /// `PATH.NUMBER.tmp`, with HAProxy as here.
 fn is_at(local: &SockAddr, path: &Path) -> bool {
     let Some(known) = local.as_pathname() else { return false };

@@ -1,7 +1,7 @@
-//! Going to the background: the command waits until the service runs, and ends with its fate.
+//! Daemonization: the command waits until the service runs, and exits with its result.
 //!
-//! The child leads a session of its own, so no terminal can reach it. Its standard streams stay those of the command
-//! until it is ready, which is why its messages are read where they are looked for.
+//! The child leads a new session, so it has no controlling terminal. Its standard streams stay those of the command
+//! until it is ready, so that its messages appear where the command was called.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};

@@ -1,4 +1,5 @@
-//! Clients of the master's sockets on their way to the worker process: a byte for what they may do, and a descriptor.
+//! The transfer of clients from the master's sockets to the worker process: a byte for the access level, and a
+//! descriptor.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

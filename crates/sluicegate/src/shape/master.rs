@@ -1,12 +1,12 @@
-//! The master: a process with one thread and its privileges, which watches the one that serves.
+//! The master: a privileged process with one thread, which supervises the serving process.
 //!
-//! It holds no configuration, no script and no listening socket but its own command sockets; the worker process has
-//! all that. For a reload (USR2, HUP, `reload` on its sockets) it sends an errand
-//! ([`handover`](crate::handover)), a child of its own. It passes signals on, reaps the worker and ends with its fate, tells the service manager, and answers on
-//! the sockets of `-S`. Words and exit codes are HAProxy's: 0 after TERM and USR1, 130 after INT, the code that the
-//! worker failed with (or 128 and its signal) otherwise.
+//! It has no configuration, no script and no listening socket except its own command sockets; the worker process has
+//! all others. For a reload (USR2, HUP, `reload` on its sockets) it sends an errand
+//! ([`handover`](crate::handover)), a child of its own. It forwards signals, reaps the worker and exits with its
+//! result, notifies the service manager, and serves the sockets of `-S`. Messages and exit codes are HAProxy's: 0 after
+//! TERM and USR1, 130 after INT, the code that the worker failed with (or 128 and its signal) otherwise.
 //!
-//! **Invariant:** the worker is born before the runtime that the master runs on, so no half of a runtime is ever in it.
+//! **Invariant:** the worker is forked before the master's runtime is created, so it never inherits part of a runtime.
 
 mod commands;
 mod errand;

@@ -1,10 +1,10 @@
-//! The shape of the processes: who waits, who watches, who serves.
+//! The process model: the waiting command, the supervising master, the serving process.
 //!
-//! The shape is taken as soon as `global` is read, before Lua runs, before sockets are bound and before any thread
-//! exists, because nothing but a single thread survives a fork. Only the process that will serve goes on; it does
-//! everything that may fail (scripts, names, limits, sockets, pidfile, chroot, user, threads) and then says that it is
-//! [ready](Shape::ready). Those that wait take its word or its exit code, so a command that goes to the background
-//! returns 0 once the service runs and fails with its message otherwise.
+//! The processes are forked as soon as `global` is read, before Lua runs, before sockets are bound and before any
+//! thread exists, because only the forking thread survives a fork. Only the process that will serve continues; it
+//! performs all steps that may fail (scripts, names, limits, sockets, pidfile, chroot, user, threads) and then reports
+//! that it is [ready](Shape::ready). The waiting processes receive this report or its exit code, so a command that
+//! daemonizes returns 0 once the service runs and fails with its message otherwise.
 //!
 //! | mode | processes |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The service manager's notification socket (sd_notify(3)).
 //!
-//! One datagram per event, the state that the manager waits for first in it: readers that look for `READY=1` at the
-//! start of the first datagram, as VTest does, find it there.
+//! One datagram per event, beginning with the state that the manager waits for: readers that expect `READY=1` at the
+//! start of the first datagram, such as VTest, find it there.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,4 @@
-//! The file that says which process to signal.
+//! The pidfile: the ID of the process to signal.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;

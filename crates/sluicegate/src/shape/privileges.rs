@@ -1,8 +1,8 @@
-//! `chroot`, `user`, `uid`, `group` and `gid`: what the process gives up before it has threads.
+//! `chroot`, `user`, `uid`, `group` and `gid`: the privileges that the process drops before it has threads.
 //!
 //! Names become numbers while the files that hold them can still be read, so a user that does not exist is an error of
-//! the configuration, with its line. The order is HAProxy's: chroot, supplementary groups, group, user. What must be
-//! read from outside the directory later is read before ([`Privileges::drop`] says what).
+//! the configuration, with its line. The order is HAProxy's: chroot, supplementary groups, group, user. Data from
+//! outside the directory that is needed later is read before (see [`Privileges::drop`]).
 
 use std::ffi::CString;
 use std::io;

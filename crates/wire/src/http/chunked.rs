@@ -1,6 +1,6 @@
 //! Chunked bodies (RFC 9112 7.1), and bodies of every framing behind one decoder.
 //!
-//! The decoder keeps no data: it says which ranges of the bytes it is shown are body. Chunk extensions are skipped,
+//! The decoder keeps no data: it returns the ranges of its input that are body. Chunk extensions are skipped,
 //! trailers are collected. It is strict where leniency would let two readers of the same bytes disagree: a size is
 //! hexadecimal digits only, an extension has no control characters and its quotes are closed, a size line and a chunk's
 //! data end in CRLF and not in a bare LF, as in HAProxy since 2.9, and no trailer is a Transfer-Encoding.
@@ -50,7 +50,7 @@ impl std::fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// What a step of [`ChunkedDecoder::decode`] found.
+/// The result of a step of [`ChunkedDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
     /// All bytes were taken, more are needed.
@@ -205,7 +205,8 @@ impl ChunkedDecoder {
         if self.state == State::Data { self.remaining } else { 0 }
     }
 
-    /// `len` bytes of the current chunk's data were moved elsewhere; never more than [`ChunkedDecoder::data_remaining`].
+    /// `len` bytes of the current chunk's data were moved elsewhere; never more than
+    /// [`ChunkedDecoder::data_remaining`].
     pub fn skip_data(&mut self, len: u64) {
         debug_assert!(len <= self.data_remaining());
         self.remaining = self.remaining.saturating_sub(len);
@@ -316,7 +317,7 @@ fn hex_digit(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// What a step of [`BodyDecoder::decode`] found.
+/// The result of a step of [`BodyDecoder::decode`].
 pub type BodyEvent = ChunkEvent;
 
 /// Finds the data in a body of any framing.

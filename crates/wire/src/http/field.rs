@@ -1,4 +1,4 @@
-//! Values of the fields that frame a message or say what becomes of its connection.
+//! Values of the fields that frame a message or control its connection.
 //!
 //! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
 //! as white space here.
@@ -84,7 +84,7 @@ pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize
     }
 }
 
-/// What the Transfer-Encoding fields seen so far say.
+/// The combined meaning of the Transfer-Encoding fields seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TransferEncoding {
     pub(super) present: bool,
@@ -122,7 +122,7 @@ impl TransferEncoding {
     }
 }
 
-/// What the Connection fields seen so far say.
+/// The combined meaning of the Connection fields seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Connection {
     pub(super) close: bool,
@@ -130,7 +130,7 @@ pub(super) struct Connection {
     pub(super) upgrade: bool,
 }
 
-/// What is to be done with one Connection field.
+/// The treatment of one Connection field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cleaned {
     /// Nothing but `close` and `keep-alive`: those belong to this connection and end here.
@@ -182,8 +182,8 @@ pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Whether a Host value may be an authority: printable ASCII without the delimiters that end or split one, and brackets
-/// only around an IP literal (HAProxy 3.2's check). A folded value fails by its line end.
+/// Returns whether a Host value may be an authority: printable ASCII without the delimiters that end or split one, and
+/// brackets only around an IP literal (HAProxy 3.2's check). A folded value fails by its line end.
 pub(super) fn is_authority(value: &[u8]) -> bool {
     let rest = match value.strip_prefix(b"[") {
         None => value,
@@ -199,7 +199,8 @@ pub(super) fn is_authority(value: &[u8]) -> bool {
     of_authority(rest)
 }
 
-/// Whether all bytes may stand in an authority outside of brackets. Without a branch for each: they nearly always may.
+/// Returns whether all bytes may stand in an authority outside of brackets. Without a branch for each: they nearly
+/// always may.
 fn of_authority(bytes: &[u8]) -> bool {
     const TABLE: [bool; 256] = {
         let mut table = [false; 256];
@@ -213,7 +214,7 @@ fn of_authority(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, byte| all & TABLE[usize::from(*byte)])
 }
 
-/// How a request's target and its Host field fit together (RFC 9112 3.2, HAProxy 3.2's reading).
+/// The relation of a request's target and its Host field (RFC 9112 3.2, HAProxy 3.2's reading).
 ///
 /// `host` is the Host field's value where there is one; with `lenient` it may name another authority than an absolute
 /// target does. `false`: refuse.
@@ -272,8 +273,8 @@ fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
 }
 
 /// Scheme-based normalisation (RFC 3986 6.2.3): an absolute target does not name its scheme's default port and does not
-/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed on is the target's
-/// authority; a CONNECT's loses a default port. `None`: as received.
+/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed
+/// on is the target's authority; a CONNECT's loses a default port. `None`: as received.
 pub(super) fn normalized(
     method: super::Method,
     target: &[u8],

@@ -24,7 +24,7 @@ pub(super) use fields::NAME_MAX;
 pub(super) use line::is_token;
 use line::{request_line, skip_empty_lines, status_line};
 
-/// What a head may take.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of a head, `tune.bufsize` less `tune.maxrewrite`; what may stand in them is a little less, as in HAProxy.
@@ -43,17 +43,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a complete head fits. HAProxy measures not the text but its own form of it, in which a message takes 79
-    /// bytes more and every field 4 more; a proxy in its place refuses at the same byte.
+    /// Returns whether a complete head fits. HAProxy measures not the text but its own form of it, in which a message
+    /// takes 79 bytes more and every field 4 more; a proxy in its place refuses at the same byte.
     fn admit(&self, head_len: usize, fields: usize) -> bool {
         head_len + 79 + 4 * fields <= self.max_head
     }
 }
 
-/// How a body's end is found (RFC 9112 6).
+/// The framing of a body: how its end is found (RFC 9112 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body and the head does not say its length.
+    /// There is no body and the head has no length.
     None,
     /// So many bytes; 0 where a head says so.
     Length(u64),
@@ -104,7 +104,7 @@ pub struct RequestHead {
     pub head_len: usize,
     /// Its method.
     pub method: Method,
-    /// How its body ends; never [`Framing::UntilClose`].
+    /// The framing of its body; never [`Framing::UntilClose`].
     pub body: Framing,
     /// The client wishes, and the message allows, another request on this connection. `false` also where
     /// Transfer-Encoding came together with Content-Length or in HTTP/1.0.
@@ -120,7 +120,7 @@ pub struct RequestHead {
 pub struct ResponseHead {
     /// Bytes consumed.
     pub head_len: usize,
-    /// How its body ends, the request's method regarded.
+    /// The framing of its body, which depends on the request's method.
     pub body: Framing,
     /// The server's connection may carry another request after this response.
     pub keep_alive: bool,
@@ -201,9 +201,10 @@ impl std::error::Error for HeadError {}
 
 /// Reads a request head from the start of `buf` into `out`. `None`: more bytes are needed (`out` is then undefined).
 ///
-/// Empty lines before the request line are skipped. In `out`, names of fields are in lower case, Content-Length is merged
-/// to one plain number, repeated equal Host fields are one, `close` and `keep-alive` are gone from Connection, folds are
-/// spaces, and a target that names an authority is normalized and so is Host; all other values are as received.
+/// Empty lines before the request line are skipped. In `out`, names of fields are in lower case, Content-Length is
+/// merged to one plain number, repeated equal Host fields are one, `close` and `keep-alive` are gone from Connection,
+/// folds are spaces, and a target that names an authority is normalized and so is Host; all other values are as
+/// received.
 pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<Option<RequestHead>, HeadError> {
     out.clear();
     let Some(skipped) = skip_empty_lines(buf)? else { return line_too_long_or(None, buf, limits) };

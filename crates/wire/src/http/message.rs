@@ -297,12 +297,12 @@ impl Message {
         self.entries[id.0 as usize].deleted = true;
     }
 
-    /// Deletes all fields of this name (ASCII case ignored); says how many.
+    /// Deletes all fields of this name (ASCII case ignored); returns how many.
     pub fn delete_all(&mut self, name: &[u8]) -> usize {
         self.delete_where(|field| is_named(field, name))
     }
 
-    /// Deletes all fields whose name a test picks; says how many.
+    /// Deletes all fields whose name a test picks; returns how many.
     pub fn delete_where(&mut self, picks: impl Fn(&[u8]) -> bool) -> usize {
         let mut count = 0;
         for index in 0..self.entries.len() {
@@ -359,15 +359,15 @@ impl Message {
     }
 }
 
-/// Whether a field has this name (ASCII case ignored). Most names that are looked for are in lower case as fields are, and
-/// are compared as bytes.
+/// Returns whether a field has this name (ASCII case ignored). Most names that are looked for are in lower case as
+/// fields are, and are compared as bytes.
 #[inline]
 fn is_named(field: &[u8], name: &[u8]) -> bool {
     field.len() == name.len() && (field == name || field.eq_ignore_ascii_case(name))
 }
 
-/// Puts ASCII letters in lower case, eight at a time. Doing it twice changes nothing, so the last word may overlap the one
-/// before.
+/// Puts ASCII letters in lower case, eight at a time. Doing it twice changes nothing, so the last word may overlap the
+/// one before.
 pub(super) fn lower(name: &mut [u8]) {
     if let Some(first) = name.first_chunk_mut::<8>() {
         *first = lower_eight(u64::from_le_bytes(*first)).to_le_bytes();

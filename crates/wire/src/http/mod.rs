@@ -1,13 +1,14 @@
 //! HTTP/1.0 and 1.1 (RFC 9112), sans I/O: heads, framing, chunked bodies, and the one form in which rules, Lua and
 //! logs see a message.
 //!
-//! [`parse_request`] and [`parse_response`] turn received bytes into a [`Message`] and say how the body is framed;
+//! [`parse_request`] and [`parse_response`] parse received bytes into a [`Message`] and return the framing of the body;
 //! [`ChunkedDecoder`] and [`BodyDecoder`] find the body's bytes and its end; [`write_request`] and [`write_response`]
 //! put a message back on the wire with the framing that its sender chose; [`status`] has reasons and built-in pages.
 //!
-//! **Invariant:** what is accepted, merged, replaced and refused is HAProxy 3.2's (`h1.c`, `h1_htx.c`, `mux_h1.c`
-//! describe it, and a differential test compares with a real one), because a proxy that reads a message differently
-//! from its neighbours is how requests are smuggled. A message that leaves through the writers has exactly one framing.
+//! **Invariant:** messages are accepted, merged, replaced and rejected as by HAProxy 3.2 (`h1.c`, `h1_htx.c`,
+//! `mux_h1.c` define it, and a differential test compares with a real one), because request smuggling exploits proxies
+//! that parse a message differently from their neighbours. A message that leaves through the writers has exactly one
+//! framing.
 
 mod case;
 mod chunked;

@@ -1,4 +1,4 @@
-//! Reasons, and the pages that HAProxy answers with when no `errorfile` says otherwise.
+//! Reason phrases, and HAProxy's error pages, which an `errorfile` replaces.
 
 use super::{Message, Version};
 

@@ -1,12 +1,12 @@
-//! Heads back to bytes.
+//! Serialization of heads.
 //!
 //! The writer owns framing and the connection: whatever Content-Length, Transfer-Encoding and Connection fields a
-//! message carries, what leaves has the framing that its sender will really use, once. A field that agrees with it
-//! stays at its place, so order is kept.
+//! message carries, the written head has the framing that its sender will really use, once. A field that agrees with it
+//! keeps its position.
 
 use super::{Framing, Message, StartLine, Version};
 
-/// What the writer says about the connection's life.
+/// The persistence of the connection that the writer announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionField {
     /// Nothing: the version's default holds, or the message upgrades.
@@ -18,7 +18,8 @@ pub enum ConnectionField {
 }
 
 impl ConnectionField {
-    /// What a request to a server says: 1.1 keeps alive by default, 1.0 closes by default (HAProxy's H1 mux).
+    /// Returns the announcement of a request to a server: 1.1 keeps alive by default, 1.0 closes by default (HAProxy's
+    /// H1 mux).
     pub fn for_request(version: Version, keep_alive: bool) -> ConnectionField {
         match (version, keep_alive) {
             (Version::Http11, false) => ConnectionField::Close,
@@ -27,7 +28,7 @@ impl ConnectionField {
         }
     }
 
-    /// What a response to a client says, given the version of the request and of the response.
+    /// Returns the announcement of a response to a client, given the version of the request and of the response.
     pub fn for_response(request: Version, response: Version, keep_alive: bool) -> ConnectionField {
         match (request, response, keep_alive) {
             (_, Version::Http11, false) => ConnectionField::Close,

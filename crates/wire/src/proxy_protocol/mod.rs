@@ -1,10 +1,10 @@
-//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): who a connection was made for, said ahead of
-//! its first byte.
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): the original addresses of a
+//! connection, sent before its first byte.
 //!
-//! [`read()`] finds a header of either version at the start of what came, and says how many bytes it is; [`write_v1`] and
-//! [`Writer`] make one. What is accepted is HAProxy 3.2's: version 1 with TCP4, TCP6 and UNKNOWN, version 2 with the
-//! commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection) and every
-//! TLV, of which a checksum is verified and lengths are.
+//! [`read()`] parses a header of either version at the start of the input and returns its length; [`write_v1`] and
+//! [`Writer`] write one. The accepted headers are those of HAProxy 3.2: version 1 with TCP4, TCP6 and UNKNOWN, version
+//! 2 with the commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection)
+//! and every TLV, of which a checksum is verified and lengths are.
 //!
 //! **Limits:** a header of version 1 has at most [`V1_MAX`] bytes; one of version 2 as many as the reader is allowed.
 
@@ -49,7 +49,7 @@ pub mod tlv {
     pub const NETNS: u8 = 0x30;
 }
 
-/// What a header says of where the connection comes from and goes to.
+/// The source and destination of the connection according to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// Nothing that replaces the connection's own addresses: UNKNOWN, LOCAL, or a family that has none to offer.
@@ -58,7 +58,7 @@ pub enum Addresses {
     Inet {
         /// The client.
         source: SocketAddr,
-        /// What it connected to.
+        /// The destination.
         destination: SocketAddr,
     },
 }

@@ -1,4 +1,4 @@
-//! Headers from bytes.
+//! Parsing of headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Headers to bytes, as HAProxy writes them.
+//! Serialization of headers, as HAProxy writes them.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out
     }
 }
 
-/// The header would be longer than its length can say.
+/// The header is longer than its length field can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 

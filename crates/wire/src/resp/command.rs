@@ -2,7 +2,7 @@
 //!
 //! The parser remembers how far it came and hands out ranges of the caller's buffer, so a request is neither copied
 //! nor read twice, however it was split. Only inline requests are copied, because quoting changes their bytes.
-//! The errors, their order and what is not checked (the two bytes behind a bulk string) are Redis's.
+//! The errors, their order and the unchecked parts (the two bytes after a bulk string) are those of Redis.
 //!
 //! Limits: 64 KiB for an inline request and for a line with a count; [`CommandLimits`] for the rest. The spans take
 //! 16 bytes an argument, and an argument takes at least 6 bytes of the buffer, whose size its owner limits.
@@ -23,7 +23,7 @@ pub const PLAIN_ARGS: usize = 8;
 /// The longest of them: three digits.
 const PLAIN_ARG_MAX: u64 = 999;
 
-/// What a connection may send.
+/// The limits of a connection's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLimits {
     /// Longest argument, in bytes: `proto-max-bulk-len`.
@@ -89,7 +89,7 @@ impl ProtocolError {
     }
 }
 
-/// What [`CommandParser::parse`] found.
+/// The result of [`CommandParser::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandStatus {
     /// A request of `consumed` bytes. No arguments means an empty line or `*0`, which has no reply.
@@ -148,9 +148,9 @@ impl CommandParser {
         }
     }
 
-    /// Reads a request as nearly all are, an array of few short arguments, all of which have come, into `args`, and tells
-    /// how many bytes and arguments it has. [`parse`](Self::parse) reads it too, but takes three times as long. The
-    /// caller goes on with the bytes behind it as after `Complete`.
+    /// Reads a request as nearly all are, an array of few short arguments, all of which have come, into `args`, and
+    /// tells how many bytes and arguments it has. [`parse`](Self::parse) reads it too, but takes three times as long.
+    /// The caller goes on with the bytes behind it as after `Complete`.
     #[inline]
     pub fn plain<'b>(
         &self,
@@ -182,7 +182,7 @@ impl CommandParser {
         self.spans.iter().map(|span| &from[span.start..span.end]).collect()
     }
 
-    /// How many arguments the completed request has.
+    /// Returns the number of arguments of the completed request.
     pub fn arg_count(&self) -> usize {
         self.spans.len()
     }
@@ -321,7 +321,8 @@ enum Line<'a> {
     TooLong,
 }
 
-/// An argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not looked at.
+/// An argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not looked
+/// at.
 #[inline(always)]
 fn plain_length(rest: &[u8]) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
@@ -397,7 +398,7 @@ fn split_arguments(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> boo
     }
 }
 
-/// Appends one unquoted word and tells how many bytes of `text` it took.
+/// Appends one unquoted word and returns how many bytes of `text` it consumed.
 fn word(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {

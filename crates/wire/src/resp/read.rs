@@ -1,6 +1,6 @@
 //! Replies as a client reads them, from either protocol, into [`Reply`] values.
 //!
-//! The parser takes every complete element off the buffer as it comes, so a long array is read once however it is
+//! The parser consumes every complete element as it arrives, so a long array is read once however it is
 //! split; only a single string must be in the buffer whole. Attributes are read and dropped. The streamed types of
 //! RESP3 (`$?`), which no server sends, are errors.
 
@@ -13,7 +13,7 @@ use crate::resp::write::{Protocol, ReplySink, ReplyWriter, pairs};
 /// Longest line: a status, an error, a number or a count.
 pub(super) const LINE_MAX: usize = 64 * 1024;
 
-/// What a server may send.
+/// The limits of a server's replies.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyLimits {
     /// Longest string, in bytes.
@@ -68,7 +68,7 @@ impl fmt::Display for ReplyParseError {
 
 impl std::error::Error for ReplyParseError {}
 
-/// How far [`ReplyParser::parse`] came.
+/// The progress of [`ReplyParser::parse`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplyProgress {
     /// Bytes that are done with; the next call starts behind them.

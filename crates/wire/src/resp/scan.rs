@@ -1,8 +1,8 @@
-//! Replies counted, not kept: where each one ends and what kind it is.
+//! A scanner of replies: it finds the end and the kind of each without storing it.
 //!
-//! A load generator reads millions of replies and wants of each only that it is whole, well-formed and no error.
-//! [`ReplyParser`](super::ReplyParser) would build values for it and want a long string whole in the buffer; the scanner
-//! allocates nothing and lets the bytes of a string go as they come. Both accept the same bytes and find the same
+//! A load generator reads millions of replies and checks only that each is complete, well-formed and not an error.
+//! [`ReplyParser`](super::ReplyParser) would build values and need a long string whole in the buffer; the scanner
+//! allocates nothing and discards the bytes of a string as they arrive. Both accept the same bytes and find the same
 //! ends, which a test checks.
 //!
 //! Limits: those of [`ReplyLimits`]; a line is at most 64 KiB.
@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::read::{LINE_MAX, double, is_integer, number};
 use super::{ReplyLimits, ReplyParseError};
 
-/// What a reply was.
+/// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// An error, simple or bulk.
@@ -28,7 +28,7 @@ pub enum ReplyKind {
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScannedReply {
-    /// What it was.
+    /// Its kind.
     pub kind: ReplyKind,
     /// An error's text in the bytes that were shown to the call that gave this reply; empty for other kinds, and for
     /// an error of more than 64 KiB.

@@ -6,14 +6,14 @@ use crate::resp::number::{format_decimal, format_double};
 /// The protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP2, until HELLO says otherwise.
+    /// RESP2, unless HELLO selects RESP3.
     #[default]
     Resp2,
     /// RESP3, after `HELLO 3`.
     Resp3,
 }
 
-/// Where command code puts its reply, one call per element.
+/// The sink that command code writes its reply to, one call per element.
 ///
 /// An aggregate is announced with its length and followed by exactly that many elements (a map: by that many pairs,
 /// key first). Each command writes exactly one complete reply. Commands are generic over the sink, so there is no
@@ -45,11 +45,11 @@ pub trait ReplySink {
     fn double(&mut self, value: f64);
     /// A double as coordinates are said: all digits of up to 17 decimals, and never an exponent.
     fn decimal(&mut self, value: f64);
-    /// An array of `len` pairs follows. If this returns true, each pair is an array of its own, as RESP3 has them, and is
-    /// announced as one; otherwise the elements of all pairs stand in one array.
+    /// An array of `len` pairs follows. If this returns true, each pair is an array of its own, as RESP3 has them, and
+    /// is announced as one; otherwise the elements of all pairs stand in one array.
     fn pairs(&mut self, len: usize) -> bool;
-    /// A map of `len` pairs follows. If this returns true, each pair is announced as an array of its own, as RESP2 has the
-    /// streams of XREAD.
+    /// A map of `len` pairs follows. If this returns true, each pair is announced as an array of its own, as RESP2 has
+    /// the streams of XREAD.
     fn keyed(&mut self, len: usize) -> bool;
     /// A truth value.
     fn boolean(&mut self, value: bool);
@@ -176,7 +176,7 @@ impl<'a> ReplyWriter<'a> {
     }
 }
 
-/// An error's text as Redis says it where the bytes that it quotes end a line.
+/// Returns an error's text as Redis sends it if the quoted bytes contain line ends.
 fn without_line_end(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |at| at + 1);
     &text[..end]

@@ -1,4 +1,4 @@
-//! How connections are made, tried again, given up and renewed.
+//! Connecting: first attempts, retries, giving up, and reconnecting.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! One connection of a run, and what its errors are counted as.
+//! One connection of a run, and the counters of its errors.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;

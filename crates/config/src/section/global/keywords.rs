@@ -1,4 +1,4 @@
-//! The keywords of `global`, each with its arguments, what it does and where its value goes.
+//! The keywords of `global`, each with its arguments, its effect and the field of its value.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `h1-case-adjust` and `h1-case-adjust-file`: names of fields and the case that they are written in.
+//! `h1-case-adjust` and `h1-case-adjust-file`: the case in which names of fields are written.
 
 use super::Reading;
 use crate::Files;

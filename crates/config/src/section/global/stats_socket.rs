@@ -1,4 +1,4 @@
-//! `stats socket`, and the master's socket of the command line (`-S`), which takes the same options.
+//! `stats socket`, and the master's socket of the command line (`-S`), which accepts the same options.
 
 use std::sync::Arc;
 
@@ -113,7 +113,8 @@ fn socket(
             }
             "user" | "uid" => socket.user = Some(value.to_owned()),
             "group" | "gid" => socket.group = Some(value.to_owned()),
-            // A socket's name and number show in nothing that this process reports, and the control thread has them all.
+            // A socket's name and number show in nothing that this process reports, and the control thread has them
+            // all.
             _ => {}
         }
         next += 2;

@@ -1,8 +1,8 @@
-//! Keywords of `global` that are read and change nothing, each with the reason.
+//! Keywords of `global` that are accepted without effect, each with the reason.
 //!
-//! A keyword is here only if a user could see no difference: it tunes a mechanism that does not exist here, or it
-//! prepares TLS, which every `bind` and `server` that would use it refuses by name. Values are checked all the same,
-//! since a mistake in them is one for HAProxy.
+//! A keyword is listed here only if users see no difference: it tunes a mechanism that does not exist here, or it
+//! prepares TLS, which every `bind` and `server` that would use it rejects by name. Values are still checked,
+//! since HAProxy rejects invalid ones.
 
 use super::{GlobalRow, INT, Parser, line, one, row};
 use crate::section::table::{MANY, Row, Table};

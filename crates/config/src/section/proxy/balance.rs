@@ -1,4 +1,4 @@
-//! `balance` and what shapes it (HAProxy configuration manual 4, `balance` and `hash-type`), and `retry-on`.
+//! `balance` and its options (HAProxy configuration manual 4, `balance` and `hash-type`), and `retry-on`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What options say of connections, and of what servers are told.
+//! Options about connections, and about the client data that is passed to servers.
 
 use super::keywords::{option, row, timeout};
 use super::{ProxyParser, on};

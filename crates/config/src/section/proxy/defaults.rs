@@ -1,4 +1,4 @@
-//! `defaults` sections: which one a section starts from, and what HAProxy refuses to inherit.
+//! `defaults` sections: the one that a section inherits from, and the settings that HAProxy refuses to inherit.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! What servers are told of clients: `option forwardfor`, `originalto`, `forwarded`; and what of a request's fields they
-//! are told at all.
+//! Information about clients that servers receive: `option forwardfor`, `originalto`, `forwarded`; and the selection of
+//! a request's fields that are forwarded at all.
 
 use super::{ProxyReader, on};
 use crate::catalogue::Place;

@@ -1,4 +1,4 @@
-//! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
+//! The keywords of proxies, each with its sections, its arguments, its effect and its parser.
 
 use super::{ProxyParser, ProxyReader, check, compression, connection, logging, on, servers, stats, wire};
 use crate::catalogue::{Contexts, Place};

@@ -1,4 +1,4 @@
-//! The keywords of proxies that say what is logged, and how.
+//! The keywords of proxies that control logging.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! `stats …` of a proxy: its page (HAProxy configuration manual 4.2).
 //!
-//! As in HAProxy every line makes the page be there, and the first one of a proxy takes nothing over from the
+//! As in HAProxy every `stats` line enables the page, and the first one of a proxy discards the `stats` settings of its
 //! `defaults`.
 
 use super::keywords::row;

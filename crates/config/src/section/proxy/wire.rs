@@ -1,4 +1,4 @@
-//! Options about the form that messages have on the wire.
+//! Options about the form of messages on the wire.
 
 use super::keywords::option;
 use super::{ProxyParser, ProxyReader, on};

@@ -1,4 +1,4 @@
-//! The actions that answer: redirections and replies of every kind.
+//! The actions that respond to the client: redirections and all kinds of replies.
 
 use super::*;
 

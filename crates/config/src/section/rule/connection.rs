@@ -1,4 +1,4 @@
-//! The actions that change what carries a message: addresses, sockets, timeouts.
+//! The actions that change a message's connection: addresses, sockets, timeouts.
 
 use super::*;
 use crate::unit::TimeUnit;

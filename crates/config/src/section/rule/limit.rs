@@ -1,4 +1,4 @@
-//! `limit`: the words of a rate or concurrency limit.
+//! `limit`: the arguments of a rate or concurrency limit.
 
 use std::time::Duration;
 

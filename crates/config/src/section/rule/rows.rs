@@ -1,4 +1,4 @@
-//! The actions, each with the rule sets that have it, its arguments and what it does.
+//! The actions, each with its rule sets, its arguments and its effect.
 
 use super::*;
 use crate::section::table::{Row, Table};

@@ -603,14 +603,14 @@ unsafe fn hex(at: *const u8) -> Option<u32> {
     Some(code)
 }
 
-/// Whether `word`, which has no zero byte, is here.
+/// Returns whether `word`, which has no zero byte, is here.
 unsafe fn starts_with(at: *const u8, word: &[u8]) -> bool {
     // SAFETY: reading ends at the first byte that differs.
     word.iter().enumerate().all(|(index, byte)| unsafe { *at.add(index) } == *byte)
 }
 
-/// Whether a number that JSON does not know begins here: one with a plus, with zeros in front, in hexadecimal, NaN or
-/// infinity.
+/// Returns whether a number that JSON does not know begins here: one with a plus, with zeros in front, in hexadecimal,
+/// NaN or infinity.
 unsafe fn is_odd(at: *const u8) -> bool {
     // SAFETY: reading ends at the first byte that decides.
     unsafe {

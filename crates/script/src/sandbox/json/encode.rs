@@ -1,4 +1,4 @@
-//! Values to JSON.
+//! Serialization of values as JSON.
 //!
 //! A table is an array if all its keys are whole numbers from 1 on. To know that, all keys must be seen, so a table
 //! that begins like an array of plain values is written while its keys are looked at, and is taken back if it turns
@@ -330,7 +330,7 @@ impl Encoder {
         }
     }
 
-    /// Whether the zero at `index` is the negative one.
+    /// Returns whether the zero at `index` is the negative one.
     unsafe fn negative(&self, index: c_int) -> bool {
         // SAFETY: a number is at `index`.
         unsafe { ffi::lua_tonumber(self.lua, index).is_sign_negative() }

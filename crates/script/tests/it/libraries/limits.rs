@@ -104,7 +104,7 @@ fn finish(
     result
 }
 
-/// Whether what was suspended is a C function.
+/// Returns whether what was suspended is a C function.
 fn in_c(coroutine: &Coroutine) -> bool {
     // SAFETY: the coroutine is suspended; Lua fills the record.
     unsafe {

@@ -1,4 +1,4 @@
-//! The child that a master sends for a reload: this program again, with its privileges.
+//! The child process that a master starts for a reload: this program again, with its privileges.
 
 use std::io;
 use std::os::fd::OwnedFd;

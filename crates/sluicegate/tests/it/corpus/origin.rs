@@ -106,7 +106,7 @@ impl Origin {
         self.shared.state.lock().expect("not poisoned").peers.clone()
     }
 
-    /// Whether a connection has brought this.
+    /// Returns whether a connection has brought this.
     pub fn has_seen(&self, text: &[u8]) -> bool {
         self.received().iter().any(|bytes| super::find(bytes, text).is_some())
     }

@@ -22,7 +22,7 @@ const HAPROXY: &str = "/usr/sbin/haproxy";
 const DEFAULTS: &str =
     "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
 
-/// Whether this process may do what a service manager does.
+/// Returns whether this process may do what a service manager does.
 fn root() -> bool {
     // SAFETY: the call takes nothing and can't fail.
     unsafe { libc::geteuid() == 0 }

@@ -1,4 +1,4 @@
-//! The fields of a head: their grammar, and what those add up to that concern the message itself.
+//! The fields of a head: their grammar, and the combined meaning of those that frame the message.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::http::field::{self, Cleaned, Connection, TransferEncoding};
 /// Bytes of the longest name (HAProxy's limit).
 pub(in crate::http) const NAME_MAX: usize = 255;
 
-/// What the fields of one head add up to.
+/// The combined meaning of the fields of one head.
 pub(super) struct Fields {
     is_request: bool,
     pub(super) folded: bool,
@@ -175,7 +175,7 @@ impl Fields {
         }
     }
 
-    /// RFC 9112 6.1: beside Transfer-Encoding a Content-Length is not passed on, and a message with both, or with
+    /// RFC 9112 6.1: with Transfer-Encoding a Content-Length is not passed on, and a message with both, or with
     /// Transfer-Encoding in HTTP/1.0, is the last on its connection, because somebody on the way may have read it
     /// otherwise. `true` for such a message.
     pub(super) fn drop_length_beside_encoding(&mut self, version: Version, out: &mut Message) -> bool {
@@ -189,7 +189,7 @@ impl Fields {
         version == Version::Http10
     }
 
-    /// What the fields alone say.
+    /// The result of the fields alone.
     pub(super) fn framing(&self) -> Framing {
         match (self.encoding.present, self.encoding.chunked, self.length) {
             (true, true, _) => Framing::Chunked,

@@ -1,4 +1,4 @@
-//! Start lines, and the bytes and line ends that the whole head is made of.
+//! Start lines, and the character classes and line ends of a head.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ pub(super) const TOKEN: u8 = 1;
 /// Bytes of a request target, as far as HAProxy takes them.
 pub(super) const TARGET: u8 = 2;
 
-/// What each byte may be part of.
+/// The classes of each byte.
 static CLASS: [u8; 256] = {
     let mut class = [0; 256];
     let mut byte = 0x21;
@@ -56,7 +56,7 @@ pub(super) fn line_end(input: &[u8], at: usize, error: HeadError) -> Result<Opti
     }
 }
 
-/// Where the start line begins. `None`: nothing but empty lines so far.
+/// Returns the offset of the start line. `None`: nothing but empty lines so far.
 pub(super) fn skip_empty_lines(buf: &[u8]) -> Result<Option<usize>, HeadError> {
     let mut at = 0;
     loop {
@@ -164,7 +164,7 @@ pub(super) fn status_line(input: &[u8], lenient: bool, out: &mut Message) -> Res
     Ok(Some(StatusLine { version, status, no_reason: reason_len == 0, end }))
 }
 
-/// What HAProxy takes for part of a version, RTSP's among them.
+/// The bytes that HAProxy accepts in a version, including RTSP's.
 fn is_version_byte(byte: &u8) -> bool {
     matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9')
 }
@@ -188,7 +188,7 @@ fn version(token: &[u8]) -> Option<Version> {
     }
 }
 
-/// Whether all bytes are a token's.
+/// Returns whether all bytes are a token's.
 pub(in crate::http) fn is_token(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| CLASS[usize::from(*byte)] & TOKEN != 0)
 }

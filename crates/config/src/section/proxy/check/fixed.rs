@@ -1,4 +1,4 @@
-//! The checks that have an option of their own, as sequences of steps.
+//! The checks that have a dedicated `option`, as sequences of steps.
 
 use super::{Rule, RuleKind, nearest};
 use crate::catalogue::Place;

@@ -1,9 +1,9 @@
-//! What health checks do: `option …chk`, `http-check` and `tcp-check` (HAProxy configuration manual 4.2).
+//! The steps of health checks: `option …chk`, `http-check` and `tcp-check` (HAProxy configuration manual 4.2).
 //!
-//! Lines are collected per section and become one sequence at its end. HAProxy's rules about that: a section that has
-//! lines of its own takes none of its `defaults`'; the request of `option httpchk` is the first one, and a first
-//! `http-check send` overrides it part by part; what is sent last is answered by 2xx or 3xx if no line expects
-//! anything else; a check begins with a connection, whether a line asks for one or not.
+//! Lines are collected per section and become one sequence at its end. HAProxy's rules apply: a section with its own
+//! lines inherits none from its `defaults`; the request of `option httpchk` is the first one, and a first
+//! `http-check send` overrides it part by part; the response to the last request must be 2xx or 3xx unless a line
+//! expects something else; a check begins with a connection even if no line asks for one.
 
 mod fixed;
 mod rule;
@@ -251,7 +251,7 @@ impl RuleKind {
         matches!(self, RuleKind::Request { .. } | RuleKind::Step(CheckStepKind::Send(_)))
     }
 
-    /// Whether it takes part in the exchange: it is no comment and sets no variable.
+    /// Returns whether it takes part in the exchange: it is no comment and sets no variable.
     fn acts(&self) -> bool {
         self.is_connect() || self.is_send() || self.is_expect()
     }

@@ -35,7 +35,7 @@ const HTTP_MATCHES: &[&str] = &["status", "rstatus", "string", "rstring", "strin
 const STATUS_RANGES: usize = 64;
 
 impl ProxyReader<'_> {
-    /// Reads a line's comment and step; says what is wrong with it.
+    /// Reads a line's comment and step; returns what is wrong with it.
     pub(super) fn check_rule(&mut self, line: &Line, protocol: CheckProtocol) -> Option<Read> {
         let word = line.text(1);
         if let Some((name, rest)) = word.split_once('(') {

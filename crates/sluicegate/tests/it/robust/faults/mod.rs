@@ -1,5 +1,5 @@
-//! Every way for a stream to end, through Debian's haproxy and through the binary: what the clients get and the lines in
-//! the access log, with their termination states, must be the same.
+//! Every way for a stream to end, through Debian's haproxy and through the binary: what the clients get and the lines
+//! in the access log, with their termination states, must be the same.
 //!
 //! A [`Case`] is data: what its clients do and what the server does with each of its connections. One process of each
 //! proxy serves all cases of a theme, a `listen` section each, all at once.
@@ -386,7 +386,7 @@ fn transcripts<P: Sync>(
     })
 }
 
-/// Whether a client sends something as soon as it is connected.
+/// Returns whether a client sends something as soon as it is connected.
 fn speaks_first(acts: &[Act]) -> bool {
     let is_wait = |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Lines(_) | Logged);
     matches!(acts.iter().find(|act| !is_wait(act)), Some(Act::Send(_)))
