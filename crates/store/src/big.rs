@@ -18,6 +18,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Handler, KEYS_MAX};
+use crate::execute::Origin;
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
 use crate::owned::{Finished, ReplyForm, Words};
@@ -99,6 +100,7 @@ pub(crate) struct Big {
     turn: Turn,
     section: Option<Section>,
     form: ReplyForm,
+    is_traceless: bool,
     pieces: Pieces,
 }
 
@@ -119,10 +121,11 @@ impl Inner {
         self: &Arc<Inner>,
         spec: &'static CommandSpec,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, is_traceless, .. } = origin;
         if step(spec) == 2 && words.len().is_multiple_of(2) {
             // The handler words the error; it looks at the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
@@ -137,7 +140,7 @@ impl Inner {
                 Turn::Waiting(Store(self.clone()).section(keys))
             }
         };
-        let mut big = Box::new(Big { inner: self.clone(), turn, section: None, form, pieces });
+        let mut big = Box::new(Big { inner: self.clone(), turn, section: None, form, is_traceless, pieces });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
             Poll::Ready(Finished::Wire(_)) => out.reply(&big.pieces.result()),
@@ -162,7 +165,10 @@ impl Work for Big {
         if let Turn::Waiting(wait) = &mut self.turn {
             match std::pin::Pin::new(wait).poll(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(section)) => self.section = Some(section),
+                Poll::Ready(Ok(mut section)) => {
+                    section.set_traceless(self.is_traceless);
+                    self.section = Some(section);
+                }
                 Poll::Ready(Err(refused)) => self.pieces.end(Reply::Error(refused.to_string())),
             }
             self.turn = Turn::Over;
@@ -176,7 +182,9 @@ impl Work for Big {
         if let Some(section) = self.section.take_if(|section| section.held() > MANY_KEYS) {
             self.turn = Turn::Ending(section.end_aside());
         }
-        self.section = None;
+        if let Some(section) = self.section.take() {
+            section.finish();
+        }
         if let Turn::Ending(ending) = &mut self.turn {
             let _ = ready!(std::pin::Pin::new(ending).poll(context));
             self.turn = Turn::Over;
@@ -290,7 +298,10 @@ impl Drop for Big {
         let nothing = Pieces::new(self.pieces.spec, Words::new(&[]), self.pieces.db);
         let mut pieces = std::mem::replace(&mut self.pieces, nothing);
         let is_large = section.held() > MANY_KEYS;
-        let mut finish = move || while !pieces.piece(&mut section) {};
+        let finish = move || {
+            while !pieces.piece(&mut section) {}
+            section.finish();
+        };
         match is_large {
             true => self.inner.aside.run(finish),
             false => finish(),

@@ -48,11 +48,12 @@ impl Inner {
         words: &Words,
         db: u32,
         form: ReplyForm,
+        is_traceless: bool,
     ) -> Option<Arc<Waiter>> {
         let blocking = spec.blocking?;
         // What is wrong with the timeout the handler says.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
-        Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form), deadline))
+        Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, is_traceless), deadline))
     }
 
     /// Collects the ready keys of commands that have run, in the order in which they came to life, and holds them if
@@ -124,6 +125,14 @@ impl Inner {
         self.end(Arc::new(ticket), &extra);
     }
 
+    /// Serves the waiters of keys that nothing holds, on another thread: the caller is inside the gate.
+    #[cold]
+    pub(crate) fn serve_elsewhere(&self, ready: VecDeque<ReadyKey>) {
+        let Some(inner) = self.this.upgrade() else { return };
+        self.keyspace.add_woken(ready);
+        self.aside.run(move || inner.serve_woken());
+    }
+
     /// Serves those who wait for keys that came to life, in the name of a ticket that holds them. Returns what the
     /// ticket holds beyond that now. The caller is outside the gate.
     pub(crate) fn serve(&self, id: u64, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
@@ -189,13 +198,14 @@ impl Inner {
             }
         }
         let Some(&word) = named.first() else { return Served::Nobody };
+        now.is_traceless = waiter.is_traceless;
         let mut ctx = Ctx::new(self, pass, &words, waiter.db, now, Blocks::Never);
         match waiter.wanted.destination {
             None if named.len() > 1 => {
                 drop(locked);
                 let is_held = self.place_ready(&mut ctx, db, index, id, &named, &waiter, extra);
                 if ctx.places.is_empty() {
-                    drop(ctx);
+                    ctx.finish();
                     return if is_held { Served::MustPark(waiter) } else { Served::Nobody };
                 }
             }
@@ -218,12 +228,13 @@ impl Inner {
                 ctx.places.push(Place { hash: to_hash, lock: lock_of(to_stripe), word: to.into(), db: index });
                 let to_lock = &mut ctx.locks[usize::from(lock_of(to_stripe))];
                 if !self.hold_key(to_lock, id, index, words[usize::from(to)], extra) {
-                    drop(ctx);
+                    ctx.finish();
                     return Served::MustPark(waiter);
                 }
             }
         }
         if !waiter.win() {
+            ctx.finish();
             return Served::Gone;
         }
         for place in &ctx.places {
@@ -239,7 +250,7 @@ impl Inner {
                 ready.extend(waits.take_ready());
             }
         }
-        drop(ctx);
+        ctx.finish();
         drop(words);
         Served::With(waiter, reply)
     }
@@ -293,7 +304,15 @@ impl Inner {
             return;
         }
         let (words, db, form) = (waiter.words().clone(), waiter.db, waiter.form);
-        let command = OwnedCommand { row: waiter.row, is_global: false, words, db, form, waiter: Some(waiter.clone()) };
+        let command = OwnedCommand {
+            row: waiter.row,
+            is_global: false,
+            words,
+            db,
+            form,
+            is_traceless: waiter.is_traceless,
+            waiter: Some(waiter.clone()),
+        };
         let ticket = self.new_ticket(command);
         // If others grant it, they run it, too.
         if self.enter_queues(&ticket) && self.run_if_granted(ticket) {
@@ -311,7 +330,7 @@ impl Inner {
     ) -> Option<Arc<Waiter>> {
         let waiter = match ctx.blocks {
             Blocks::Known { waiter, .. } => waiter.clone(),
-            _ => self.new_waiter(spec, &Words::new(words), ctx.db, form)?,
+            _ => self.new_waiter(spec, &Words::new(words), ctx.db, form, ctx.now.is_traceless)?,
         };
         if let Some(words) = ctx.resolved.take() {
             // One that waits already has resolved its words.

@@ -233,6 +233,8 @@ pub struct Start<'s> {
     /// When the command began, if that is known.
     pub(crate) began: Option<Instant>,
     pub(crate) form: ReplyForm,
+    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
     /// The section that a script is part of, in a transaction: a `RefCell<Option<Section>>`, opaque here because
     /// sections are made of rows.
     pub(crate) section: Option<&'s dyn Any>,

@@ -1,5 +1,8 @@
 //! All commands: the rows of keys and values, of scripts and of the server, in the order in which they are listed.
 
+#[cfg(test)]
+mod gated;
+
 use std::sync::LazyLock;
 
 use crate::catalogue::{CommandSpec, Rows};

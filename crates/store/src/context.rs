@@ -1,4 +1,10 @@
-//! What a command's handler works with: its words, its keys behind locks, and time.
+//! The context of a running command: its words, its keys behind locks, and time.
+//!
+//! A command ends by [`Ctx::finish`], which unlocks its stripes, frees what was replaced, and emits the command's effects.
+//! A context that is dropped unfinished is aborted: its handler panicked. The locks go, the effects of the writes that
+//! were done are published, waiters of the keys that it made are served, and the abort is counted; no reply is written.
+
+mod ending;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -25,7 +31,7 @@ use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
-use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
 use crate::waiter::{Blocks, ReadyKey};
 
 /// The context of one running command.
@@ -66,6 +72,8 @@ pub struct Ctx<'p> {
     pub(crate) resolved: Option<Box<Words>>,
     /// Where its keys are found if it runs aside, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
+    /// Whether its end was reached; a drop before that is an abort.
+    is_finished: bool,
 }
 
 /// What a command waits for that has not replied.
@@ -146,6 +154,7 @@ impl<'p> Ctx<'p> {
             pending: Pending::Nothing,
             resolved: None,
             pins: None,
+            is_finished: false,
         }
     }
 
@@ -176,7 +185,7 @@ impl<'p> Ctx<'p> {
         if self.pins.is_some() {
             return self.pin(index);
         }
-        let now = self.now.ticks();
+        let now = self.now.access();
         let (stripe, slot) = self.look(index)?;
         let is_unheld = stripe.holds.is_none();
         let entry = stripe.table.entry_mut(slot);
@@ -268,7 +277,7 @@ impl<'p> Ctx<'p> {
             let now_ms = self.now.ms();
             return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
         }
-        let ticks = self.now.ticks();
+        let ticks = self.now.access();
         let Some((lock, slot)) = self.find_to_read(index) else { return Ok(None) };
         let stripe: &mut Stripe = &mut self.locks[lock];
         let is_unheld = stripe.holds.is_none();
@@ -323,7 +332,7 @@ impl<'p> Ctx<'p> {
         let place = self.places[index];
         let slot = self.look(index)?.1;
         let stripe = &mut self.locks[usize::from(place.lock)];
-        stripe.table.entry_mut(slot).touch(self.now.ticks());
+        stripe.table.entry_mut(slot).touch(self.now.access());
         let key = self.words[place.word as usize];
         Some(KeyMut {
             stripe,
@@ -537,38 +546,6 @@ impl<'p> Ctx<'p> {
     }
 }
 
-impl Ctx<'_> {
-    /// Unlocks the stripe of a command that leaves nothing else, as nearly all do: then there is nothing to be dropped.
-    /// False, and nothing is done, if there is.
-    #[inline]
-    pub(crate) fn ends_bare(&mut self) -> bool {
-        self.garbage.capacity() == 0
-            && self.effects.capacity() == 0
-            && !self.places.spilled()
-            && self.ahead.is_none()
-            && self.resolved.is_none()
-            && self.pins.is_none()
-            && self.locks.clear_one()
-    }
-}
-
-impl Drop for Ctx<'_> {
-    fn drop(&mut self) {
-        // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
-        self.locks.clear();
-        if !self.garbage.is_empty() {
-            self.inner.discard(self.garbage.drain(..));
-        }
-        if !self.effects.is_empty() {
-            let effects = std::mem::take(&mut self.effects);
-            match self.collected {
-                Some(collected) => collected.borrow_mut().extend(effects),
-                None => self.inner.emit(effects),
-            }
-        }
-    }
-}
-
 /// An entry's value as this type.
 fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> {
     entry.map(|entry| entry.object().and_then(ObjectRef::typed).ok_or(WRONG_TYPE.into())).transpose()
@@ -651,7 +628,7 @@ impl KeyMut<'_, '_> {
         change: impl FnOnce(&mut K) -> R,
     ) -> Result<Option<R>, Refused> {
         let Some(slot) = self.slot else { return Ok(None) };
-        let now = self.now.ticks();
+        let now = self.now.access();
         let change = |value: &mut K| {
             let result = change(value);
             (result, value.is_gone())
@@ -670,7 +647,7 @@ impl KeyMut<'_, '_> {
     /// Lets `change` edit an object while others use the stripe: an empty one stands in for it meanwhile. Nobody sees
     /// that except who looks at types of keys without asking who holds them.
     #[cold]
-    fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: u32, change: impl FnOnce(&mut K) -> R) -> Option<R> {
+    fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: Access, change: impl FnOnce(&mut K) -> R) -> Option<R> {
         let entry = self.stripe.table.entry_mut(slot);
         entry.touch(now);
         let bytes = entry.outside_bytes();
@@ -715,7 +692,7 @@ impl KeyMut<'_, '_> {
         match self.slot {
             Some(slot) => {
                 self.stripe.hits += 1;
-                self.stripe.table.entry_mut(slot).touch(self.now.ticks());
+                self.stripe.table.entry_mut(slot).touch(self.now.access());
             }
             None => self.stripe.misses += 1,
         }
@@ -724,7 +701,7 @@ impl KeyMut<'_, '_> {
     /// Notes an access, for commands whose look at a key Redis counts neither as a hit nor as a miss.
     pub(crate) fn note_access(&mut self) {
         if let Some(slot) = self.slot {
-            self.stripe.table.entry_mut(slot).touch(self.now.ticks());
+            self.stripe.table.entry_mut(slot).touch(self.now.access());
         }
     }
 
@@ -745,7 +722,7 @@ impl KeyMut<'_, '_> {
 
     /// Sets value and expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
-        let now = self.now.ticks();
+        let now = self.now.access();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
         if let Some(garbage) = garbage {
             self.garbage.push(garbage);
@@ -833,7 +810,7 @@ impl KeyMut<'_, '_> {
         let slot = self.stripe.table.find(self.hash, self.key).expect("nobody removes a key that is held");
         self.slot = Some(slot);
         self.stripe.put_string_back(slot, value.unwrap_or_default(), bytes);
-        self.stripe.table.entry_mut(slot).touch(self.now.ticks());
+        self.stripe.table.entry_mut(slot).touch(self.now.access());
         if let Err(panic) = changed {
             resume_unwind(panic);
         }
@@ -841,7 +818,7 @@ impl KeyMut<'_, '_> {
 
     /// Edits a value that has a vector of its own in place; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let now = self.now.ticks();
+        let now = self.now.access();
         let Some(slot) = self.slot else { return false };
         self.stripe.table.entry_mut(slot).touch(now);
         self.stripe.edit(slot, final_len, change)
@@ -850,7 +827,7 @@ impl KeyMut<'_, '_> {
     /// Sets whether an existing key is never evicted.
     pub(crate) fn set_sticky(&mut self, sticky: bool) {
         if let Some(slot) = self.slot {
-            self.stripe.table.entry_mut(slot).set_sticky(sticky);
+            self.stripe.set_sticky(slot, sticky);
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Origin<'r> {
     pub(crate) received: Option<&'r Received>,
     /// When the command began, if that is known.
     pub(crate) began: Option<Instant>,
+    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
 }
 
 /// What became of a command.
@@ -100,13 +102,15 @@ pub(crate) struct Who<'w> {
     pub(crate) blocks: Blocks<'w>,
     /// A script runs it.
     pub(crate) of_script: bool,
+    /// Its accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
 }
 
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
-    pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        let blocks = Blocks::As(form);
-        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script: false }
+    pub(crate) fn plain(form: ReplyForm, is_traceless: bool) -> Who<'static> {
+        let (blocks, of_script) = (Blocks::As(form), false);
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, is_traceless }
     }
 }
 
@@ -148,7 +152,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client, received, began } = origin;
+        let Origin { db, client, received, began, is_traceless } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -161,7 +165,9 @@ impl Inner {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
-                return handle(&Start { inner: this, words, received, db, client, began, form, section: None }, out);
+                let section = None;
+                let start = Start { inner: this, words, received, db, client, began, form, is_traceless, section };
+                return handle(&start, out);
             }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");
@@ -169,12 +175,12 @@ impl Inner {
             }
         };
         if words.len() > KEYS_MAX && spec.is_big(words) {
-            return this.start_big(spec, words, db, form, out);
+            return this.start_big(spec, words, origin, form, out);
         }
         let cost = spec.cost_of(words.len());
         if cost != Cost::PerKey && (cost != Cost::Constant || words.len() > ELEMENTS_MAX) {
             if let Some(others) = spec.leads(words) {
-                return this.start_undeclared(spec, others, words, db, form, out);
+                return this.start_undeclared(spec, others, words, origin, form, out);
             }
             if self.is_for_aside(spec, words, db, None) {
                 return self.start_aside(spec, words, origin, form, out);
@@ -184,9 +190,9 @@ impl Inner {
             let pass = self.gate.enter();
             if spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
                 drop(pass);
-                return this.start_big(spec, words, db, form, out);
+                return this.start_big(spec, words, origin, form, out);
             }
-            self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, None)
         };
         match attempted {
             Attempted::Done => None,
@@ -221,13 +227,13 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, received, .. } = origin;
+        let Origin { db, received, is_traceless, .. } = origin;
         let start = Instant::now();
         while start.elapsed() < SPIN_ON_HOLD {
             (0..64).for_each(|_| std::hint::spin_loop());
             let attempted = {
                 let pass = self.gate.enter();
-                self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
+                self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, None)
             };
             match attempted {
                 Attempted::Held => {}
@@ -241,9 +247,9 @@ impl Inner {
             return None;
         }
         let words_owned = Words::within(received, words);
-        let waiter = self.new_waiter(spec, &words_owned, db, form);
+        let waiter = self.new_waiter(spec, &words_owned, db, form, is_traceless);
         let command = self.owned_command(spec, words_owned, db, form);
-        let ticket = self.new_ticket(OwnedCommand { waiter: waiter.clone(), ..command });
+        let ticket = self.new_ticket(OwnedCommand { is_traceless, waiter: waiter.clone(), ..command });
         let parked = |ticket: Arc<Ticket>| {
             Some(Parked(match waiter {
                 Some(waiter) => Waits::Blocked(Box::new(Blocked::new(this.clone(), waiter))),
@@ -258,7 +264,7 @@ impl Inner {
         }
         let attempted = {
             let pass = self.gate.enter();
-            self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, Some(&ticket))
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, Some(&ticket))
         };
         match attempted {
             Attempted::Held => {
@@ -288,6 +294,7 @@ impl Inner {
         // Who is alone keeps no one waiting by a lock.
         ctx.defers = who.id != NOBODY || who.collected.is_none();
         if words.iter().skip(2).any(|word| word.len() >= SHARED_MIN) && take_long_words(&mut ctx, spec) {
+            ctx.finish();
             return Attempted::Long;
         }
         if spec.flags.has(Flags::DENYOOM)
@@ -297,15 +304,14 @@ impl Inner {
         }
         self.lock_keys(&mut ctx, spec, who.hash);
         if !who.covers && ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
+            ctx.finish();
             return Attempted::Held;
         }
         handle(&mut ctx, out);
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
-        if ctx.ends_bare() {
-            std::mem::forget(ctx);
-        }
+        ctx.finish();
         Attempted::Done
     }
 
@@ -319,6 +325,7 @@ impl Inner {
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
         ctx.collected = who.collected;
         ctx.of_script = who.of_script;
+        ctx.now.is_traceless = who.is_traceless;
         ctx
     }
 
@@ -336,6 +343,7 @@ impl Inner {
         self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
+        ctx.finish();
     }
 
     /// What follows from a command's run where clients wait, or one is about to.
@@ -343,19 +351,24 @@ impl Inner {
     fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {
         let form = if let Blocks::As(form) = who.blocks { form } else { ReplyForm::Value };
         let words = ctx.words;
-        if ctx.pending == Pending::Turn {
-            return Attempted::Long;
-        }
-        if ctx.pending == Pending::Element {
-            return self.block(&mut ctx, spec, words, form).map_or(Attempted::Done, Attempted::Blocked);
-        }
+        let attempted = match ctx.pending {
+            Pending::Turn => Attempted::Long,
+            Pending::Element => self.block(&mut ctx, spec, words, form).map_or(Attempted::Done, Attempted::Blocked),
+            Pending::Nothing => self.after_reply(&mut ctx, who),
+        };
+        ctx.finish();
+        attempted
+    }
+
+    /// The same of a command that has replied.
+    fn after_reply(&self, ctx: &mut Ctx<'_>, who: Who<'_>) -> Attempted {
         match ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
             // A transaction that is alone takes no holds.
             true if who.id == NOBODY && who.collected.is_some() => {
                 self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
                 Attempted::Done
             }
-            true => Attempted::Ready(self.take_ready(&mut ctx, who.id)),
+            true => Attempted::Ready(self.take_ready(ctx, who.id)),
             false => Attempted::Done,
         }
     }

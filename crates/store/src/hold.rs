@@ -95,6 +95,8 @@ pub(crate) struct OwnedCommand {
     pub(crate) words: Words,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
+    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
     /// The client of a command that may block: it gets the reply of this run or of a later one.
     pub(crate) waiter: Option<Arc<BlockedCommand>>,
 }

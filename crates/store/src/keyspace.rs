@@ -382,6 +382,11 @@ impl Keyspace {
         tables.for_each(|waits| woken.extend(waits.take_ready()));
     }
 
+    /// Notes ready keys that nothing holds, of a command that was aborted.
+    pub(crate) fn add_woken(&self, keys: impl IntoIterator<Item = ReadyKey>) {
+        self.woken.lock().extend(keys);
+    }
+
     /// Takes the keys that SWAPDB or a transaction that was alone brought to life.
     pub(crate) fn take_woken(&self) -> Vec<ReadyKey> {
         std::mem::take(&mut *self.woken.lock())

@@ -157,6 +157,7 @@ impl<'w> Plan<'w> {
             let stripe = &ctx.locks[lock];
             let is_free = stripe.holds.as_deref().is_none_or(|holds| holds.admits(NOBODY, key.key, key.mode));
             if !is_free || stripe.has_long_string(key.hash, key.key) {
+                ctx.finish();
                 return None;
             }
         }
@@ -191,6 +192,8 @@ impl<'w> Plan<'w> {
     /// Unlocks everything and lets effects happen. What it returns is to be served once the caller is outside the gate.
     pub(crate) fn unlock(inner: &Inner, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
         let has_ready = ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
-        has_ready.then(|| inner.take_ready(&mut ctx, NOBODY))
+        let ready = has_ready.then(|| inner.take_ready(&mut ctx, NOBODY));
+        ctx.finish();
+        ready
     }
 }

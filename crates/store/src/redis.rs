@@ -118,7 +118,6 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("acl|getuser", "the one user is `default`"),
     ("acl|list", "the one user is `default`"),
     ("asking", "answers OK without a cluster, too"),
-    ("client|no-touch", "a command that waits for a held key notes its accesses"),
     ("cluster", "answers as the one node of a cluster, though `INFO` says that there is none"),
     ("command|docs", "without history; summaries are in words of its own"),
     ("config|rewrite", "writes only what `CONFIG SET` has changed; refused where the store lives in a proxy"),

@@ -9,11 +9,16 @@
 //! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
 //! because while it holds keys it must not wait for others.
 //!
+//! It ends by [`Section::finish`]. One that is dropped unfinished is aborted: by a fault, a killed script, or a client that
+//! went. An abort publishes the effects of the writes that were done, serves blocked clients, and releases the keys as an
+//! end does; it is counted, and a fault in an effect is caught.
+//!
 //! A section is bound to no thread: one with a long command goes [aside](crate::aside) with it and comes back.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,7 +54,8 @@ pub struct SectionWait {
     queued: bool,
 }
 
-/// A section that holds its keys; its end is its drop.
+/// A section that holds its keys. [`finish`](Self::finish) ends it; its drop aborts it.
+#[must_use = "a section ends by `finish`"]
 pub struct Section {
     inner: Arc<Inner>,
     /// The keys that it declared.
@@ -74,6 +80,10 @@ pub struct Section {
     hash_last: Option<u64>,
     /// Memory is full, and nothing may be evicted but what sections hold: it does not ask again.
     is_full: bool,
+    /// Its commands' accesses leave no trace: CLIENT NO-TOUCH.
+    is_traceless: bool,
+    /// Its end was reached; a drop before that is an abort.
+    is_finished: bool,
 }
 
 /// The end of a section on another thread; a fault there is one, too.
@@ -184,6 +194,8 @@ impl Section {
             used_last: 0,
             hash_last: None,
             is_full: false,
+            is_traceless: false,
+            is_finished: false,
         }
     }
 
@@ -278,6 +290,11 @@ impl Section {
         self.extra.push(held);
     }
 
+    /// Lets accesses of the commands that follow leave no trace, or leave one again.
+    pub(crate) fn set_traceless(&mut self, is_traceless: bool) {
+        self.is_traceless = is_traceless;
+    }
+
     /// Whether a script runs its commands.
     fn is_of_script(&self) -> bool {
         self.more != More::AsCommand
@@ -312,6 +329,12 @@ impl Section {
         locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
     }
 
+    /// Ends it: emits its effects, serves blocked clients, and passes its keys on.
+    pub fn finish(mut self) {
+        self.is_finished = true;
+        self.leave();
+    }
+
     /// Ends it on another thread, where very many keys pass on, except that its effects leave at once. What comes back
     /// is ready at the end: a reply that came before would bring the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {
@@ -319,7 +342,7 @@ impl Section {
         let inner = self.inner.clone();
         let (ended, ending) = oneshot::channel();
         inner.aside.run(move || {
-            drop(self);
+            self.finish();
             // Its client may have gone.
             let _ = ended.send(());
         });
@@ -345,10 +368,12 @@ impl Section {
         self.inner.emit(now);
     }
 
-    /// Forgets what it would publish. Returns the keys that it took.
-    pub(crate) fn give_up(&mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
+    /// Ends it without publishing anything, because it has written nothing. Returns the keys that it took.
+    pub(crate) fn give_up(mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         self.effects.clear();
-        self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect()
+        let taken = self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect();
+        self.finish();
+        taken
     }
 
     /// The section's time in Unix microseconds.
@@ -494,17 +519,17 @@ impl Section {
         hash: Option<u64>,
         out: &mut dyn ReplySink,
     ) -> Result<bool, SectionError> {
-        let collected = Collected::new(std::mem::take(&mut self.effects));
+        let of_script = self.is_of_script();
         let ran = {
-            let (id, time) = (self.holding.id, Some(&self.time));
-            let of_script = self.is_of_script();
-            let who =
-                Who { id, time, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never, of_script };
-            let pass = self.inner.gate.enter_with(&self.holding);
-            self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
+            let is_traceless = self.is_traceless;
+            let Section { inner, holding, time, effects, .. } = &mut *self;
+            let (id, time) = (holding.id, Some(&*time));
+            let collecting = Collecting::new(effects);
+            let collected = Some(&collecting.collected);
+            let who = Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, is_traceless };
+            let pass = inner.gate.enter_with(holding);
+            inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
-        // What stood there was taken, so that there is nothing to drop.
-        std::mem::forget(std::mem::replace(&mut self.effects, collected.into_inner()));
         match ran {
             Attempted::Done => Ok(true),
             Attempted::Blocked(_waiter) => Ok(true),
@@ -530,19 +555,24 @@ impl Section {
         work: impl FnOnce(&mut Ctx<'_>) -> R,
     ) -> Result<R, SectionError> {
         self.cover_all(spec, db, words)?;
-        let collected = Collected::new(std::mem::take(&mut self.effects));
+        let of_script = self.is_of_script();
         let (result, ready) = {
-            let inner = &*self.inner;
+            let is_traceless = self.is_traceless;
+            let Section { inner, time, effects, .. } = &mut *self;
+            let inner = &**inner;
+            let collecting = Collecting::new(effects);
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
-            ctx.now = Now::kept(&inner.clock, &self.time);
-            ctx.collected = Some(&collected);
-            ctx.of_script = self.is_of_script();
+            ctx.now = Now::kept(&inner.clock, time);
+            ctx.now.is_traceless = is_traceless;
+            ctx.collected = Some(&collecting.collected);
+            ctx.of_script = of_script;
             let result = work(&mut ctx);
-            (result, ctx.take_ready_pins())
+            let ready = ctx.take_ready_pins();
+            ctx.finish();
+            (result, ready)
         };
         self.note_ready(ready);
-        self.effects = collected.into_inner();
         Ok(result)
     }
 
@@ -638,8 +668,9 @@ impl Section {
     }
 }
 
-impl Drop for Section {
-    fn drop(&mut self) {
+impl Section {
+    /// Lets its effects happen, serves blocked clients, and passes its keys on.
+    fn leave(&mut self) {
         /// Passes the keys on even if an effect panics: first to blocked clients, then to parked commands.
         struct End<'s>(&'s mut Section);
         impl Drop for End<'_> {
@@ -667,6 +698,38 @@ impl Drop for Section {
         if !effects.is_empty() {
             end.0.inner.emit(effects);
         }
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            SectionCounts::count(&self.inner.sections.aborted);
+            // This may be an unwinding already, which a second panic would turn into the end of the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.leave()));
+        }
+    }
+}
+
+/// A section's effects while one of its commands adds to them. They go back to the section however the command ends.
+struct Collecting<'s> {
+    effects: &'s mut Vec<Effect>,
+    collected: Collected,
+}
+
+impl<'s> Collecting<'s> {
+    #[inline]
+    fn new(effects: &'s mut Vec<Effect>) -> Collecting<'s> {
+        let collected = Collected::new(std::mem::take(effects));
+        Collecting { effects, collected }
+    }
+}
+
+impl Drop for Collecting<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // What stood there was taken, so that there is nothing to drop.
+        std::mem::forget(std::mem::replace(self.effects, std::mem::take(self.collected.get_mut())));
     }
 }
 

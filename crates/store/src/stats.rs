@@ -50,6 +50,10 @@ pub struct Stats {
     pub parked: u64,
     /// Those that were refused: too many waited, or a key that was not declared was held.
     pub refused: u64,
+    /// Sections that ended early: a fault, a killed script, a client that went.
+    pub aborted: u64,
+    /// Commands whose handler panicked.
+    pub aborted_commands: u64,
 }
 
 /// What became of sections, and of commands that met held keys, since the start.
@@ -65,6 +69,10 @@ pub(crate) struct SectionCounts {
     pub(crate) moved: AtomicU64,
     /// Scripts that began anew because they waited for each other.
     pub(crate) restarted: AtomicU64,
+    /// Sections that were dropped before their end: a fault, a killed script, a client that went.
+    pub(crate) aborted: AtomicU64,
+    /// Commands whose handler panicked.
+    pub(crate) aborted_commands: AtomicU64,
 }
 
 impl SectionCounts {
@@ -89,6 +97,8 @@ impl Store {
             granted: inner.sections.granted.load(Ordering::Relaxed),
             parked: inner.sections.parked.load(Ordering::Relaxed),
             refused: inner.sections.refused.load(Ordering::Relaxed),
+            aborted: inner.sections.aborted.load(Ordering::Relaxed),
+            aborted_commands: inner.sections.aborted_commands.load(Ordering::Relaxed),
             ..Stats::default()
         };
         stats.databases = self.database_stats();

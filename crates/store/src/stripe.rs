@@ -8,7 +8,7 @@
 //! How many keys a stripe has, when the next one expires and what memory it takes is published in [`Figures`] when it is
 //! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array and lock nothing.
 
-mod edit;
+pub(crate) mod edit;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -23,12 +23,10 @@ use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;
 use crate::memory::Memory;
-use crate::notify::Class;
-use crate::object::{Kind, Set};
 use crate::slab::{Emptied, Slab};
-use crate::table::{Due, Item, KeyHasher, Slot, Table, prefetch};
+use crate::table::{Item, KeyHasher, Slot, Table, prefetch};
 use crate::thread::{note_locked, note_unlocked};
-use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::value::{Access, Entry, SHARED_MIN, View};
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
@@ -124,11 +122,13 @@ pub(crate) struct Now<'s> {
     kept: Option<&'s Frozen>,
     /// Whether a key was just found expired and removed.
     removed: bool,
+    /// Whether the command's accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
 }
 
 impl<'s> Now<'s> {
     pub(crate) fn new(clock: &'s Clock) -> Now<'s> {
-        Now { clock, ms: None, kept: None, removed: false }
+        Now { clock, ms: None, kept: None, removed: false, is_traceless: false }
     }
 
     /// A time that was frozen before.
@@ -172,6 +172,12 @@ impl<'s> Now<'s> {
     #[inline]
     pub(crate) fn take_removed(&mut self) -> bool {
         std::mem::take(&mut self.removed)
+    }
+
+    /// The command's access to entries at this moment.
+    #[inline]
+    pub(crate) fn access(&self) -> Access {
+        Access { ticks: self.ticks(), is_traceless: self.is_traceless }
     }
 
     /// The tick, for access times.
@@ -410,15 +416,6 @@ impl Stripe {
             })
     }
 
-    /// Removes a key that has expired.
-    #[cold]
-    fn expire(&mut self, slot: Slot, key: &[u8], at_ms: i64) {
-        self.expired += 1;
-        let garbage = self.remove(slot);
-        self.memory.free_late(garbage);
-        self.touch_expired(key, at_ms);
-    }
-
     /// Tells those who watch the key that it was changed.
     #[inline]
     pub(crate) fn touch(&mut self, key: &[u8]) {
@@ -445,69 +442,6 @@ impl Stripe {
                 self.watched = None;
             }
         }
-    }
-
-    /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns what the old value leaves.
-    pub(crate) fn set(
-        &mut self,
-        (hash, key): (u64, &[u8]),
-        slot: Option<Slot>,
-        value: Value<'_>,
-        expiry: Option<i64>,
-        now: u32,
-    ) -> Option<Garbage> {
-        if let Some(slot) = slot
-            && let Some(()) = self.overwrite(slot, &value, expiry, now)
-        {
-            return None;
-        }
-        if let Some(waits) = &mut self.waits {
-            waits.note(key);
-        }
-        let mut entry = Entry::new(&mut self.slab, key, value, expiry, now);
-        if let Some(slot) = slot {
-            entry.inherit_use(self.table.entry(slot));
-            entry.touch(now);
-        }
-        self.changed = true;
-        self.outside_bytes += entry.outside_bytes();
-        self.expires += u32::from(expiry.is_some());
-        if let Some(at_ms) = entry.due() {
-            self.has_timed |= entry.elements_due().is_some();
-            self.note_expiry(at_ms);
-        }
-        match slot {
-            Some(slot) => {
-                let old = self.table.replace(slot, entry);
-                self.dispose(old)
-            }
-            None => {
-                self.table.insert(hash, entry);
-                None
-            }
-        }
-    }
-
-    /// Writes the value over the old one if it has the same shape: no block changes hands.
-    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, now: u32) -> Option<()> {
-        let entry = self.table.entry_mut(slot);
-        if entry.expiry().is_some() != expiry.is_some() {
-            return None;
-        }
-        let done = match value {
-            Value::Int(value) => entry.set_int(*value),
-            Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
-            Value::Vec { .. } | Value::Shared { .. } | Value::Object(_) => false,
-        };
-        if !done {
-            return None;
-        }
-        entry.touch(now);
-        if let Some(at_ms) = expiry {
-            entry.set_expiry(at_ms);
-            self.expires_at(slot, at_ms);
-        }
-        Some(())
     }
 
     fn expires_at(&mut self, slot: Slot, at_ms: i64) {
@@ -538,131 +472,6 @@ impl Stripe {
         }
         self.swept_earliest_ms = self.swept_earliest_ms.min(at_ms);
     }
-
-    /// Removes the entry at `slot`.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Garbage> {
-        let entry = self.table.remove(slot);
-        self.changed = true;
-        self.dispose(entry)
-    }
-
-    /// Removes the entry at `slot` and keeps its value.
-    pub(crate) fn take(&mut self, slot: Slot) -> Value<'static> {
-        let entry = self.table.remove(slot);
-        self.changed = true;
-        self.forget(&entry);
-        entry.into_value(&mut self.slab)
-    }
-
-    fn dispose(&mut self, entry: Entry) -> Option<Garbage> {
-        self.forget(&entry);
-        entry.free(&mut self.slab)
-    }
-
-    fn forget(&mut self, entry: &Entry) {
-        self.outside_bytes -= entry.outside_bytes();
-        self.expires -= u32::from(entry.expiry().is_some());
-    }
-
-    /// Gives the key at `slot` another expiry, or none.
-    pub(crate) fn set_expiry(&mut self, hash: u64, slot: Slot, expiry: Option<i64>) {
-        let entry = self.table.entry_mut(slot);
-        match (entry.expiry(), expiry) {
-            (None, None) => {}
-            (Some(_), Some(at_ms)) => {
-                entry.set_expiry(at_ms);
-                self.expires_at(slot, at_ms);
-            }
-            _ => {
-                // The head grows or shrinks, so the entry moves to another block with its value.
-                let (access, counter, sticky) = (entry.access(), entry.counter(), entry.sticky());
-                let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
-                let value = self.take(slot);
-                drop(self.set((hash, &key), None, value, expiry, access));
-                if let Some(slot) = self.table.find(hash, &key) {
-                    let entry = self.table.entry_mut(slot);
-                    entry.set_counter(counter);
-                    entry.set_sticky(sticky);
-                }
-            }
-        }
-    }
-
-    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
-    /// elements that did. `tell` hears what becomes of which key. Returns whether it came to the end; the next call
-    /// begins anew then.
-    pub(crate) fn sweep(
-        &mut self,
-        now_ms: i64,
-        limit: usize,
-        garbage: &mut Vec<Garbage>,
-        mut tell: impl FnMut(Class, &'static str, &[u8]),
-    ) -> bool {
-        if self.sweep_from == 0 {
-            self.swept_earliest_ms = i64::MAX;
-        }
-        let mut gone = Vec::new();
-        let Stripe { table, holds, outside_bytes, watched, expired_elements, .. } = self;
-        let is_watched = watched.is_some();
-        let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
-        let due = |entry: &mut Entry| {
-            if holds.as_deref().is_some_and(|holds| holds.concerns(entry.key())) {
-                return Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed: 0 };
-            }
-            if entry.expiry().is_some_and(|at_ms| at_ms <= now_ms) {
-                return Due::Remove;
-            }
-            let before = entry.outside_bytes();
-            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_gone()));
-            *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
-            let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
-            *expired_elements += removed as u64;
-            if removed > 0 {
-                let is_set = entry.type_name() == Set::NAME;
-                let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };
-                tell(class, name, entry.key());
-                if is_watched {
-                    purged_keys.push(entry.key().into());
-                }
-            }
-            match (is_empty, done) {
-                (true, _) => Due::Remove,
-                (false, true) => Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed },
-                (false, false) => Due::Unfinished,
-            }
-        };
-        let swept = table.sweep(now_ms, self.sweep_from, limit, due, |entry| gone.push(entry));
-        purged_keys.iter().for_each(|key| self.touch(key));
-        for entry in gone {
-            match entry.expiry() {
-                Some(at_ms) if at_ms <= now_ms => {
-                    self.expired += 1;
-                    tell(Class::Expired, "expired", entry.key());
-                    self.touch_expired(entry.key(), at_ms);
-                }
-                _ => tell(Class::Generic, "del", entry.key()),
-            }
-            garbage.extend(self.dispose(entry));
-        }
-        self.changed = true;
-        self.sweep_from = swept.next.unwrap_or(0);
-        self.swept_earliest_ms = self.swept_earliest_ms.min(swept.earliest_ms);
-        if swept.next.is_none() {
-            self.earliest_ms = self.swept_earliest_ms;
-        }
-        swept.next.is_none()
-    }
-
-    /// Frees every entry.
-    pub(crate) fn clear(&mut self) {
-        let Stripe { slab, table, memory, .. } = self;
-        table.clear(|entry| memory.free_late(entry.free(slab)));
-        self.expires = 0;
-        self.outside_bytes = 0;
-        self.earliest_ms = i64::MAX;
-        self.sweep_from = 0;
-        self.changed = true;
-    }
 }
 
 impl Drop for Stripe {
@@ -677,6 +486,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::value::Value;
 
     /// The value that a key of the model has: its length and content tell the key and the write.
     fn content(key: u64, write: u64, len: usize) -> Vec<u8> {
@@ -734,7 +544,7 @@ mod tests {
             match (random.below(12), slot) {
                 (0..6, _) => {
                     let value = content(number, round, random.len());
-                    drop(stripe.set((hash, &key), slot, Value::of(&value), expiry, 0));
+                    drop(stripe.set((hash, &key), slot, Value::of(&value), expiry, 0.into()));
                     model.insert(key, (value, expiry));
                 }
                 (6, Some(slot)) => {
@@ -756,7 +566,7 @@ mod tests {
                     let (text, _) = model.remove(&key).expect("checked");
                     let other = format!("k{}", random.below(3_000)).into_bytes();
                     let slot = check(stripe, &hasher, &other, &model);
-                    drop(stripe.set((hasher.hash(&other), &other), slot, value, expiry, 0));
+                    drop(stripe.set((hasher.hash(&other), &other), slot, value, expiry, 0.into()));
                     model.insert(other, (text, expiry));
                 }
                 (9.., Some(slot)) => {
@@ -834,7 +644,7 @@ mod tests {
         let key = |n: u32| format!("key:{n:08}").into_bytes();
         let find = |stripe: &Stripe, n: u32| stripe.table.find(hasher.hash(&key(n)), &key(n)).expect("it is there");
         for n in 0..1_000 {
-            drop(stripe.set((hasher.hash(&key(n)), &key(n)), None, Value::of(b"value"), None, 0));
+            drop(stripe.set((hasher.hash(&key(n)), &key(n)), None, Value::of(b"value"), None, 0.into()));
         }
         for n in (0..1_000).filter(|n| n % 20 != 0) {
             let slot = find(stripe, n);

@@ -100,7 +100,7 @@ impl Inner {
         form: ReplyForm,
     ) -> OwnedCommand {
         let is_global = matches!(spec.handler, Handler::Global(_));
-        OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, waiter: None }
+        OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, is_traceless: false, waiter: None }
     }
 
     /// A ticket for a command that is to be parked.
@@ -722,8 +722,16 @@ impl Inner {
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
-        let who =
-            Who { id: ticket.id, time: None, collected: None, covers: true, hash: None, blocks, of_script: false };
+        let who = Who {
+            id: ticket.id,
+            time: None,
+            collected: None,
+            covers: true,
+            hash: None,
+            blocks,
+            of_script: false,
+            is_traceless: command.is_traceless,
+        };
         let mut ready = VecDeque::new();
         let (mut blocked, mut is_long) = (false, false);
         let (reply, worked) = caught(command.form, |out| {

@@ -20,7 +20,7 @@ use crate::catalogue::{CommandSpec, Handler, Keys, OtherKeys, Rows};
 use crate::claim::Claim;
 use crate::context::Ctx;
 use crate::effect::Collected;
-use crate::execute::{Attempted, Who};
+use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
 use crate::owned::{Finished, ReplyForm, Words, caught};
@@ -67,6 +67,8 @@ pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
     pub(crate) time: Frozen,
+    /// Whether its commands' accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
     /// Where its effects wait for its end.
     pub(crate) collected: &'a Collected,
 }
@@ -81,6 +83,7 @@ impl Alone<'_> {
             covers: false,
             blocks: Blocks::Never,
             of_script: false,
+            is_traceless: self.is_traceless,
         }
     }
 
@@ -135,6 +138,7 @@ pub(crate) struct Undeclared {
     words: Words,
     db: u32,
     form: ReplyForm,
+    is_traceless: bool,
     step: Step,
     tries: usize,
 }
@@ -153,13 +157,14 @@ impl Inner {
         spec: &'static CommandSpec,
         others: &'static OtherKeys,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, is_traceless, .. } = origin;
         let step = Step::Wait(section(self, spec, words, db, &[]));
         let (inner, words) = (self.clone(), Words::new(words));
-        let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, step, tries: 1 });
+        let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, is_traceless, step, tries: 1 });
         if let Poll::Ready(reply) = command.poll_reply(&mut Context::from_waker(Waker::noop())) {
             out.reply(&reply);
             return None;
@@ -181,7 +186,8 @@ impl Undeclared {
                 Step::Wait(wait) => match std::pin::Pin::new(wait).poll(context) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(refused)) => Some(Reply::Error(refused.to_string())),
-                    Poll::Ready(Ok(section)) => {
+                    Poll::Ready(Ok(mut section)) => {
+                        section.set_traceless(self.is_traceless);
                         let words = self.words.to_vec();
                         if (self.others.work)(&self.inner, &words, self.db) > WORK_MAX {
                             self.step = Step::Aside(self.go_aside(section));
@@ -233,7 +239,7 @@ fn run(mut section: Section, others: &OtherKeys, words: &[&[u8]], db: u32) -> Op
             out.null();
         }
     });
-    drop(section);
+    section.finish();
     match (result, finished) {
         (Ok(()), Finished::Value(reply)) => Some(reply),
         (Err(SectionError::Held), _) => None,

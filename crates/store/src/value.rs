@@ -20,7 +20,6 @@
 
 mod typed;
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -603,13 +602,14 @@ impl Entry {
         unsafe { self.0.as_ptr().add(4).cast::<u32>().read() }
     }
 
-    /// Notes an access at tick `now`.
+    /// Notes an access, unless it leaves no trace.
     ///
     /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32 it
     /// counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
     #[inline]
-    pub(crate) fn touch(&mut self, now: u32) {
-        if UNTOUCHED.get() {
+    pub(crate) fn touch(&mut self, access: impl Into<Access>) {
+        let Access { ticks: now, is_traceless } = access.into();
+        if is_traceless {
             return;
         }
         let counter = self.counter();
@@ -739,22 +739,19 @@ impl Item for Entry {
     }
 }
 
-thread_local! {
-    /// The command that this thread runs notes no accesses.
-    static UNTOUCHED: Cell<bool> = const { Cell::new(false) };
+/// A command's access to entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    /// When it takes place.
+    pub(crate) ticks: u32,
+    /// It changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
 }
 
-/// Runs a command that notes no accesses: CLIENT NO-TOUCH.
-pub(crate) fn without_touching<R>(work: impl FnOnce() -> R) -> R {
-    struct End;
-    impl Drop for End {
-        fn drop(&mut self) {
-            UNTOUCHED.set(false);
-        }
+impl From<u32> for Access {
+    fn from(ticks: u32) -> Access {
+        Access { ticks, is_traceless: false }
     }
-    UNTOUCHED.set(true);
-    let _end = End;
-    work()
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub(crate) struct Waiter {
     pub(crate) resolved: OnceLock<Words>,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
+    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
     pub(crate) deadline: Option<Instant>,
     /// Its place among those who wait, 0 while it is in no queue.
     pub(crate) turn: AtomicU64,
@@ -66,12 +68,25 @@ impl Waiter {
         row: u16,
         wanted: Wanted,
         words: Words,
-        (db, form): (u32, ReplyForm),
+        (db, form, is_traceless): (u32, ReplyForm, bool),
         deadline: Option<Instant>,
     ) -> Arc<Waiter> {
         let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (claim, resolved) = (Claim::new(), OnceLock::new());
-        Arc::new(Waiter { claim, row, wanted, words, resolved, db, form, deadline, turn, is_parked, is_overdue })
+        Arc::new(Waiter {
+            claim,
+            row,
+            wanted,
+            words,
+            resolved,
+            db,
+            form,
+            is_traceless,
+            deadline,
+            turn,
+            is_parked,
+            is_overdue,
+        })
     }
 
     /// When the wait ends by itself.

@@ -35,7 +35,7 @@ use crate::argument::{integer, is};
 use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler};
 use crate::execute::Origin;
 use crate::gate::Pass;
-use crate::hold::{HeldKeys, Mode, Ticket};
+use crate::hold::{HeldKeys, Mode, OwnedCommand, Ticket};
 use crate::object::Object;
 use crate::owned::{ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
@@ -293,7 +293,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, received, .. } = origin;
+        let Origin { db, received, is_traceless, .. } = origin;
         if self.gate.tickets() >= self.tickets_max {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
@@ -301,7 +301,7 @@ impl Inner {
         let keys = self.keys_of(spec, words, db);
         let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
         let words = Words::within(received, words);
-        let command = self.owned_command(spec, words, db, form);
+        let command = OwnedCommand { is_traceless, ..self.owned_command(spec, words, db, form) };
         let ticket = Arc::new(self.ticket_of(self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {
@@ -334,11 +334,13 @@ impl Inner {
         let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
             let mut ctx = self.pinned(&pass, spec, &words, command.db);
+            ctx.now.is_traceless = command.is_traceless;
             if let Some(prepare) = spec.prepare {
                 prepare(&mut ctx);
             }
             handle(&mut ctx, out);
             ready = ctx.take_ready_pins();
+            ctx.finish();
         });
         ticket.finish(reply, worked);
         ready

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use sluicegate_wire::engine::{Engine, Started};
@@ -15,6 +16,12 @@ use crate::context::Ctx;
 use crate::gate::Closed;
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
+use crate::memory::{Account, Memory};
+use crate::notify::{Class, parse_classes};
+use crate::object::List;
+use crate::object::list::End;
+use crate::outbox::Outbox;
+use crate::pubsub::{Kind, Subscriber};
 use crate::refused::FAILED;
 use crate::value::Value;
 use crate::{Caller, Executed, Mode, Store, StoreOptions, execute};
@@ -44,6 +51,13 @@ fn fault(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
 }
 
+/// `FAULTPUSH key`: pushes to a list, then panics.
+fn fault_push(ctx: &mut Ctx<'_>, _: &mut dyn ReplySink) {
+    assert!(ctx.key(0).edit_as(|list: &mut List| list.push(End::Tail, b"element")).is_ok());
+    ctx.notify(0, Class::List, "rpush");
+    panic!("a fault behind a write");
+}
+
 fn alone(_: &Keyspace, _: &Closed<'_>, _: &[&[u8]], _: u32, _: &mut dyn ReplySink) {
     panic!("a fault with the gate closed");
 }
@@ -58,6 +72,16 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         group: "test",
         summary: "Panics.",
         handler: Handler::Keyspace(fault),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "faultpush",
+        arity: 2,
+        flags: Flags::WRITE,
+        keys: KeyRule::ONE,
+        group: "test",
+        summary: "Pushes to a list and panics.",
+        handler: Handler::Keyspace(fault_push),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -89,6 +113,10 @@ fn ready<F: Future>(future: F) -> F::Output {
 /// Everything works as if nothing had happened: keys, sections, global commands, figures.
 #[track_caller]
 fn check_whole(store: &Store) {
+    // Waiters of an aborted command are served by another thread.
+    while !store.0.aside.is_at_rest() {
+        std::thread::yield_now();
+    }
     assert_eq!(ask(store, "SET a 1").unwrap(), "+OK\r\n");
     assert_eq!(ask(store, "DEL a b").unwrap().as_bytes()[0], b':');
     drop(ready(store.section([(0, &b"a"[..], Mode::Exclusive), (0, &b"b"[..], Mode::Exclusive)])).expect("free keys"));
@@ -161,7 +189,7 @@ fn a_section_that_panics_passes_its_keys_on() {
     // An effect that panics, too.
     let mut section = ready(store.section([(0, &b"a"[..], Mode::Exclusive)])).expect("a free key");
     section.defer(|| panic!("a fault in an effect"));
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(section))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| section.finish())).is_err());
     check_whole(&store);
 }
 
@@ -173,5 +201,126 @@ fn a_fault_in_one_piece_ends_a_command_of_many_keys() {
     let parked = ask(&store, &format!("FAULT locked{keys}")).expect_err("the key is held");
     drop(held);
     assert!(catch_unwind(AssertUnwindSafe(|| ready(parked))).is_err());
+    check_whole(&store);
+}
+
+/// Waits for what another thread serves.
+fn served(mut parked: crate::Parked) -> String {
+    for _ in 0..1_000_000 {
+        let polled = std::pin::Pin::new(&mut parked).poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(reply) = polled {
+            return String::from_utf8_lossy(&reply).into_owned();
+        }
+        std::thread::yield_now();
+    }
+    panic!("nobody serves it");
+}
+
+/// A client that listens to events.
+struct Listener {
+    account: Arc<Account>,
+    outbox: Outbox,
+}
+
+impl Subscriber for Listener {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    fn wake(&self) {}
+
+    fn kill(&self) {}
+
+    fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+}
+
+impl Listener {
+    fn of(store: &Store) -> Arc<Listener> {
+        store.0.notifier.set_classes(parse_classes(b"El").expect("classes"));
+        let account = Account::new(&Arc::new(Memory::new()));
+        let listener = Arc::new(Listener { account, outbox: Outbox::default() });
+        let subscriber: Arc<dyn Subscriber> = listener.clone();
+        store.0.pubsub.subscribe(Kind::Channel, b"__keyevent@0__:rpush", &subscriber);
+        listener
+    }
+
+    /// How many events have come.
+    fn heard(&self) -> usize {
+        let mut output = Vec::new();
+        self.outbox.drain(&mut output);
+        self.outbox.left(0);
+        String::from_utf8(output).expect("text").matches("message").count()
+    }
+}
+
+fn aborted(store: &Store) -> (u64, u64) {
+    let stats = store.stats();
+    (stats.aborted_commands, stats.aborted)
+}
+
+const POPPED: &str = "*2\r\n$4\r\nlist\r\n$7\r\nelement\r\n";
+
+#[test]
+fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
+    let store = store();
+    let listener = Listener::of(&store);
+    let waiter = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
+    assert!(catch_unwind(AssertUnwindSafe(|| ask(&store, "FAULTPUSH list"))).is_err());
+    assert_eq!(served(waiter), POPPED);
+    assert_eq!((listener.heard(), aborted(&store)), (1, (1, 0)));
+    // The same of a parked one.
+    let held = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
+    let faulty = ask(&store, "FAULTPUSH list").expect_err("the key is held");
+    let waiter = ask(&store, "BLPOP list 0").expect_err("the key is held");
+    held.finish();
+    assert_eq!(ready(faulty), format!("-{FAILED}\r\n").as_bytes());
+    assert_eq!(served(waiter), POPPED);
+    assert_eq!((listener.heard(), aborted(&store)), (1, (2, 0)));
+    check_whole(&store);
+}
+
+#[test]
+fn a_fault_in_a_section_keeps_the_effects_of_the_section() {
+    let store = store();
+    let listener = Listener::of(&store);
+    let waiter = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
+    let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
+    let mut out = Vec::new();
+    let mut run = |section: &mut crate::Section, words: &[&[u8]]| {
+        let work = AssertUnwindSafe(|| section.execute(0, words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)));
+        catch_unwind(work).is_ok()
+    };
+    assert!(run(&mut section, &[b"RPUSH", b"list", b"element"]));
+    assert!(!run(&mut section, &[b"FAULTPUSH", b"list"]));
+    assert_eq!(listener.heard(), 0, "nobody hears of a section that goes on");
+    section.finish();
+    assert_eq!(served(waiter), POPPED);
+    assert_eq!((listener.heard(), aborted(&store)), (2, (1, 0)));
+    check_whole(&store);
+}
+
+#[test]
+fn a_section_whose_client_goes_passes_its_keys_on() {
+    let store = store();
+    let listener = Listener::of(&store);
+    let blocked = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
+    let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
+    let behind = ask(&store, "LLEN list").expect_err("the key is held");
+    let mut out = Vec::new();
+    let words: [&[u8]; 4] = [b"RPUSH", b"list", b"element", b"another"];
+    assert_eq!(section.execute(0, &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)), Ok(()));
+    section.defer(|| panic!("a fault in an effect"));
+    drop(section);
+    assert_eq!(served(blocked), POPPED);
+    assert_eq!(served(behind), ":1\r\n");
+    assert_eq!((listener.heard(), aborted(&store)), (1, (0, 1)));
+    ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key").finish();
+    assert_eq!(aborted(&store), (0, 1), "an end is no abort");
     check_whole(&store);
 }

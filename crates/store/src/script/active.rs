@@ -143,8 +143,17 @@ impl Active {
             Handler::Script(handle) => {
                 let (inner, client) = (self.inner(), self.call.control.client);
                 let form = ReplyForm::Wire(self.protocol);
-                let start =
-                    Start { inner, words, received: None, db: self.db, client, began: None, form, section: None };
+                let start = Start {
+                    inner,
+                    words,
+                    received: None,
+                    db: self.db,
+                    client,
+                    began: None,
+                    form,
+                    is_traceless: self.call.is_traceless,
+                    section: None,
+                };
                 drop(handle(&start, &mut ReplyWriter::new(out, self.protocol)));
                 Ran::Replied
             }
@@ -262,7 +271,8 @@ impl Active {
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
-        let origin = Origin { db: self.db, client: control.client, ..Origin::default() };
+        let is_traceless = self.call.is_traceless;
+        let origin = Origin { db: self.db, client: control.client, is_traceless, ..Origin::default() };
         let inner = self.inner();
         let mut size = Size::new(spec);
         let started = match may_leave {

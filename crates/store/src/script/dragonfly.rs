@@ -75,6 +75,7 @@ impl Active {
     pub(crate) fn lock(&mut self, mut section: Section) {
         section.set_owner(&self.call.code().owner());
         section.extend_as(Some(Mode::Exclusive));
+        section.set_traceless(self.call.is_traceless);
         // It may have done anything before, so it never begins anew.
         self.call.control.never_restarts();
         self.call.control.note_section(Some(&section));
@@ -155,7 +156,9 @@ unsafe fn unlock(lua: *mut lua_State) -> c_int {
         }
         let section = active.section.take();
         active.call.control.note_section(None);
-        drop(section);
+        if let Some(section) = section {
+            section.finish();
+        }
         0
     }
 }

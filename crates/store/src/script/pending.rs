@@ -105,7 +105,7 @@ impl Pending {
 impl Work for Pending {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         // What it was part of ends with it.
-        self.poll_begun(context).map(|ended| ended.reply)
+        self.poll_begun(context).map(Ended::finish)
     }
 
     fn ticket(&self) -> Option<&Arc<Ticket>> {

@@ -55,6 +55,8 @@ pub(crate) struct Call {
     pub(crate) db: u32,
     /// Of the script, and of the command that calls it.
     pub(crate) flags: Flags,
+    /// Whether its commands' accesses leave no trace: its client's CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
     /// The name of that command.
     by: &'static str,
 }
@@ -74,7 +76,7 @@ impl Call {
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        Call { control, keys, db: start.db, flags: flags | more, by }
+        Call { control, keys, db: start.db, flags: flags | more, is_traceless: start.is_traceless, by }
     }
 
     pub(super) fn code(&self) -> &Code {
@@ -123,8 +125,22 @@ pub(crate) enum Step {
 /// A script that has ended.
 pub(crate) struct Ended {
     pub(crate) reply: Finished,
-    /// What it was part of; dropped by who is told.
+    /// The enclosing section, which the consumer of the reply finishes.
     pub(crate) section: Option<Section>,
+    /// It was killed, or ended by a fault.
+    pub(crate) is_aborted: bool,
+}
+
+impl Ended {
+    /// Ends the section, if the script was all of it, and returns the reply.
+    pub(crate) fn finish(self) -> Finished {
+        if let Some(section) = self.section
+            && !self.is_aborted
+        {
+            section.finish();
+        }
+        self.reply
+    }
 }
 
 /// A script on its way.
@@ -198,7 +214,9 @@ pub(crate) fn start(
                 Ok(runs) => runs,
                 Err(NotBegun::Failed(text, section)) => {
                     out.error_bytes(&text);
-                    drop(section);
+                    if let Some(section) = section {
+                        section.finish();
+                    }
                     return None;
                 }
                 Err(NotBegun::TooLong(call, section)) => {
@@ -212,7 +230,9 @@ pub(crate) fn start(
                     (runs.active().call.clone(), Stage::Ended(Box::new(runs), burst))
                 }
                 burst @ (Burst::Done(_) | Burst::Failed | Burst::Yielded) => {
-                    drop(runs.end(inner, burst, out));
+                    if let Some(section) = runs.end(inner, burst, out) {
+                        section.finish();
+                    }
                     return None;
                 }
                 burst @ (Burst::Waiting | Burst::Forced) => {
@@ -259,6 +279,7 @@ impl Runs {
         };
         call.control.begin(section.as_ref());
         if let Some(section) = &mut section {
+            section.set_traceless(call.is_traceless);
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
         }
@@ -683,8 +704,17 @@ impl Job {
     /// somebody goes on with them.
     fn done(&mut self, reply: Finished, section: Option<Section>) -> Step {
         self.unlist();
-        let goes_on = |section: &Section| self.is_part || !is_patient() || section.held() <= MANY_KEYS;
-        Step::Done(Ended { reply, section: section.filter(goes_on) })
+        Step::Done(self.ended(reply, section, false))
+    }
+
+    fn ended(&self, reply: Finished, mut section: Option<Section>, is_aborted: bool) -> Ended {
+        let ends_here = |section: &mut Section| !self.is_part && is_patient() && section.held() > MANY_KEYS;
+        if let Some(section) = section.take_if(ends_here)
+            && !is_aborted
+        {
+            section.finish();
+        }
+        Ended { reply, section, is_aborted }
     }
 
     /// Begins to run, with its keys.
@@ -714,7 +744,11 @@ impl Job {
     }
 
     fn over(&mut self, text: &str) -> Step {
-        self.stage = Stage::Over;
+        if let Stage::Everything(_, section) | Stage::Ready(Some(section)) =
+            std::mem::replace(&mut self.stage, Stage::Over)
+        {
+            section.finish();
+        }
         self.done(self.form.collect(|out| out.error(text)), None)
     }
 
@@ -728,7 +762,8 @@ impl Job {
             }
             _ => self.form.collect(|out| out.error(KILLED)),
         };
-        self.done(reply, section)
+        self.unlist();
+        Step::Done(self.ended(reply, section, true))
     }
 
     /// Ends it after a fault of ours.
@@ -739,7 +774,8 @@ impl Job {
             Stage::Everything(_, section) => Some(section),
             Stage::New | Stage::Gathering(..) | Stage::Keys(_) | Stage::Over => None,
         };
-        Ended { reply: self.form.collect(|out| out.error(crate::refused::FAILED)), section }
+        let reply = self.form.collect(|out| out.error(crate::refused::FAILED));
+        Ended { reply, section, is_aborted: true }
     }
 
     /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched, or for
@@ -749,7 +785,7 @@ impl Job {
         self.call.control.begin_anew();
         self.is_named = false;
         SectionCounts::count(&self.inner.sections.restarted);
-        if let Some(mut section) = runs.discard() {
+        if let Some(section) = runs.discard() {
             self.touched.extend(section.give_up());
         }
         self.wants_everything |= key.is_none();

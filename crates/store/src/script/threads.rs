@@ -146,7 +146,7 @@ pub(crate) enum Done {
 impl Done {
     fn hear(self, ended: Ended, worked: Duration) {
         match self {
-            Done::Nobody => drop(ended),
+            Done::Nobody => drop(ended.finish()),
             Done::Caller(claim) => claim.answer((ended, worked)),
             Done::Then(then) => then(ended),
         }

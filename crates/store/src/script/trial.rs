@@ -82,6 +82,7 @@ fn call_of(store: &Store, code: Code) -> Call {
         client: 0,
         began: None,
         form: ReplyForm::Value,
+        is_traceless: false,
         section: None,
     };
     Call::new(&start, code, Flags::NONE, Flags::NONE, 0)
@@ -120,6 +121,25 @@ fn one_that_is_ended_before_it_begins_gives_its_section_back() {
     assert!(ask(&store, &["GET", "k"]).is_err(), "the key is held");
     drop((section, job));
     assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn a_killed_script_lets_its_waiters_go_on() {
+    let store = store();
+    let mut job = job_of(&store, &["EVAL", "while true do end", "1", "k"]);
+    let behind = ask(&store, &["SET", "k", "behind"]).expect_err("the key is held");
+    for control in store.0.scripts.running.all() {
+        assert!(control.kill(false));
+    }
+    let Step::Done(ended) = job.step(&mut Context::from_waker(Waker::noop()), true) else { panic!("it was ended") };
+    let Finished::Wire(reply) = ended.finish() else { panic!("bytes were asked for") };
+    assert!(String::from_utf8_lossy(&reply).contains("killed by user"));
+    assert_eq!(reply_of(behind), "+OK\r\n");
+    let stats = store.stats();
+    assert_eq!((stats.aborted, stats.aborted_commands, stats.tickets), (1, 0, 0));
+    // One that comes to its end is no abort.
+    assert_eq!(answered(&store, &["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]), "$6\r\nbehind\r\n");
+    assert_eq!(store.stats().aborted, 1);
 }
 
 #[test]

@@ -214,7 +214,7 @@ pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
     outcome
 }
 
-/// `CLIENT NO-TOUCH ON|OFF`: commands of this connection note no accesses. One that waits for a held key does.
+/// `CLIENT NO-TOUCH ON|OFF`: commands of this connection note no accesses.
 pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     switch(&mut context.session.no_touch, args[2], out)
 }

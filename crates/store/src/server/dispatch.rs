@@ -28,7 +28,6 @@ use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
 use crate::refused::{unknown_command, unknown_subcommand};
-use crate::value::without_touching;
 use crate::watch::Mark;
 use crate::watching::Watching;
 
@@ -256,14 +255,6 @@ impl Session {
                 self.replies = Replies::On;
             }
         }
-    }
-}
-
-/// Runs a command, noting no access if its client wants that. TOUCH means what it says.
-pub(super) fn touching_or_not<R>(no_touch: bool, spec: &CommandSpec, run: impl FnOnce() -> R) -> R {
-    match no_touch && spec.name != "touch" {
-        true => without_touching(run),
-        false => run(),
     }
 }
 
@@ -780,9 +771,10 @@ impl Context<'_> {
         out: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let inner = &self.worker.server.store.0;
-        let origin = Origin { db: self.session.db, client: self.client.id, received: self.received, began };
+        let (db, client, received) = (self.session.db, self.client.id, self.received);
+        let origin = Origin { db, client, received, began, is_traceless: self.session.no_touch };
         let form = ReplyForm::Wire(self.session.protocol);
-        match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, origin, form, out)) {
+        match inner.start(inner, spec, args, origin, form, out) {
             None => Outcome::Done,
             Some(parked) => Outcome::Parked(parked),
         }

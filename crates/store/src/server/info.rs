@@ -366,6 +366,8 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sections_moved:{}", sections.moved.load(Ordering::Relaxed))?;
     writeln!(out, "sections_restarted:{}", sections.restarted.load(Ordering::Relaxed))?;
     writeln!(out, "sections_refused:{}", sections.refused.load(Ordering::Relaxed))?;
+    writeln!(out, "sections_aborted:{}", sections.aborted.load(Ordering::Relaxed))?;
+    writeln!(out, "commands_aborted:{}", sections.aborted_commands.load(Ordering::Relaxed))?;
     writeln!(out, "instantaneous_input_repl_kbps:0.00")?;
     writeln!(out, "instantaneous_output_repl_kbps:0.00")?;
     for name in [

@@ -39,7 +39,7 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
-use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone, touching_or_not};
+use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone};
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::ScriptHandle;
@@ -210,7 +210,7 @@ impl Exec {
 
     /// Ends a transaction that has done nothing with an error.
     fn refused(&mut self, why: &str, context: &mut Context<'_>, output: &mut Vec<u8>) {
-        self.turn = Turn::Over;
+        self.end_section();
         end_watch(context.session, &self.inner);
         ReplyWriter::new(output, context.session.protocol).error(why);
     }
@@ -325,6 +325,10 @@ impl Exec {
         // The end of the section: effects, then holds.
         self.turn = match std::mem::replace(&mut self.turn, Turn::Over) {
             Turn::Held(section) if section.held() > MANY_KEYS => Turn::Ending(section.end_aside()),
+            Turn::Held(section) => {
+                section.finish();
+                Turn::Over
+            }
             Turn::Ending(ending) => Turn::Ending(ending),
             _ => Turn::Over,
         };
@@ -343,9 +347,16 @@ impl Exec {
         let is_dirty = self.ends_watch_dirty(context.session, None);
         let begins = self.begin(is_dirty, context, output);
         if !begins {
-            self.turn = Turn::Over;
+            self.end_section();
         }
         begins
+    }
+
+    /// Ends its section, if it has one.
+    fn end_section(&mut self) {
+        if let Turn::Held(section) | Turn::Everything(_, section) = std::mem::replace(&mut self.turn, Turn::Over) {
+            section.finish();
+        }
     }
 
     /// Whether the command after which this is asked was the last of a slice.
@@ -372,6 +383,7 @@ impl Exec {
             client: context.client.id,
             began: None,
             form: ReplyForm::Wire(protocol),
+            is_traceless: context.session.no_touch,
             section: Some(&place),
         };
         let begun = Instant::now();
@@ -403,6 +415,7 @@ impl Exec {
         let away = Arc::new(Away::default());
         let Turn::Held(mut section) = std::mem::replace(&mut self.turn, Turn::Aside(away.clone())) else { return };
         section.set_owner(&format!("client-{}", context.client.id));
+        section.set_traceless(context.session.no_touch);
         let queued = &self.commands[self.next];
         self.next += 1;
         self.db = context.session.db;
@@ -533,9 +546,7 @@ impl Exec {
             None => {
                 let db = context.session.db;
                 let out = &mut ReplyWriter::new(output, protocol);
-                touching_or_not(context.session.no_touch, command.spec, || {
-                    self.run_on_keyspace(at, command.spec, db, out, alone)
-                })
+                self.run_on_keyspace(at, command.spec, (db, context.session.no_touch), out, alone)
             }
         }));
         context.session.in_exec = false;
@@ -588,7 +599,7 @@ impl Exec {
         &mut self,
         at: usize,
         spec: &'static CommandSpec,
-        db: u32,
+        (db, is_traceless): (u32, bool),
         out: &mut dyn ReplySink,
         alone: Option<(&Closed<'_>, &Collected)>,
     ) -> bool {
@@ -602,15 +613,18 @@ impl Exec {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(_) => {
                     let time = Frozen::at(self.now_us);
-                    Alone { inner, closed, time, collected }.execute(spec, db, &words, out);
+                    Alone { inner, closed, time, is_traceless, collected }.execute(spec, db, &words, out);
                 }
                 // With a script, it would be a section.
                 Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),
             },
-            (None, Turn::Held(section)) => match section.try_execute(spec, db, &words, out) {
-                Ok(done) => return done,
-                Err(refused) => out.error(&refused.to_string()),
-            },
+            (None, Turn::Held(section)) => {
+                section.set_traceless(is_traceless);
+                match section.try_execute(spec, db, &words, out) {
+                    Ok(done) => return done,
+                    Err(refused) => out.error(&refused.to_string()),
+                }
+            }
             (None, _) => out.error(FAILED),
         }
         true

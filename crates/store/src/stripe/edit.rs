@@ -1,15 +1,261 @@
-//! A value edited in place, while the stripe's sum of bytes follows it.
+//! The gate of all writes: every function that changes a key of a stripe, under the stripe's lock.
+//!
+//! A command, lazy expiry, the sweep, eviction, a section, a worker aside: each sets, edits, takes or removes a key by a
+//! function of this module, which calls [`Stripe::before_change`] first. That is the place where a sequenced record of
+//! writes and the pre-image of a snapshot are to be taken; today it does nothing. Access times and counters, and
+//! compaction, which moves an entry to another block, change no key and do not pass.
+//!
+//! Whole databases change by [`Keyspace::flush`](crate::keyspace::Keyspace) and `swap` alone, with the gate of the keyspace
+//! closed. They change no key one by one; a stripe that is cleared belongs to a database that was taken away before.
+//!
+//! A value that is edited in place is accounted for: the stripe's sum of bytes follows it, even if the edit panics. A test
+//! runs generated commands of all rows: one that changes what DUMP shows has passed, and one that only reads has not.
 
 use std::sync::Arc;
 
 use super::Stripe;
-use crate::object::{Kind, Object};
-use crate::table::Slot;
-use crate::value::{EditingAs, Entry};
+use crate::notify::Class;
+use crate::object::{Kind, Object, Set};
+use crate::table::{Due, Item, Slot};
+use crate::value::{Access, EditingAs, Entry, Garbage, Value};
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has passed the gate.
+    pub(crate) static PASSED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// [`Stripe::before_change`] where the sweep has borrowed the stripe's parts.
+#[inline(always)]
+fn before_change_of(_entry: &Entry) {
+    #[cfg(test)]
+    PASSED.set(PASSED.get() + 1);
+}
 
 impl Stripe {
+    /// Runs before a key is changed, which is at `slot`, or is made. The stripe is locked, and the old value is whole.
+    #[inline(always)]
+    #[allow(clippy::unused_self, reason = "what is to be recorded is the stripe's")]
+    fn before_change(&mut self, _slot: Option<Slot>) {
+        #[cfg(test)]
+        PASSED.set(PASSED.get() + 1);
+    }
+
+    /// Sets whether the key at `slot` is never evicted.
+    pub(crate) fn set_sticky(&mut self, slot: Slot, sticky: bool) {
+        self.before_change(Some(slot));
+        self.table.entry_mut(slot).set_sticky(sticky);
+    }
+
+    /// Removes a key that has expired.
+    #[cold]
+    pub(super) fn expire(&mut self, slot: Slot, key: &[u8], at_ms: i64) {
+        self.expired += 1;
+        let garbage = self.remove(slot);
+        self.memory.free_late(garbage);
+        self.touch_expired(key, at_ms);
+    }
+
+    /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns what the old value leaves.
+    pub(crate) fn set(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        slot: Option<Slot>,
+        value: Value<'_>,
+        expiry: Option<i64>,
+        access: Access,
+    ) -> Option<Garbage> {
+        self.before_change(slot);
+        if let Some(slot) = slot
+            && let Some(()) = self.overwrite(slot, &value, expiry, access)
+        {
+            return None;
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.note(key);
+        }
+        let mut entry = Entry::new(&mut self.slab, key, value, expiry, access.ticks);
+        if let Some(slot) = slot {
+            entry.inherit_use(self.table.entry(slot));
+            entry.touch(access);
+        }
+        self.changed = true;
+        self.outside_bytes += entry.outside_bytes();
+        self.expires += u32::from(expiry.is_some());
+        if let Some(at_ms) = entry.due() {
+            self.has_timed |= entry.elements_due().is_some();
+            self.note_expiry(at_ms);
+        }
+        match slot {
+            Some(slot) => {
+                let old = self.table.replace(slot, entry);
+                self.dispose(old)
+            }
+            None => {
+                self.table.insert(hash, entry);
+                None
+            }
+        }
+    }
+
+    /// Writes the value over the old one if it has the same shape: no block changes hands.
+    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, access: Access) -> Option<()> {
+        let entry = self.table.entry_mut(slot);
+        if entry.expiry().is_some() != expiry.is_some() {
+            return None;
+        }
+        let done = match value {
+            Value::Int(value) => entry.set_int(*value),
+            Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
+            Value::Vec { .. } | Value::Shared { .. } | Value::Object(_) => false,
+        };
+        if !done {
+            return None;
+        }
+        entry.touch(access);
+        if let Some(at_ms) = expiry {
+            entry.set_expiry(at_ms);
+            self.expires_at(slot, at_ms);
+        }
+        Some(())
+    }
+
+    /// Removes the entry at `slot`.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Garbage> {
+        self.before_change(Some(slot));
+        let entry = self.table.remove(slot);
+        self.changed = true;
+        self.dispose(entry)
+    }
+
+    /// Removes the entry at `slot` and keeps its value.
+    pub(crate) fn take(&mut self, slot: Slot) -> Value<'static> {
+        self.before_change(Some(slot));
+        let entry = self.table.remove(slot);
+        self.changed = true;
+        self.forget(&entry);
+        entry.into_value(&mut self.slab)
+    }
+
+    fn dispose(&mut self, entry: Entry) -> Option<Garbage> {
+        self.forget(&entry);
+        entry.free(&mut self.slab)
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.outside_bytes -= entry.outside_bytes();
+        self.expires -= u32::from(entry.expiry().is_some());
+    }
+
+    /// Gives the key at `slot` another expiry, or none.
+    pub(crate) fn set_expiry(&mut self, hash: u64, slot: Slot, expiry: Option<i64>) {
+        self.before_change(Some(slot));
+        let entry = self.table.entry_mut(slot);
+        match (entry.expiry(), expiry) {
+            (None, None) => {}
+            (Some(_), Some(at_ms)) => {
+                entry.set_expiry(at_ms);
+                self.expires_at(slot, at_ms);
+            }
+            _ => {
+                // The head grows or shrinks, so the entry moves to another block with its value.
+                let (access, counter, sticky) = (entry.access(), entry.counter(), entry.sticky());
+                let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
+                let value = self.take(slot);
+                drop(self.set((hash, &key), None, value, expiry, access.into()));
+                if let Some(slot) = self.table.find(hash, &key) {
+                    let entry = self.table.entry_mut(slot);
+                    entry.set_counter(counter);
+                    entry.set_sticky(sticky);
+                }
+            }
+        }
+    }
+
+    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
+    /// elements that did. `tell` hears what becomes of which key. Returns whether it came to the end; the next call
+    /// begins anew then.
+    pub(crate) fn sweep(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        garbage: &mut Vec<Garbage>,
+        mut tell: impl FnMut(Class, &'static str, &[u8]),
+    ) -> bool {
+        if self.sweep_from == 0 {
+            self.swept_earliest_ms = i64::MAX;
+        }
+        let mut gone = Vec::new();
+        let Stripe { table, holds, outside_bytes, watched, expired_elements, .. } = self;
+        let is_watched = watched.is_some();
+        let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
+        let due = |entry: &mut Entry| {
+            if holds.as_deref().is_some_and(|holds| holds.concerns(entry.key())) {
+                return Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed: 0 };
+            }
+            if entry.expiry().is_some_and(|at_ms| at_ms <= now_ms) {
+                before_change_of(entry);
+                return Due::Remove;
+            }
+            if entry.elements_due().is_some_and(|at_ms| at_ms <= now_ms) {
+                before_change_of(entry);
+            }
+            let before = entry.outside_bytes();
+            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_gone()));
+            *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
+            let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
+            *expired_elements += removed as u64;
+            if removed > 0 {
+                let is_set = entry.type_name() == Set::NAME;
+                let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };
+                tell(class, name, entry.key());
+                if is_watched {
+                    purged_keys.push(entry.key().into());
+                }
+            }
+            match (is_empty, done) {
+                (true, _) => Due::Remove,
+                (false, true) => Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed },
+                (false, false) => Due::Unfinished,
+            }
+        };
+        let swept = table.sweep(now_ms, self.sweep_from, limit, due, |entry| gone.push(entry));
+        purged_keys.iter().for_each(|key| self.touch(key));
+        for entry in gone {
+            match entry.expiry() {
+                Some(at_ms) if at_ms <= now_ms => {
+                    self.expired += 1;
+                    tell(Class::Expired, "expired", entry.key());
+                    self.touch_expired(entry.key(), at_ms);
+                }
+                _ => tell(Class::Generic, "del", entry.key()),
+            }
+            garbage.extend(self.dispose(entry));
+        }
+        self.changed = true;
+        self.sweep_from = swept.next.unwrap_or(0);
+        self.swept_earliest_ms = self.swept_earliest_ms.min(swept.earliest_ms);
+        if swept.next.is_none() {
+            self.earliest_ms = self.swept_earliest_ms;
+        }
+        swept.next.is_none()
+    }
+
+    /// Frees every entry.
+    pub(crate) fn clear(&mut self) {
+        let Stripe { slab, table, memory, .. } = self;
+        // The stripe is of a database that `Keyspace::flush` has taken away, or of a store that goes.
+        table.clear(|entry| memory.free_late(entry.free(slab)));
+        self.expires = 0;
+        self.outside_bytes = 0;
+        self.earliest_ms = i64::MAX;
+        self.sweep_from = 0;
+        self.changed = true;
+    }
+
     /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.before_change(Some(slot));
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
@@ -18,6 +264,7 @@ impl Stripe {
 
     /// Edits the object at `slot` in place; [`None`] if the value is a string.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
+        self.before_change(Some(slot));
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
@@ -31,10 +278,16 @@ impl Stripe {
     /// Notes an access of the key at `slot` and lets `change` edit its object in place; [`None`] if the value is not of
     /// this type.
     #[inline]
-    pub(crate) fn edit_as<K: Kind, R>(&mut self, slot: Slot, now: u32, change: impl FnOnce(&mut K) -> R) -> Option<R> {
+    pub(crate) fn edit_as<K: Kind, R>(
+        &mut self,
+        slot: Slot,
+        access: Access,
+        change: impl FnOnce(&mut K) -> R,
+    ) -> Option<R> {
+        self.before_change(Some(slot));
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
-        entry.touch(now);
+        entry.touch(access);
         let value = entry.edit_as::<K>()?;
         let before = value.bytes();
         let mut edited = EditedAs { value, before, outside_bytes, changed };
@@ -50,17 +303,20 @@ impl Stripe {
     /// Puts another object at `slot`, which has one, and returns the old one. The stripe's sum of bytes stays as it is:
     /// the old one comes back by [`put_back`](Self::put_back).
     pub(crate) fn detach(&mut self, slot: Slot, stand_in: Object) -> Option<Object> {
+        self.before_change(Some(slot));
         self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
     }
 
     /// Takes a string of [`SHARED_MIN`](crate::value::SHARED_MIN) bytes or more out of `slot`, where an empty one stands in for it until
     /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
     pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
+        self.before_change(Some(slot));
         self.table.entry_mut(slot).swap_shared(Arc::default())
     }
 
     /// Puts back at `slot` what was [taken out](Self::detach_string) when it had so many bytes, and was changed.
     pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
+        self.before_change(Some(slot));
         let entry = self.table.entry_mut(slot);
         drop(entry.swap_shared(long));
         entry.set_raw();
@@ -71,6 +327,7 @@ impl Stripe {
     /// Puts an object back at `slot` that was [detached](Self::detach) when it had so many bytes. Returns what stood in
     /// for it.
     pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
+        self.before_change(Some(slot));
         let entry = self.table.entry_mut(slot);
         let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
         self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;

@@ -600,6 +600,49 @@ fn a_client_may_leave_accesses_unnoted() {
 }
 
 #[test]
+fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
+    let clock = sluicegate_store::ManualClock::new(1_000_000);
+    let store =
+        Store::new(StoreOptions { clock: sluicegate_store::Clock::Manual(clock.clone()), ..Default::default() });
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let (mut silent, mut plain) = (ours.connect(), ours.connect());
+    assert_eq!(silent.ask(&["CLIENT", "NO-TOUCH", "on"]), "+OK\r\n");
+    // Long enough that reading it goes aside.
+    let members: Vec<String> = (0..30_000).map(|number| format!("member:{number}")).collect();
+    let words: Vec<&str> = ["SADD", "large"].into_iter().chain(members.iter().map(String::as_str)).collect();
+    plain.command(&words);
+    assert_eq!(plain.read_reply(), b":30000\r\n");
+    assert_eq!(plain.ask(&["SET", "held", "1"]), "+OK\r\n");
+    assert_eq!(plain.ask(&["XADD", "stream", "1-1", "a", "1"]), "$3\r\n1-1\r\n");
+    let mut idle = |key: &str| plain.ask(&["OBJECT", "IDLETIME", key]);
+    clock.advance(100_000);
+    // One that parks is run by the thread that passes the key on.
+    let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    silent.command(&["GET", "held"]);
+    wait_for("it to wait", || (store.stats().tickets == 2).then_some(()));
+    section.finish();
+    assert_eq!(silent.read_reply(), b"$1\r\n1\r\n");
+    assert_eq!(idle("held"), ":100\r\n");
+    // One that goes aside.
+    silent.command(&["SMEMBERS", "large"]);
+    assert!(silent.read_reply().starts_with(b"*30000\r\n"));
+    assert_eq!(idle("large"), ":100\r\n");
+    // One in a script, and in a transaction.
+    assert_eq!(silent.ask(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "held"]), "$1\r\n1\r\n");
+    for command in [&["MULTI"][..], &["GET", "held"], &["EXEC"]] {
+        silent.ask(command);
+    }
+    assert_eq!(idle("held"), ":100\r\n");
+    // One of another client that is served inside a command of this one.
+    let mut reader = ours.connect();
+    reader.command(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+    wait_for("it to block", || silent.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
+    assert_eq!(silent.ask(&["XADD", "stream", "2-1", "a", "2"]), "$3\r\n2-1\r\n");
+    assert!(String::from_utf8_lossy(&reader.read_reply()).contains("2-1"));
+    assert_eq!(idle("stream"), ":0\r\n");
+}
+
+#[test]
 fn a_client_that_waits_says_for_which_key_and_who_has_it() {
     let store = Store::new(StoreOptions::default());
     let ours = Running::serving(store.clone(), ServerOptions::default(), 1);

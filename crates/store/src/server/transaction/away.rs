@@ -38,7 +38,7 @@ impl Rest {
         }
     }
 
-    /// Frees it, without having done anything, and lets its keys pass on.
+    /// Frees it, without having done anything, and aborts its section.
     pub(super) fn give_up(self, section: Section) {
         self.inner.clone().aside.run(move || drop((section, self)));
     }
@@ -60,6 +60,7 @@ impl Rest {
                     client,
                     began: None,
                     form,
+                    is_traceless: false,
                     section: Some(&place),
                 };
                 if let Some(Ok(script)) = handle(&start, &mut ReplyBuilder::new()).map(Pending::of) {
@@ -86,6 +87,7 @@ impl Rest {
                 }));
             }
         }
+        section.finish();
     }
 }
 

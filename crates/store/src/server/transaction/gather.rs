@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(GRANTS.get(), 0, "none was gone over while stripes were locked");
         assert_eq!(section.declared().len(), KEYS, "each once");
         assert_eq!(free(&store), (KEYS / 2, 0));
-        drop(section);
+        section.finish();
         assert_eq!(free(&store), (KEYS, KEYS));
         assert_eq!(store.stats().tickets, 0);
     }
@@ -341,7 +341,7 @@ mod tests {
         drop(other);
         let section = begun(&mut wait);
         assert_eq!(free(&store), (KEYS / 2, 0));
-        drop(section);
+        section.finish();
         assert_eq!((free(&store), store.stats().tickets), ((KEYS, KEYS), 0));
     }
 

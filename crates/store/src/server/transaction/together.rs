@@ -14,7 +14,7 @@ use crate::catalogue::Handler;
 use crate::multi_lock::Plan;
 use crate::park::Ready;
 use crate::refused::FAILED;
-use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone, touching_or_not};
+use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone};
 use crate::watching::Watching;
 
 /// A command of a transaction that is run under one locking.
@@ -95,7 +95,8 @@ pub(super) fn run_together(
             match (step.planned, spec.handler, step.command.local()) {
                 (Some(number), Handler::Keyspace(handle), _) => {
                     plan.turn_to(number, &mut ctx, words, step.db);
-                    touching_or_not(context.session.no_touch, spec, || handle(&mut ctx, out));
+                    ctx.now.is_traceless = context.session.no_touch;
+                    handle(&mut ctx, out);
                 }
                 (_, _, Some(local)) => drop(local.call(context, words, out)),
                 _ => out.error(FAILED),

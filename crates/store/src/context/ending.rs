@@ -1,0 +1,73 @@
+//! The end of a command: finished, or aborted by the drop of its context.
+
+use super::Ctx;
+use crate::stats::SectionCounts;
+
+impl Ctx<'_> {
+    /// Ends the command: unlocks its stripes, frees what was replaced, and emits its effects, or hands them to the section
+    /// that runs it.
+    #[inline]
+    pub(crate) fn finish(mut self) {
+        if self.ends_bare() {
+            // Nearly all commands leave nothing to be dropped.
+            std::mem::forget(self);
+        } else {
+            self.finish_whole();
+        }
+    }
+
+    fn finish_whole(mut self) {
+        self.is_finished = true;
+        self.leave();
+    }
+
+    /// Unlocks the stripe of a command that leaves nothing else. Returns false, and does nothing, if there is more.
+    #[inline]
+    fn ends_bare(&mut self) -> bool {
+        self.garbage.capacity() == 0
+            && self.effects.capacity() == 0
+            && !self.places.spilled()
+            && self.ahead.is_none()
+            && self.resolved.is_none()
+            && self.pins.is_none()
+            && self.locks.clear_one()
+    }
+
+    /// Unlocks, frees what was replaced, and lets the effects happen.
+    fn leave(&mut self) {
+        // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
+        self.locks.clear();
+        if !self.garbage.is_empty() {
+            self.inner.discard(self.garbage.drain(..));
+        }
+        if !self.effects.is_empty() {
+            let effects = std::mem::take(&mut self.effects);
+            match self.collected {
+                Some(collected) => collected.borrow_mut().extend(effects),
+                None => self.inner.emit(effects),
+            }
+        }
+    }
+
+    /// Ends a command whose handler panicked. Waiters are served by another thread, because this one is inside the gate.
+    #[cold]
+    fn abort(&mut self) {
+        SectionCounts::count(&self.inner.sections.aborted_commands);
+        let mut ready = self.pins.as_mut().map(|pins| std::mem::take(&mut pins.ready)).unwrap_or_default();
+        for waits in self.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()) {
+            ready.extend(waits.take_ready());
+        }
+        self.leave();
+        if !ready.is_empty() {
+            self.inner.serve_elsewhere(ready);
+        }
+    }
+}
+
+impl Drop for Ctx<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.abort();
+        }
+    }
+}
