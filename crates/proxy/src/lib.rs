@@ -20,6 +20,7 @@ pub mod hook;
 pub mod hosts;
 pub mod limit;
 pub mod listener;
+pub mod local_reply;
 pub mod log;
 pub mod lua;
 pub mod pace;

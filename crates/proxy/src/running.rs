@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind};
+use sluicegate_script::Watch;
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
@@ -21,7 +23,6 @@ use crate::errors::CompileError;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
-use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
@@ -29,6 +30,32 @@ use crate::sample::FetchScope;
 use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerRun};
 use crate::site::Site;
 use crate::stick::Table;
+use crate::stream::{Bindings, Scripts};
+
+/// The scripts that a configuration loads.
+pub trait ScriptStates: Bindings + Send + Sync {
+    /// Gives scripts the stores they may name, before [`init`](Self::init) and before any worker starts.
+    fn attach(&self, engines: Engines);
+
+    /// Shows scripts what runs: `core.proxies` and its kin. Once, when the snapshot is complete, before any worker
+    /// starts.
+    fn publish(&self, running: &Arc<Running>);
+
+    /// Scripts see another snapshot from here on, whose proxies are the same.
+    fn follow(&self, running: &Arc<Running>);
+
+    /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.
+    fn add_commands(&self, running: &Running);
+
+    /// Runs the functions of `core.register_init`, once, before traffic; an error is the message of the first that fails.
+    fn init(&self) -> Result<(), String>;
+
+    /// Returns one worker's scripts; `index` from 0. Call it on the worker's thread.
+    fn worker(self: Arc<Self>, index: usize) -> Rc<dyn Scripts>;
+
+    /// Returns what may be seen of a worker that runs scripts.
+    fn watch_of(&self, worker: usize) -> Option<Watch>;
+}
 
 /// One configuration, running.
 pub struct Running {
@@ -39,7 +66,7 @@ pub struct Running {
     /// By name.
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
-    pub lua: Option<Arc<LuaStates>>,
+    pub lua: Option<Arc<dyn ScriptStates>>,
     /// Log lines go here; the control thread writes them.
     pub logger: Logger,
     /// Limits and figures of the whole process.
@@ -106,7 +133,7 @@ pub struct Parts {
     /// The stores and engines that rules and scripts may name.
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
-    pub lua: Option<Arc<LuaStates>>,
+    pub lua: Option<Arc<dyn ScriptStates>>,
     /// Where log lines go.
     pub logger: Logger,
     /// Limits and figures of the process; it knows how many workers there are.
@@ -159,7 +186,14 @@ pub fn build_after(
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
-        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref(), &directory, &parts.logger);
+        let rules = ProxyRules::compile(
+            proxy,
+            &config,
+            &parts.engines,
+            parts.lua.as_deref().map(|lua| lua as &dyn Bindings),
+            &directory,
+            &parts.logger,
+        );
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
         let headers = Headers::compile(proxy, &parts.engines, scope);

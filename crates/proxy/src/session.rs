@@ -157,6 +157,7 @@ impl Session {
             session: self.place(),
             listener: self.listener(),
             unique_id: self.run_of_frontend().log.unique_id(),
+            scripts: &self.worker().scripts,
             socket: &self.socket,
             peer: self.peer,
             local: self.local,

@@ -25,11 +25,10 @@ use sluicegate_wire::http::Limits;
 use tokio::sync::mpsc;
 
 use crate::listener::Accepted;
-use crate::lua::WorkerLua;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
-use crate::stream::{Cards, FreeList};
+use crate::stream::{Cards, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
 
@@ -44,8 +43,8 @@ pub struct Worker {
     pub running: Arc<Running>,
     /// Server connections that wait for a request; another worker may take from them.
     pub idle: Arc<IdleConnections>,
-    /// The worker's Lua state (`lua-load-per-thread`) and its way to the shared one.
-    pub lua: WorkerLua,
+    /// The worker's scripts, if the file loads any.
+    pub scripts: Option<Rc<dyn Scripts>>,
     /// Buffers of `tune.bufsize`.
     pub buffers: BufferPool,
     /// What a head may take (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
@@ -75,9 +74,9 @@ impl Worker {
         if !running.config.global.insecure_setuid {
             refuse_privileges();
         }
-        let lua = match before.filter(|before| running.has_scripts_of(&before.running)) {
-            Some(before) => before.lua.share(),
-            None => running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
+        let scripts = match before.filter(|before| running.has_scripts_of(&before.running)) {
+            Some(before) => before.scripts.clone(),
+            None => running.lua.as_ref().map(|states| states.clone().worker(index)),
         };
         let tune = &running.config.global.tune;
         Rc::new(Worker {
@@ -90,7 +89,7 @@ impl Worker {
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),
-            lua,
+            scripts,
             buffers: process::buffers(tune, running.process.clone(), index),
             running,
             station,

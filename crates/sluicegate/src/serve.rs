@@ -108,7 +108,8 @@ fn start(
     let clients = Clients::default().after(&config, &clients::look_up(&config)).map_err(|error| vec![error])?;
     let mut engines = stores.engines();
     engines.extend(clients.engines());
-    let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
+    let running = build(config, Parts { engines, lua: lua.map(|lua| lua as _), logger, process })
+        .map_err(|errors| texts(&errors))?;
     let (addresses, notes) = server::restore_states(&running, &|path| Disk.read(path));
     notes.iter().for_each(|note| report.warning(note));
     let unset = running.preset(None);
@@ -139,7 +140,7 @@ fn start(
     })?;
     drop(taken);
     if let Some(lua) = &running.lua {
-        lua.run_init().map_err(|error| vec![error.message])?;
+        lua.init().map_err(|error| vec![error])?;
     }
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());

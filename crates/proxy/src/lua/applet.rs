@@ -5,7 +5,7 @@
 //! A script that reads waits for bytes, one that writes waits for room, and one that does something else (a store, a
 //! socket, a sleep) still has its output delivered meanwhile.
 //!
-//! Limits: [`ROOM`] bytes of output wait at most; input is read only while a script asks for it, a line up to
+//! Limits: [`APPLET_ROOM`] bytes of output wait at most; input is read only while a script asks for it, a line up to
 //! `tune.bufsize`, a block or "everything" up to [`INPUT_MAX`]. Once the client has gone, reading gives the end and
 //! writing raises, so that a script that goes on without its stream ends soon.
 
@@ -14,110 +14,17 @@ use std::time::{Duration, Instant};
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise};
-use sluicegate_wire::http::{Message, Version, status};
+use sluicegate_wire::http::Version;
 
 use super::host::{host, key, set_functions, wait_for};
 use super::http::{is_field_name, is_field_value};
-use super::operation::{AppletWait, Operation, Outcome};
+use super::operation::{Operation, Outcome};
 use super::txn;
 use crate::sample;
-use crate::stream::StreamContext;
-
-/// Output that waits for the client, bytes: beyond it the script waits.
-pub(crate) const ROOM: usize = 32 << 10;
+use crate::stream::{APPLET_ROOM, AppletIo, AppletWait, StreamContext};
 
 /// Most bytes that one `receive` collects.
 const INPUT_MAX: usize = 512 << 20;
-
-/// What stands between a service and its stream.
-#[derive(Debug, Default)]
-pub struct AppletIo {
-    /// Received and not taken: `input[start..]`.
-    input: Vec<u8>,
-    start: usize,
-    /// Where the search for the end of a line goes on.
-    scanned: usize,
-    /// Nothing more will be received.
-    input_ended: bool,
-    /// Sent by the script and not yet taken by the stream.
-    pub(crate) output: Vec<u8>,
-    /// How many bytes of input the script waits for; the stream reads no further.
-    wanted: usize,
-    /// Until when it waits for them.
-    deadline: Option<Instant>,
-    /// The answer that an HTTP service prepares.
-    status: u16,
-    reason: Option<Vec<u8>>,
-    headers: Message,
-    /// `start_response` was called: the head is complete.
-    started: bool,
-}
-
-impl AppletIo {
-    pub(crate) fn new() -> AppletIo {
-        AppletIo { status: 200, ..AppletIo::default() }
-    }
-
-    fn pending(&self) -> &[u8] {
-        &self.input[self.start..]
-    }
-
-    /// Where the stream puts bytes that it received.
-    pub(crate) fn input(&mut self) -> &mut Vec<u8> {
-        if self.start == self.input.len() {
-            self.input.clear();
-            self.start = 0;
-            self.scanned = 0;
-        } else if self.start > self.input.len() / 2 {
-            self.input.drain(..self.start);
-            self.start = 0;
-        }
-        &mut self.input
-    }
-
-    /// The stream received the last byte.
-    pub(crate) fn end_input(&mut self) {
-        self.input_ended = true;
-    }
-
-    pub(crate) fn input_ended(&self) -> bool {
-        self.input_ended
-    }
-
-    /// Bytes that the stream may still read for the script.
-    pub(crate) fn input_room(&self) -> usize {
-        self.wanted.saturating_sub(self.pending().len())
-    }
-
-    /// What the script waits for is there.
-    pub(super) fn is_ready(&self, wait: AppletWait) -> bool {
-        match wait {
-            AppletWait::Input(seen) => self.input_ended || self.pending().len() > seen,
-            AppletWait::Room => self.output.len() <= ROOM / 2,
-        }
-    }
-
-    /// Answers with a page instead of what the script prepared.
-    pub(crate) fn fail(&mut self, status: u16, page: impl FnOnce(&mut Message) -> &'static [u8]) {
-        self.status = status;
-        self.reason = None;
-        self.headers.clear();
-        self.output.clear();
-        self.output.extend_from_slice(page(&mut self.headers));
-        self.started = true;
-    }
-
-    /// The head of the answer, once `start_response` was called.
-    pub(crate) fn head(&self) -> Option<(u16, &[u8], &Message)> {
-        let reason = self.reason.as_deref().unwrap_or_else(|| status::reason(self.status).as_bytes());
-        self.started.then_some((self.status, reason, &self.headers))
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.start += count;
-        self.scanned = 0;
-    }
-}
 
 /// Makes both classes.
 pub(super) unsafe fn open(lua: *mut lua_State) {
@@ -306,7 +213,7 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
     unsafe {
         let data = check_bytes(lua, 2);
         let Some(io) = io(lua) else { raise(lua, c"send: the client has gone") };
-        let room = ROOM.saturating_sub(io.output.len()).min(data.len() - done);
+        let room = APPLET_ROOM.saturating_sub(io.output.len()).min(data.len() - done);
         io.output.extend_from_slice(&data[done..done + room]);
         done += room;
         if done < data.len() {

@@ -2,7 +2,7 @@
 //!
 //! Incoming bytes are those that rules see ([`Content`]); what a script forwards or sends stands before them as outgoing.
 //! Whoever drives the rules takes what a script changed back into the buffer that will be relayed, brings more bytes when
-//! a script waits for some, and writes what is for the client. Both meet in [`ChannelIo`], because the stream's context is
+//! a script waits for some, and writes what is for the client. Both meet in [`ChannelIo`](crate::stream::ChannelIo), because the stream's context is
 //! lent to the rules all the time.
 //!
 //! In a request's rules `txn.res` can only be sent to, which answers the client before any server; in a response's rules
@@ -10,36 +10,16 @@
 //!
 //! Limits: a channel holds `tune.bufsize` bytes, incoming and outgoing together; so much may wait for the client.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int};
-use std::sync::Arc;
 
 use sluicegate_config::model::Mode;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{can_wait, check_bytes, continuation, function, push_bytes, raise};
-use tokio::sync::Notify;
 
 use super::host::{host, set_functions, wait_for};
 use super::operation::Operation;
 use super::txn::{Object, channel_context};
 use crate::stream::{Content, StreamContext};
-
-/// Between a script that works on a stream's bytes and who drives its rules.
-#[derive(Debug, Default)]
-pub struct ChannelIo {
-    /// The script waits for more bytes.
-    pub(crate) wants: Cell<bool>,
-    /// What came since it began to.
-    pub(crate) came: RefCell<Vec<u8>>,
-    /// Nothing more will come in time.
-    pub(crate) over: Cell<bool>,
-    /// The bytes as the script left them, outgoing ones first.
-    pub(crate) edited: RefCell<Option<Vec<u8>>>,
-    /// What the client gets from a request's rules.
-    pub(crate) to_client: RefCell<Vec<u8>>,
-    /// Rung when the script can go on.
-    pub(crate) bell: Arc<Notify>,
-}
 
 /// Sets the methods in the table on top.
 pub(super) unsafe fn set_methods(lua: *mut lua_State) {

@@ -13,16 +13,15 @@ use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
 use super::Hook;
-use super::applet::AppletIo;
 use super::httpclient;
 use super::native::Named;
 use super::operation::{Operation, Outcome};
 use super::patterns::MapHandle;
-use super::states::{ActionCode, Shared, StateCell};
-use crate::rule::LocalReply;
+use super::states::{Shared, StateCell};
+use crate::local_reply::LocalReply;
 use crate::sample::Sample;
 use crate::stats::columns::Row;
-use crate::stream::StreamContext;
+use crate::stream::{AppletIo, ScriptCode, StreamContext};
 
 /// When in the life of a state its code runs; it decides what the API allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +78,7 @@ pub(super) struct Current {
     /// The sample of the converter that begins.
     pub(super) input: Option<Sample>,
     /// The function that begins.
-    pub(super) action: *const ActionCode,
+    pub(super) action: *const ScriptCode,
     /// The task that begins.
     pub(super) task: c_int,
     /// The response is what the action's hook is about.

@@ -5,9 +5,9 @@
 //! resumed by its stream's worker only; sockets of `core.tcp` may be used from any.
 //!
 //! The life of an action: [`try_run_action`] takes a pooled coroutine, runs one burst and is done, in the common case
-//! without a future or an allocation of Rust's. If the script waits, the rule runner awaits [`PendingAction::finish`],
+//! without a future or an allocation of Rust's. If the script waits, the rule runner awaits `Pending::finish`,
 //! which awaits the operation, runs the next burst, and so on. A stream that goes away in the middle drops the
-//! [`PendingAction`], and the script goes on without it.
+//! `Pending`, and the script goes on without it.
 //!
 //! Files: `states` loads, `run` drives, `operation` is what can be waited for; each class of the API has its own.
 
@@ -40,75 +40,12 @@ use std::sync::Arc;
 
 use sluicegate_config::model::Position;
 
-use crate::rule::LocalReply;
-
-pub use applet::AppletIo;
-pub use channel::ChannelIo;
 pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
-pub use run::{
-    Attempt, PendingAction, PendingSample, SampleAttempt, Service, WorkerLua, run_action, start_worker, try_run_action,
-    try_run_sample,
-};
-pub use sample::LuaCall;
-pub use states::{BoundAction, BoundService, LuaStates, ReadBody};
-pub use txn::StreamLua;
+pub use run::{WorkerLua, run_action, try_run_action};
+pub use states::{LuaStates, ReadBody};
 
-/// Where an action runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hook {
-    /// `tcp-request content`.
-    TcpReq,
-    /// `tcp-response content`.
-    TcpRes,
-    /// `http-request`.
-    HttpReq,
-    /// `http-response`.
-    HttpRes,
-    /// `http-after-response`.
-    HttpAfterRes,
-}
-
-impl Hook {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Hook; 5] = [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes, Hook::HttpAfterRes];
-
-    /// The name `core.register_action` knows it by.
-    pub fn name(self) -> &'static str {
-        match self {
-            Hook::TcpReq => "tcp-req",
-            Hook::TcpRes => "tcp-res",
-            Hook::HttpReq => "http-req",
-            Hook::HttpRes => "http-res",
-            Hook::HttpAfterRes => "http-after-res",
-        }
-    }
-
-    fn by_name(name: &[u8]) -> Option<Hook> {
-        Hook::ALL.into_iter().find(|hook| hook.name().as_bytes() == name)
-    }
-}
-
-/// What an action decided (HAProxy's `act.*`). A Lua error is logged and gives [`ActionOutcome::Continue`].
-#[derive(Debug)]
-pub enum ActionOutcome {
-    /// `act.CONTINUE`: the next rule.
-    Continue,
-    /// `act.STOP`, and `act.DONE` without an answer: no further rule of this set.
-    Stop,
-    /// `txn:done(reply)`: answer this and end the stream.
-    Reply(Box<LocalReply>),
-    /// `act.DENY`: 403 in a request, 502 in a response, a close in TCP.
-    Deny,
-    /// `act.ERROR`: 500.
-    Error,
-    /// `act.ABORT`: 503 in a request, a close otherwise.
-    Abort,
-    /// `txn:done()` without a reply: close without an answer.
-    Close,
-    /// `act.INVALID`: 400 in a request, 502 in a response.
-    Invalid,
-}
+pub use crate::stream::{ActionOutcome, BoundAction, ScriptAttempt as Attempt, ScriptHook as Hook};
 
 /// Why scripts can't be loaded.
 #[derive(Debug, thiserror::Error)]

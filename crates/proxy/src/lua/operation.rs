@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::httpclient;
 use crate::server::connect_unix;
+use crate::stream::AppletWait;
 
 /// An operation that a coroutine waits for.
 pub(super) enum Operation {
@@ -40,15 +41,6 @@ pub(super) enum Operation {
     Http(Box<httpclient::Request>),
     /// What only the stream of a service can do, or the time is up.
     Applet(AppletWait, Option<Instant>),
-}
-
-/// What a service waits for from its stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AppletWait {
-    /// More input than this many bytes, or its end.
-    Input(usize),
-    /// Room for output.
-    Room,
 }
 
 /// How an operation ended.

@@ -8,7 +8,7 @@ use sluicegate_wire::http::{Message, Version, status};
 
 use super::host::{host, key};
 use super::http::{is_field_name, is_field_value};
-use crate::rule::{LocalReply, ReplyPage, ReplySource};
+use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may as well write it by hand.
 const CLASS: &str = r#"

@@ -31,19 +31,20 @@ use sluicegate_script::{
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
-pub(super) use now::sample_now;
-pub use service::Service;
+use now::sample_now;
+use service::Service;
 use task::run_task;
-pub use task::start_worker;
 
-use super::applet::AppletIo;
 use super::host::{Host, TaskReference, host, wait_for};
-use super::operation::{AppletWait, Operation, Outcome};
-use super::sample::{LuaCall, result_sample};
-use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
-use super::{ActionOutcome, Hook, applet, txn};
+use super::operation::{Operation, Outcome};
+use super::sample::result_sample;
+use super::states::{LuaStates, StateCell};
+use super::{applet, txn};
 use crate::sample::Sample;
-use crate::stream::StreamContext;
+use crate::stream::{
+    self, ActionOutcome, Applet, AppletIo, AppletWait, BoundAction, BoundService, ScriptAttempt, ScriptCall,
+    ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
+};
 use crate::worker::Worker;
 
 /// Scripts that a worker runs to their end without a stream.
@@ -52,10 +53,9 @@ const DETACHED_MAX: usize = 4096;
 /// How long a script may go on without its stream: longer than any answer that is still worth reading to its end.
 const DETACHED_TIME: Duration = Duration::from_secs(60);
 
-/// A worker's own state, and its way to the shared one. The default is a worker without Lua.
-#[derive(Default)]
+/// A worker's own state, and its way to the shared one.
 pub struct WorkerLua {
-    inner: Option<Rc<Inner>>,
+    inner: Rc<Inner>,
 }
 
 struct Inner {
@@ -86,7 +86,7 @@ impl Drop for Leaving {
 
 impl fmt::Debug for WorkerLua {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerLua").field("states", &self.inner.as_ref().map(|inner| &inner.states)).finish()
+        f.debug_struct("WorkerLua").field("states", &self.inner.states).finish()
     }
 }
 
@@ -108,31 +108,7 @@ impl WorkerLua {
         let watch = Watch::of_this_thread();
         let process_wide = &inner.states.watches;
         process_wide.lock().insert(index, watch);
-        let inner = Rc::new(inner);
-        HERE.with(|here| *here.borrow_mut() = Rc::downgrade(&inner));
-        WorkerLua { inner: Some(inner) }
-    }
-
-    /// The same for another snapshot with these scripts.
-    pub(crate) fn share(&self) -> WorkerLua {
-        WorkerLua { inner: self.inner.clone() }
-    }
-
-    /// There are scripts.
-    pub(crate) fn is_there(&self) -> bool {
-        self.inner.is_some()
-    }
-
-    /// Changes how long a script may go on without its stream; one minute unless changed.
-    pub fn limit_detached(&self, time: Duration) {
-        if let Some(inner) = &self.inner {
-            inner.detached_time.set(time);
-        }
-    }
-
-    /// Scripts that run on without their stream.
-    pub fn detached(&self) -> usize {
-        self.inner.as_ref().map_or(0, |inner| inner.detached.get())
+        WorkerLua { inner: Rc::new(inner) }
     }
 }
 
@@ -189,7 +165,7 @@ impl Inner {
 /// What a script is.
 enum Kind {
     /// A function that a rule or an expression names.
-    Function(Purpose, Arc<ActionCode>),
+    Function(Purpose, Arc<ScriptCode>),
     Task(TaskReference),
 }
 
@@ -204,11 +180,17 @@ pub(super) enum Purpose {
     Cli,
 }
 
+impl Purpose {
+    fn of(call: &ScriptCall) -> Purpose {
+        if call.converts { Purpose::Converter } else { Purpose::Fetch }
+    }
+}
+
 /// The call that a coroutine starts with.
 struct Entry<'a> {
     purpose: Purpose,
-    code: &'a Arc<ActionCode>,
-    hook: Hook,
+    code: &'a Arc<ScriptCode>,
+    hook: ScriptHook,
     /// A converter's sample.
     input: Option<Sample>,
     may_wait: bool,
@@ -222,7 +204,7 @@ struct Script {
     budget: Budget,
     kind: Kind,
     stream_id: u64,
-    hook: Hook,
+    hook: ScriptHook,
     waiting: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
     /// What a service waits for from its stream, and whether `waiting` bounds it.
     applet: Option<(AppletWait, bool)>,
@@ -277,54 +259,18 @@ enum Step {
     Waits,
 }
 
-/// How far [`try_run_action`] came.
-pub enum Attempt {
-    /// The action finished in its first burst.
-    Ready(ActionOutcome),
-    /// The action waits; await [`PendingAction::finish`]. Dropping it lets the script go on detached.
-    Pending(PendingAction),
-}
-
-/// An action that waits.
-pub struct PendingAction(Pending);
-
-impl PendingAction {
-    /// Drives the action to its end.
-    pub async fn finish(self, _worker: &Rc<Worker>, cx: &mut StreamContext) -> ActionOutcome {
-        self.0.finish(cx).await.action()
-    }
-}
-
-/// How far [`try_run_sample`] came.
-pub enum SampleAttempt {
-    /// The function returned in its first burst.
-    Ready(Option<Sample>),
-    /// It waits; await [`PendingSample::finish`]. Dropping it lets the script go on detached.
-    Pending(PendingSample),
-}
-
-/// A fetch or converter that waits.
-pub struct PendingSample(Pending);
-
-impl PendingSample {
-    /// Drives the function to its end.
-    pub async fn finish(self, cx: &mut StreamContext) -> Option<Sample> {
-        self.0.finish(cx).await.sample()
-    }
-}
-
 /// A function that waits.
 struct Pending {
     inner: Rc<Inner>,
-    stage: Option<Box<Stage>>,
+    stage: Option<Stage>,
 }
 
 enum Stage {
     /// The shared state was taken: nothing has run yet.
     Begin {
         purpose: Purpose,
-        code: Arc<ActionCode>,
-        hook: Hook,
+        code: Arc<ScriptCode>,
+        hook: ScriptHook,
         input: Option<Sample>,
         may_wait: bool,
         cell: Arc<StateCell>,
@@ -333,8 +279,8 @@ enum Stage {
 }
 
 impl Pending {
-    async fn finish(mut self, cx: &mut StreamContext) -> Ended {
-        if let Some(Stage::Begin { purpose, code, hook, input, may_wait, cell }) = self.stage.as_deref_mut() {
+    async fn drive(mut self: Box<Self>, cx: &mut StreamContext) -> Ended {
+        if let Some(Stage::Begin { purpose, code, hook, input, may_wait, cell }) = self.stage.as_mut() {
             let cell = cell.clone();
             let input = input.take();
             let mut state = cell.lock.lock().await;
@@ -344,10 +290,10 @@ impl Pending {
                     self.stage = None;
                     return ended;
                 }
-                Begun::Waits(script) => self.stage = Some(Box::new(Stage::Running(script))),
+                Begun::Waits(script) => self.stage = Some(Stage::Running(script)),
             }
         }
-        let Some(Stage::Running(script)) = self.stage.as_deref_mut() else { return Ended::Task };
+        let Some(Stage::Running(script)) = self.stage.as_mut() else { return Ended::Task };
         let ended = script.drive(Some(cx)).await;
         self.stage = None;
         ended
@@ -357,19 +303,23 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(stage) = self.stage.take()
-            && let Stage::Running(script) = *stage
+            && let Stage::Running(script) = stage
         {
             self.inner.enqueue(script);
         }
     }
 }
 
-/// Runs the first burst of an action, without a future; nothing is allocated unless it waits.
-pub fn try_run_action(worker: &Rc<Worker>, cx: &mut StreamContext, action: &BoundAction, hook: Hook) -> Attempt {
-    let entry = Entry { purpose: Purpose::Action, code: &action.0, hook, input: None, may_wait: true };
-    match worker.lua.try_run(cx, entry) {
-        Tried::Ended(ended) => Attempt::Ready(ended.action()),
-        Tried::Pending(pending) => Attempt::Pending(PendingAction(pending)),
+/// Runs the first burst of an action on a worker.
+pub fn try_run_action(
+    worker: &Rc<Worker>,
+    cx: &mut StreamContext,
+    action: &BoundAction,
+    hook: ScriptHook,
+) -> ScriptAttempt<ActionOutcome> {
+    match &worker.scripts {
+        Some(scripts) => scripts.try_action(cx, action, hook),
+        None => ScriptAttempt::Ready(ActionOutcome::Continue),
     }
 }
 
@@ -378,45 +328,88 @@ pub async fn run_action(
     worker: &Rc<Worker>,
     cx: &mut StreamContext,
     action: &BoundAction,
-    hook: Hook,
+    hook: ScriptHook,
 ) -> ActionOutcome {
     match try_run_action(worker, cx, action, hook) {
-        Attempt::Ready(outcome) => outcome,
-        Attempt::Pending(pending) => pending.finish(worker, cx).await,
+        ScriptAttempt::Ready(outcome) => outcome,
+        ScriptAttempt::Pending(pending) => pending.finish(cx).await,
     }
 }
 
-/// Runs the first burst of a fetch, or of a converter with its `input`. Where it may not wait, what would wait raises.
-pub fn try_run_sample(
-    worker: &Rc<Worker>,
-    cx: &mut StreamContext,
-    call: &LuaCall,
-    input: Option<Sample>,
-    hook: Hook,
-    may_wait: bool,
-) -> SampleAttempt {
-    let Some(code) = worker.lua.inner.as_ref().and_then(|inner| call.code(&inner.states)) else {
-        return SampleAttempt::Ready(None);
-    };
-    match worker.lua.try_run(cx, Entry { purpose: call.purpose(), code, hook, input, may_wait }) {
-        Tried::Ended(ended) => SampleAttempt::Ready(ended.sample()),
-        Tried::Pending(pending) => SampleAttempt::Pending(PendingSample(pending)),
+impl Scripts for WorkerLua {
+    fn try_action(
+        &self,
+        cx: &mut StreamContext,
+        action: &BoundAction,
+        hook: ScriptHook,
+    ) -> ScriptAttempt<ActionOutcome> {
+        let entry = Entry { purpose: Purpose::Action, code: &action.0, hook, input: None, may_wait: true };
+        match self.try_run(cx, entry) {
+            Tried::Ended(ended) => ScriptAttempt::Ready(ended.action()),
+            Tried::Pending(pending) => ScriptAttempt::Pending(stream::Pending(pending)),
+        }
+    }
+
+    fn try_sample(
+        &self,
+        cx: &mut StreamContext,
+        call: &ScriptCall,
+        input: Option<Sample>,
+        hook: ScriptHook,
+        may_wait: bool,
+    ) -> ScriptAttempt<Option<Sample>> {
+        let Some(code) = self.inner.states.code_of(call) else { return ScriptAttempt::Ready(None) };
+        match self.try_run(cx, Entry { purpose: Purpose::of(call), code, hook, input, may_wait }) {
+            Tried::Ended(ended) => ScriptAttempt::Ready(ended.sample()),
+            Tried::Pending(pending) => ScriptAttempt::Pending(stream::Pending(pending)),
+        }
+    }
+
+    fn sample_now(&self, cx: &StreamContext, call: &ScriptCall, input: Option<Sample>) -> Option<Sample> {
+        sample_now(&self.inner, call, input, cx)
+    }
+
+    fn service(&self, service: &BoundService) -> Option<Box<dyn Applet>> {
+        Some(Box::new(Service::new(&self.inner, service)?))
+    }
+
+    fn start(&self) {
+        self.start_tasks();
+    }
+
+    fn stop(&self) {
+        self.stop_tasks();
+    }
+
+    fn detached(&self) -> usize {
+        self.inner.detached.get()
+    }
+
+    fn limit_detached(&self, time: Duration) {
+        self.inner.detached_time.set(time);
     }
 }
 
-thread_local! {
-    /// This thread's worker, for expressions that are evaluated where no worker is at hand.
-    static HERE: RefCell<std::rc::Weak<Inner>> = const { RefCell::new(std::rc::Weak::new()) };
+impl Waiting<ActionOutcome> for Pending {
+    fn finish<'a>(self: Box<Self>, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = ActionOutcome> + 'a>> {
+        Box::pin(async move { self.drive(cx).await.action() })
+    }
+}
+
+impl Waiting<Option<Sample>> for Pending {
+    fn finish<'a>(self: Box<Self>, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = Option<Sample>> + 'a>> {
+        Box::pin(async move { self.drive(cx).await.sample() })
+    }
 }
 
 enum Tried {
     Ended(Ended),
-    Pending(Pending),
+    Pending(Box<Pending>),
 }
 
 impl Inner {
     /// The state that runs a function on this worker: the shared one if it was registered there.
-    fn cell(&self, code: &ActionCode) -> Option<&Arc<StateCell>> {
+    fn cell(&self, code: &ScriptCode) -> Option<&Arc<StateCell>> {
         let id = if code.references[0] != ffi::LUA_NOREF { 0 } else { self.index + 1 };
         self.states.cells.get(id).and_then(Option::as_ref)
     }
@@ -424,7 +417,7 @@ impl Inner {
 
 impl WorkerLua {
     fn try_run(&self, cx: &mut StreamContext, entry: Entry<'_>) -> Tried {
-        let Some(inner) = &self.inner else { return Tried::Ended(Ended::nothing(entry.purpose)) };
+        let inner = &self.inner;
         let Some(cell) = inner.cell(entry.code) else { return Tried::Ended(Ended::nothing(entry.purpose)) };
         let stage = match cell.lock.try_lock() {
             None => {
@@ -436,7 +429,7 @@ impl WorkerLua {
                 Begun::Waits(script) => Stage::Running(script),
             },
         };
-        Tried::Pending(Pending { inner: inner.clone(), stage: Some(Box::new(stage)) })
+        Tried::Pending(Box::new(Pending { inner: inner.clone(), stage: Some(stage) }))
     }
 }
 
@@ -547,7 +540,7 @@ fn begin_with(
 struct Done {
     done: bool,
     stream: bool,
-    reply: Option<Box<crate::rule::LocalReply>>,
+    reply: Option<Box<crate::local_reply::LocalReply>>,
 }
 
 /// Runs one burst with the host set up for it.
@@ -557,7 +550,7 @@ fn one_burst(
     coroutine: &Coroutine,
     lent: Lent<'_>,
     stream_id: u64,
-    hook: Hook,
+    hook: ScriptHook,
     may_wait: bool,
     budget: &mut Budget,
     outcome: Option<Outcome>,
@@ -575,7 +568,7 @@ fn one_burst(
     }
     host.current.stream_id = stream_id;
     host.current.no_wait = !may_wait;
-    host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes | Hook::HttpAfterRes);
+    host.current.response = matches!(hook, ScriptHook::HttpRes | ScriptHook::TcpRes | ScriptHook::HttpAfterRes);
     host.outcome = outcome;
     // What an error left behind in the middle of a push.
     host.answers.clear();
@@ -691,7 +684,7 @@ fn ended(
     coroutine: &Coroutine,
     burst: Burst,
     done: Done,
-    hook: Hook,
+    hook: ScriptHook,
     label: Label<'_>,
 ) -> Ended {
     let nothing = || match label {
@@ -701,7 +694,7 @@ fn ended(
     if done.done {
         return match (done.stream, label) {
             (true, Label::Function(Purpose::Action, _)) => Ended::Action(match done.reply {
-                Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
+                Some(reply) if matches!(hook, ScriptHook::HttpReq | ScriptHook::HttpRes) => ActionOutcome::Reply(reply),
                 _ => ActionOutcome::Close,
             }),
             (_, Label::Function(Purpose::HttpService | Purpose::TcpService | Purpose::Cli, _)) => Ended::Service(true),
@@ -806,7 +799,7 @@ unsafe fn enter(lua: *mut lua_State, results: c_int, then: lua_KFunction) {
     // SAFETY: who runs a burst set the function, which its rule or its script keeps alive.
     unsafe {
         let host = host(lua);
-        let code: &ActionCode = &*host.current.action;
+        let code: &ScriptCode = &*host.current.action;
         let reference = code.references[host.id];
         ffi::luaL_checkstack(lua, code.args.len() as c_int + 4, c"too many arguments".as_ptr());
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, reference.into());
@@ -822,7 +815,7 @@ unsafe fn enter(lua: *mut lua_State, results: c_int, then: lua_KFunction) {
 unsafe fn enter_converter(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter_action`; the sample stays in the host until Lua has copied it.
     unsafe {
-        let code: &ActionCode = &*host(lua).current.action;
+        let code: &ScriptCode = &*host(lua).current.action;
         ffi::luaL_checkstack(lua, code.args.len() as c_int + 4, c"too many arguments".as_ptr());
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, code.references[host(lua).id].into());
         let host = host(lua);
@@ -853,7 +846,7 @@ unsafe fn enter_tcp_service(lua: *mut lua_State) -> c_int {
 unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
     // SAFETY: as `enter_action`.
     unsafe {
-        let code: &ActionCode = &*host(lua).current.action;
+        let code: &ScriptCode = &*host(lua).current.action;
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, code.references[host(lua).id].into());
         applet::push(lua, http);
         ffi::luaL_checkstack(lua, code.args.len() as c_int + 4, c"too many arguments".as_ptr());

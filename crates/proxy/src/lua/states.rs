@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::directory::Entered;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
-use super::run::Purpose;
 use super::{Hook, LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
 use crate::cli::catalogue::{Dynamic, Handler, Outlet};
 use crate::engines::Engines;
 use crate::log::Throttle;
-use crate::running::Running;
+use crate::running::{Running, ScriptStates};
+use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, Scripts};
 
 /// What all states share.
 pub(super) struct Shared {
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) engines: OnceLock<Engines>,
     /// How often failures of commands are told whose replies nobody waited for.
     pub(super) forgotten: Arc<Throttle>,
+    /// Limits messages about samples that were left out because a state was in use.
+    pub(super) busy: Throttle,
     /// What is served; nothing before that, and after it has been replaced by what has scripts of its own.
     pub(super) running: RwLock<Weak<Running>>,
     pub(super) patterns: LuaPatterns,
@@ -141,53 +144,15 @@ impl fmt::Debug for LuaStates {
     }
 }
 
-/// What one rule runs: an action with its arguments.
-pub(super) struct ActionCode {
-    pub(super) name: Box<str>,
-    pub(super) references: Box<[c_int]>,
-    pub(super) args: Box<[Box<[u8]>]>,
-}
-
-/// An action and its arguments as one rule names it.
-#[derive(Clone)]
-pub struct BoundAction(pub(super) Arc<ActionCode>);
-
-impl fmt::Debug for BoundAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BoundAction").field(&self.0.name).finish()
-    }
-}
-
 /// Commands of the stats socket that wait for the first worker.
 const JOBS: usize = 64;
 
 /// A command of the stats socket that a script answers.
 pub(super) struct CliJob {
-    pub(super) code: Arc<ActionCode>,
+    pub(super) code: Arc<ScriptCode>,
     pub(super) outlet: Outlet,
     /// Dropped when the answer is complete.
     pub(super) _done: oneshot::Sender<()>,
-}
-
-/// A service as one rule names it.
-#[derive(Clone)]
-pub struct BoundService {
-    name: Arc<str>,
-    pub(super) code: Arc<ActionCode>,
-    pub(super) http: bool,
-}
-
-impl fmt::Debug for BoundService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BoundService").field(&self.name).finish()
-    }
-}
-
-impl BoundService {
-    /// As log lines name it, where a server's name would stand: `<lua.NAME>`.
-    pub fn name(&self) -> Arc<str> {
-        self.name.clone()
-    }
 }
 
 impl LuaStates {
@@ -215,6 +180,7 @@ impl LuaStates {
             sink,
             engines: OnceLock::new(),
             forgotten: Arc::default(),
+            busy: Throttle::default(),
             running: RwLock::default(),
             patterns,
             bufsize: tune.bufsize,
@@ -269,7 +235,7 @@ impl LuaStates {
             let name = words.clone();
             let handler: Arc<Handler> = Arc::new(move |words, outlet| {
                 let args = words.into_iter().map(Vec::into_boxed_slice).collect();
-                let code = Arc::new(ActionCode { name: name.clone(), references: references.clone(), args });
+                let code = Arc::new(ScriptCode { name: name.clone(), references: references.clone(), args });
                 let jobs = jobs.clone();
                 Box::pin(async move {
                     let (done, ended) = oneshot::channel();
@@ -311,28 +277,25 @@ impl LuaStates {
         WorkerLua::new(self.clone(), index)
     }
 
+    /// Returns the function of a fetch or converter in these states.
+    pub(super) fn code_of<'a>(&self, call: &'a ScriptCall) -> Option<&'a Arc<ScriptCode>> {
+        let find = || {
+            let registered = if call.converts { &self.converters } else { &self.fetches }.get(&call.name)?;
+            let references = registered.references.clone();
+            Some(Arc::new(ScriptCode { name: call.name.clone(), references, args: call.args.clone() }))
+        };
+        call.code.get_or_init(find).as_ref()
+    }
+
     /// Binds the action of a rule of this set; `None` if it is not registered for it (the check of the configuration
     /// reports it earlier).
     pub fn bind_action(&self, action: &model::LuaAction, hook: Hook) -> Option<BoundAction> {
         let registered = self.actions[hook as usize].get(&*action.name)?;
-        Some(BoundAction(Arc::new(ActionCode {
+        Some(BoundAction(Arc::new(ScriptCode {
             name: (*action.name).into(),
             references: registered.references.clone(),
             args: action.args.iter().map(|arg| arg.as_bytes().into()).collect(),
         })))
-    }
-
-    /// Binds a fetch or converter of an expression.
-    pub(super) fn bind_sample(&self, purpose: Purpose, name: &str, args: &[Box<[u8]>]) -> Option<Arc<ActionCode>> {
-        let registered = match purpose {
-            Purpose::Action => None,
-            Purpose::Fetch => self.fetches.get(name),
-            Purpose::Converter => self.converters.get(name),
-            Purpose::HttpService => self.http_services.get(name),
-            Purpose::TcpService => self.tcp_services.get(name),
-            Purpose::Cli => self.commands.get(name),
-        }?;
-        Some(Arc::new(ActionCode { name: name.into(), references: registered.references.clone(), args: args.into() }))
     }
 
     /// Binds the service of a rule; `None` if it is not registered.
@@ -340,13 +303,59 @@ impl LuaStates {
         let registered = if http { self.http_services.get(name) } else { self.tcp_services.get(name) }?;
         let full: Arc<str> = format!("<lua.{name}>").into();
         let code =
-            ActionCode { name: (&*full).into(), references: registered.references.clone(), args: Box::default() };
+            ScriptCode { name: (&*full).into(), references: registered.references.clone(), args: Box::default() };
         Some(BoundService { name: full, code: Arc::new(code), http })
     }
 
     /// What may be seen of a worker that runs scripts.
     pub(crate) fn watch_of(&self, worker: usize) -> Option<Watch> {
         self.watches.lock().get(&worker).cloned()
+    }
+}
+
+impl Bindings for LuaStates {
+    fn bind_action(&self, action: &model::LuaAction, hook: Hook) -> Option<BoundAction> {
+        LuaStates::bind_action(self, action, hook)
+    }
+
+    fn bind_service(&self, name: &str, http: bool) -> Option<BoundService> {
+        LuaStates::bind_service(self, name, http)
+    }
+}
+
+impl ScriptStates for LuaStates {
+    fn attach(&self, engines: Engines) {
+        LuaStates::attach(self, engines);
+    }
+
+    fn publish(&self, running: &Arc<Running>) {
+        LuaStates::publish(self, running);
+    }
+
+    fn follow(&self, running: &Arc<Running>) {
+        LuaStates::follow(self, running);
+    }
+
+    fn add_commands(&self, running: &Running) {
+        LuaStates::add_commands(self, running);
+    }
+
+    fn init(&self) -> Result<(), String> {
+        self.run_init().map_err(|error| error.message)
+    }
+
+    fn worker(self: Arc<Self>, index: usize) -> Rc<dyn Scripts> {
+        Rc::new(LuaStates::worker(&self, index))
+    }
+
+    fn watch_of(&self, worker: usize) -> Option<Watch> {
+        LuaStates::watch_of(self, worker)
+    }
+}
+
+impl PrivateValues for StateCell {
+    fn stream_ended(&self, id: u64) {
+        StateCell::stream_ended(self, id);
     }
 }
 

@@ -6,23 +6,20 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
-use std::fmt;
-use std::rc::Rc;
-use std::sync::{LazyLock, Weak};
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 use sluicegate_config::catalogue::{Converter, Fetch};
 use sluicegate_config::model::{LogLevel, VarScope};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
+
 use smallvec::SmallVec;
 
-use super::applet::AppletIo;
-use super::channel::{self, ChannelIo};
+use super::channel;
 use super::core_api::{check_level, end_script, log_argument};
 use super::host::{Host, host, key, push_sample, raise_text, set_functions, tagged, wait_for};
 use super::operation::{Operation, Outcome};
-use super::states::StateCell;
 use super::{http, reply};
 use crate::engines::Engines;
 use crate::sample::{
@@ -30,42 +27,6 @@ use crate::sample::{
     finish_call,
 };
 use crate::stream::{Side, StreamContext};
-
-/// What Lua keeps of a stream.
-#[derive(Default)]
-pub struct StreamLua {
-    /// Between scripts that work on the stream's bytes and who drives its content rules.
-    pub(crate) channels: Option<Rc<ChannelIo>>,
-    /// Between the service that answers and the stream, while one does.
-    pub(crate) applet: Option<Box<AppletIo>>,
-    private: SmallVec<[PrivateIn; 1]>,
-}
-
-/// A state in which a stream has a private value, and the stream's id.
-type PrivateIn = (Weak<StateCell>, u64);
-
-impl fmt::Debug for StreamLua {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StreamLua")
-    }
-}
-
-impl StreamLua {
-    /// The stream ends, and its context will serve another.
-    pub fn end(&mut self) {
-        for (cell, id) in self.private.drain(..) {
-            if let Some(cell) = cell.upgrade() {
-                cell.stream_ended(id);
-            }
-        }
-    }
-}
-
-impl Drop for StreamLua {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 /// Methods of HAProxy's TXN that are not there yet.
 pub(super) const NOT_YET: &[&str] = &["set_bc_tos", "set_bc_mark"];
@@ -640,9 +601,7 @@ pub(super) unsafe fn set_priv(lua: *mut lua_State) -> c_int {
         ffi::lua_pushvalue(lua, 2);
         ffi::lua_rawseti(lua, -2, cx.id as i64);
         let cell = host(lua).cell.clone();
-        if !cx.lua.private.iter().any(|(known, _)| known.ptr_eq(&cell)) {
-            cx.lua.private.push((cell, cx.id));
-        }
+        cx.lua.keep_private(cell, cx.id);
         0
     }
 }

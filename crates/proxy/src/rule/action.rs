@@ -18,12 +18,11 @@ use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
 use crate::limit::PendingAnswer;
-use crate::lua::{self, BoundAction, BoundService};
 use crate::persist::{self, StickCode};
 use crate::resolve::{Asked, Resolver};
 use crate::sample::{Sample, Setting, VarRef};
 use crate::stick::{Change, Counted, Table};
-use crate::stream::StreamContext;
+use crate::stream::{BoundAction, BoundService, ScriptHook, StreamContext};
 
 /// An action, compiled. What it needs of the stream stands in the accumulator or in the machine's texts.
 pub(super) enum ActionCode {
@@ -96,7 +95,7 @@ pub(super) enum ActionCode {
     /// `wait-for-body`.
     WaitForBody(BodyWait),
     /// `lua.NAME`.
-    Lua(BoundAction, lua::Hook),
+    Lua(BoundAction, ScriptHook),
     /// `use-service lua.NAME`.
     Service(BoundService),
     /// `use-service prometheus-exporter`.

@@ -15,12 +15,11 @@ use super::action::ActionCode;
 use super::failed::{Failed, KEY_SHOWN};
 use crate::auth::{self, UserList};
 use crate::log::alias::{self, View};
-use crate::lua::LuaCall;
 use crate::sample::{
     Converted, ConverterCode, Cursor, Effect, FetchCode, FormatMode, MatcherCode, Sample, Value, VarRef, append_value,
     basic_credentials,
 };
-use crate::stream::{RulePlace, StreamContext};
+use crate::stream::{RulePlace, ScriptCall, StreamContext};
 
 /// One operation.
 pub(super) enum Op {
@@ -35,9 +34,9 @@ pub(super) enum Op {
     /// The accumulator is converted; none stays none.
     Convert(ConverterCode),
     /// The accumulator becomes what a script's function gives.
-    LuaFetch(Arc<LuaCall>),
+    LuaFetch(Arc<ScriptCall>),
     /// The accumulator becomes what a script's function makes of it; none stays none.
-    LuaConvert(Arc<LuaCall>),
+    LuaConvert(Arc<ScriptCall>),
     /// Jumps if the accumulator matches.
     JumpIfMatch(MatcherCode, u32),
     /// Jumps.
@@ -250,7 +249,7 @@ pub(super) enum Step<'a> {
     StoreFailed(String),
     /// A script's function is to be called, on the sample if it is a converter; give what it gives to
     /// [`Machine::give`], then go on.
-    Lua(&'a LuaCall, Option<Sample>),
+    Lua(&'a ScriptCall, Option<Sample>),
     /// A password is being checked; note what is found out, then go on.
     Authenticate(auth::Check),
     /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.

@@ -26,13 +26,12 @@ use super::{CompileError, Hook, Looks, ReplySource, RuleList};
 use crate::directory::Directory;
 use crate::engines::Engines;
 use crate::log::Logger;
-use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
 use crate::sample::{
     ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, Setting, VarRef, encoded_parts,
 };
 use crate::server::KeyCode;
-use crate::stream::{RulePlace, Side};
+use crate::stream::{Bindings, RulePlace, ScriptHook, Side};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -87,7 +86,7 @@ impl ProxyRules {
         proxy: &model::Proxy,
         config: &Config,
         engines: &Engines,
-        lua: Option<&Arc<LuaStates>>,
+        lua: Option<&dyn Bindings>,
         directory: &Arc<Directory>,
         logger: &Logger,
     ) -> Result<ProxyRules, Vec<CompileError>> {
@@ -217,7 +216,7 @@ struct Builder<'a> {
     engines: &'a Engines,
     /// Map and ACL files, for the rules that change them.
     patterns: &'a PatternFiles,
-    lua: Option<&'a Arc<LuaStates>>,
+    lua: Option<&'a dyn Bindings>,
     scope: FetchScope<'a>,
     hook: Hook,
     bufsize: usize,
@@ -776,11 +775,11 @@ impl Builder<'_> {
                 self.error(at, "Lua actions are not available before a stream");
                 return None;
             }
-            Hook::TcpRequestContent => lua::Hook::TcpReq,
-            Hook::TcpResponseContent => lua::Hook::TcpRes,
-            Hook::HttpRequest => lua::Hook::HttpReq,
-            Hook::HttpResponse => lua::Hook::HttpRes,
-            Hook::HttpAfterResponse => lua::Hook::HttpAfterRes,
+            Hook::TcpRequestContent => ScriptHook::TcpReq,
+            Hook::TcpResponseContent => ScriptHook::TcpRes,
+            Hook::HttpRequest => ScriptHook::HttpReq,
+            Hook::HttpResponse => ScriptHook::HttpRes,
+            Hook::HttpAfterResponse => ScriptHook::HttpAfterRes,
         };
         match self.lua.and_then(|states| states.bind_action(action, hook)) {
             Some(bound) => Some(ActionCode::Lua(bound, hook)),

@@ -23,17 +23,14 @@ mod reply;
 mod run;
 mod store;
 
-use std::sync::Arc;
-
-use sluicegate_config::model::ErrorPage;
-
-use crate::lua::BoundService;
 use crate::sample::Looks;
+use crate::stream::BoundService;
 
 pub use compile::ProxyRules;
 
 use crate::errors::CompileError;
 use crate::hook::Hook;
+pub use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 pub(crate) use failed::shown;
 pub use normalize::fuzz_normalizers;
 pub use reply::page_reply;
@@ -60,53 +57,6 @@ pub enum Verdict {
     Close,
     /// A script ended the stream without an answer (`txn:done()`): close, and the log says that it was served here.
     End,
-}
-
-/// An answer made here.
-#[derive(Debug)]
-pub struct LocalReply {
-    /// Why it is sent.
-    pub source: ReplySource,
-    /// The status line, header fields and body; framing (Content-Length, Connection) is the writer's.
-    pub head: sluicegate_wire::http::Message,
-    /// The body.
-    pub body: Vec<u8>,
-    /// The connection must close afterwards whatever keep-alive says (error pages of HAProxy do).
-    pub close: bool,
-    /// Whether a proxy's page is sent in place of head and body.
-    pub page: ReplyPage,
-}
-
-/// Which page a local reply stands for.
-#[derive(Clone, Debug)]
-pub enum ReplyPage {
-    /// None: head and body are sent.
-    None,
-    /// The built-in one of this status: a page that the proxies have for it (`errorfile`) is sent instead.
-    Status(u16),
-    /// This one; the head has the status that is logged.
-    File(Arc<ErrorPage>),
-}
-
-/// Why a local reply is sent: it decides counters and the log's termination state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplySource {
-    /// `deny` in a request (PR) or a response (PH).
-    Deny,
-    /// `tarpit` (PT): sent when `timeout tarpit` is over.
-    Tarpit,
-    /// `auth` (LR), which counts as a client's error.
-    Auth,
-    /// `return`, `txn:done(reply)` (LR).
-    Return,
-    /// `redirect` (LR).
-    Redirect,
-    /// Internal error (IR, IH).
-    Internal,
-    /// A message that no longer fits its buffer (PR, PH): an internal error that HAProxy blames on the proxy's rules.
-    Rewrite,
-    /// A script found the message invalid (PR, PH): it counts as one that could not be read.
-    Invalid,
 }
 
 /// A rule list, compiled; [`ProxyRules`] holds one per hook.

@@ -14,9 +14,8 @@ use super::reply::page_reply;
 use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
-use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
 use crate::sample::{Effect, Sample};
-use crate::stream::StreamContext;
+use crate::stream::{ActionOutcome, BoundAction, Pending, ScriptAttempt, ScriptCall, ScriptHook, StreamContext};
 use crate::worker::Worker;
 
 thread_local! {
@@ -69,9 +68,9 @@ enum Wait {
     /// A `limit`, likewise.
     Limit(PendingAnswer),
     /// A Lua action.
-    Lua(PendingAction),
+    Lua(Pending<ActionOutcome>),
     /// A fetch or converter of a script: its sample becomes the accumulator.
-    LuaSample(PendingSample),
+    LuaSample(Pending<Option<Sample>>),
     /// A message's body: whoever has the connection reads it.
     Body(BodyWait),
     /// A password's hash.
@@ -107,8 +106,8 @@ impl Suspended {
 enum Progress<'a> {
     Verdict(Verdict),
     Wait(Wait),
-    Lua(&'a BoundAction, lua::Hook),
-    LuaSample(&'a LuaCall, Option<Sample>),
+    Lua(&'a BoundAction, ScriptHook),
+    LuaSample(&'a ScriptCall, Option<Sample>),
     Backend(ProxyId),
     /// The text is the backend's name.
     BackendNamed,
@@ -210,14 +209,14 @@ fn go_on(
         match advance(program, &mut machine, hook, cx) {
             Progress::Verdict(verdict) => break verdict,
             Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait }),
-            Progress::Lua(action, lua_hook) => match lua::try_run_action(worker, cx, action, lua_hook) {
-                lua::Attempt::Ready(outcome) => {
+            Progress::Lua(action, lua_hook) => match lua_action(cx, action, lua_hook, worker) {
+                ScriptAttempt::Ready(outcome) => {
                     if let Some(verdict) = lua_verdict(outcome, hook) {
                         note_last_rule(program, &machine, cx);
                         break verdict;
                     }
                 }
-                lua::Attempt::Pending(pending) => {
+                ScriptAttempt::Pending(pending) => {
                     return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending) });
                 }
             },
@@ -281,7 +280,7 @@ pub async fn resume_once(
                 }
             }
         }
-        Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
+        Wait::Lua(pending) => lua_verdict(pending.finish(cx).await, hook),
         Wait::LuaSample(pending) => {
             machine.give(pending.finish(cx).await);
             None
@@ -311,26 +310,43 @@ pub async fn resume_once(
 /// Calls a script's fetch or converter; what it gives becomes the accumulator unless it waits.
 fn lua_sample(
     machine: &mut Machine,
-    call: &LuaCall,
+    call: &ScriptCall,
     input: Option<Sample>,
     hook: Hook,
     cx: &mut StreamContext,
     worker: &Rc<Worker>,
-) -> Option<PendingSample> {
+) -> Option<Pending<Option<Sample>>> {
     let (lua_hook, may_wait) = match hook {
-        Hook::TcpRequestConnection | Hook::TcpRequestSession => (lua::Hook::TcpReq, false),
-        Hook::TcpRequestContent => (lua::Hook::TcpReq, true),
-        Hook::TcpResponseContent => (lua::Hook::TcpRes, true),
-        Hook::HttpRequest => (lua::Hook::HttpReq, true),
-        Hook::HttpResponse => (lua::Hook::HttpRes, true),
-        Hook::HttpAfterResponse => (lua::Hook::HttpAfterRes, true),
+        Hook::TcpRequestConnection | Hook::TcpRequestSession => (ScriptHook::TcpReq, false),
+        Hook::TcpRequestContent => (ScriptHook::TcpReq, true),
+        Hook::TcpResponseContent => (ScriptHook::TcpRes, true),
+        Hook::HttpRequest => (ScriptHook::HttpReq, true),
+        Hook::HttpResponse => (ScriptHook::HttpRes, true),
+        Hook::HttpAfterResponse => (ScriptHook::HttpAfterRes, true),
     };
-    match lua::try_run_sample(worker, cx, call, input, lua_hook, may_wait) {
-        lua::SampleAttempt::Ready(sample) => {
+    let attempt = match &worker.scripts {
+        Some(scripts) => scripts.try_sample(cx, call, input, lua_hook, may_wait),
+        None => ScriptAttempt::Ready(None),
+    };
+    match attempt {
+        ScriptAttempt::Ready(sample) => {
             machine.give(sample);
             None
         }
-        lua::SampleAttempt::Pending(pending) => Some(pending),
+        ScriptAttempt::Pending(pending) => Some(pending),
+    }
+}
+
+/// Runs the first burst of a script's action; a worker without scripts goes on with the next rule.
+fn lua_action(
+    cx: &mut StreamContext,
+    action: &BoundAction,
+    hook: ScriptHook,
+    worker: &Rc<Worker>,
+) -> ScriptAttempt<ActionOutcome> {
+    match &worker.scripts {
+        Some(scripts) => scripts.try_action(cx, action, hook),
+        None => ScriptAttempt::Ready(ActionOutcome::Continue),
     }
 }
 

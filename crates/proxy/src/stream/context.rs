@@ -3,6 +3,9 @@
 //! The context lives in the stream's boxed state, which comes from the worker's free list and serves one request.
 //! The relay owns sockets and buffers; nothing here does I/O.
 
+mod applet;
+mod scripts;
+
 use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,7 +22,6 @@ use crate::hook::Hook;
 use crate::limit::StreamLimits;
 use crate::listener::Listener;
 use crate::log::capture::Captures;
-use crate::lua::StreamLua;
 use crate::persist::Persistence;
 use crate::process::Process;
 use crate::proxied::HandshakeError;
@@ -28,6 +30,14 @@ use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::site::Site;
 use crate::stick::{Counted, Tracked};
+
+pub(crate) use applet::APPLET_ROOM;
+pub use applet::{Applet, AppletIo, AppletWait, Bursted};
+pub use scripts::{
+    ActionOutcome, Bindings, BoundAction, BoundService, ChannelIo, Pending, ScriptAttempt, ScriptCall, ScriptHook,
+    Scripts, StreamScripts,
+};
+pub(crate) use scripts::{PrivateValues, ScriptCode, Waiting};
 
 /// The longest unique id, bytes (HAProxy's UNIQUEID_LEN without its end).
 const UNIQUE_ID_MAX: usize = 127;
@@ -47,6 +57,7 @@ pub(crate) struct Connection<'a> {
     pub(crate) listener: &'a Arc<Listener>,
     /// The frontend's `unique-id-format`, compiled.
     pub(crate) unique_id: Option<&'a Arc<dyn UniqueId>>,
+    pub(crate) scripts: &'a Option<Rc<dyn Scripts>>,
     pub(crate) socket: &'a Socket,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
@@ -136,8 +147,10 @@ pub struct StreamContext {
     pub limits: StreamLimits,
     /// What the log line will say.
     pub log: LogRecord,
-    /// Lua's view of this stream, made when a script first asks.
-    pub lua: StreamLua,
+    /// The worker's scripts, for expressions that call one where nothing may wait.
+    pub scripts: Option<Rc<dyn Scripts>>,
+    /// What scripts keep of this stream.
+    pub lua: StreamScripts,
 }
 
 impl StreamContext {
@@ -279,7 +292,8 @@ impl StreamContext {
             session_tracked: Tracked::default(),
             limits: StreamLimits::default(),
             log,
-            lua: StreamLua::default(),
+            scripts: None,
+            lua: StreamScripts::default(),
         }
     }
 
@@ -324,7 +338,8 @@ impl StreamContext {
         self.failed_rewrites = 0;
         self.connection = (of.peer, of.local);
         self.log.begin(of.accepted_at, of.accepted);
-        self.lua = StreamLua::default();
+        self.scripts.clone_from(of.scripts);
+        self.lua = StreamScripts::default();
     }
 }
 

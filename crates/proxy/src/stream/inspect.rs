@@ -14,9 +14,8 @@ use sluicegate_transport::Buffer;
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, Limits, parse_request};
 
 use super::flow::{Flow, FlowError, Moved};
-use super::{Active, Content};
+use super::{Active, ChannelIo, Content};
 use crate::hook::Hook;
-use crate::lua::ChannelIo;
 use crate::rule::{self, RuleList, Verdict};
 use crate::server::ServerConnection;
 use crate::session::Session;
@@ -189,7 +188,7 @@ pub(super) async fn tcp_request(
 ) -> Verdict {
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
-    if stream.worker().lua.is_there() {
+    if stream.worker().scripts.is_some() {
         stream.cx.lua.channels.get_or_insert_default();
     }
     loop {
@@ -341,7 +340,7 @@ pub(super) async fn tcp_response(
     let worker = stream.worker().clone();
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
-    if worker.lua.is_there() {
+    if worker.scripts.is_some() {
         stream.cx.lua.channels.get_or_insert_default();
     }
     let up = Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose);

@@ -18,7 +18,11 @@ mod times;
 pub(crate) use active::Active;
 pub use card::{Card, Killer};
 pub(crate) use card::{Cards, Reached};
-pub(crate) use context::Connection;
+pub(crate) use context::{APPLET_ROOM, Connection, PrivateValues, ScriptCode, Waiting};
+pub use context::{
+    ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundService, Bursted, ChannelIo, Pending,
+    ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamScripts,
+};
 pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
 pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};

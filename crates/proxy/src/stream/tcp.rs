@@ -9,9 +9,8 @@ use sluicegate_transport::Buffer;
 
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Endings};
+use super::{Active, Applet, AppletIo, BoundService, Endings};
 use crate::hook::Hook;
-use crate::lua::{AppletIo, BoundService, Service};
 use crate::persist;
 use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
@@ -197,12 +196,14 @@ async fn answer(service: Option<BoundService>, session: &mut Session, stream: &m
     stream.cx.log.queue_done = Some(now);
     stream.cx.log.connect_done = Some(now);
     stream.cx.log.applet = Some(service.name());
-    let Some(mut running) = Service::new(&worker, &service) else { return Outcome::Unread };
+    let Some(mut running) = worker.scripts.as_ref().and_then(|scripts| scripts.service(&service)) else {
+        return Outcome::Unread;
+    };
     stream.cx.lua.applet = Some(Box::new(AppletIo::new()));
     let mut talk = Talk { active: now, timeout: stream.cx.frontend.config.timeouts.client };
     loop {
         let ended = running.burst(&mut stream.cx).await;
-        let service = if ended.is_some() { None } else { Some(&mut running) };
+        let service = if ended.is_some() { None } else { Some(&mut *running as &mut dyn Applet) };
         if !talk.go_on(service, session, stream).await || ended.is_some() {
             break;
         }
@@ -221,14 +222,23 @@ struct Talk {
 impl Talk {
     /// Moves bytes until the service can go on, or, without one, until everything was written; `false` once the client
     /// is gone.
-    async fn go_on(&mut self, mut service: Option<&mut Service>, session: &mut Session, stream: &mut Active) -> bool {
-        poll_fn(|cx| self.poll(cx, service.as_deref_mut(), session, stream)).await
+    async fn go_on(
+        &mut self,
+        mut service: Option<&mut dyn Applet>,
+        session: &mut Session,
+        stream: &mut Active,
+    ) -> bool {
+        poll_fn(|cx| match &mut service {
+            Some(service) => self.poll(cx, Some(&mut **service), session, stream),
+            None => self.poll(cx, None, session, stream),
+        })
+        .await
     }
 
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        service: Option<&mut Service>,
+        service: Option<&mut dyn Applet>,
         session: &mut Session,
         stream: &mut Active,
     ) -> Poll<bool> {

@@ -16,7 +16,6 @@ use super::{Station, Worker};
 use crate::desks::{self, Adoption, Job};
 use crate::listener::accept::{accept_loop, accept_rest};
 use crate::listener::{Accepted, Listener};
-use crate::lua;
 use crate::process::Phase;
 use crate::running::Running;
 use crate::session::run as session;
@@ -152,8 +151,8 @@ impl Station {
     /// Serves a configuration from here on, alone; its scripts begin, unless they go on.
     fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting, begins: bool) {
         *self.current.borrow_mut() = Some(worker.clone());
-        if begins {
-            lua::start_worker(worker);
+        if let Some(scripts) = worker.scripts.as_ref().filter(|_| begins) {
+            scripts.start();
         }
         for listener in worker.running.listeners() {
             accepting.spawn_local(accept_loop(worker.clone(), listener.clone()));
@@ -173,8 +172,8 @@ impl Station {
         }
         // Scripts that both have go on, and so do their tasks.
         let goes_on = running.has_scripts_of(&old.running);
-        if !goes_on {
-            old.lua.stop();
+        if let Some(scripts) = old.scripts.as_ref().filter(|_| !goes_on) {
+            scripts.stop();
         }
         let worker = Worker::new(old.index, running, self.clone(), Some(&old));
         {

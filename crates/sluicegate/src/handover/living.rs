@@ -172,7 +172,7 @@ impl Living {
         let clients = self.clients.after(&config, &known)?;
         let mut engines = stores.engines();
         engines.extend(clients.engines());
-        let parts = Parts { engines, lua, logger, process: before.process.clone() };
+        let parts = Parts { engines, lua: lua.map(|lua| lua as _), logger, process: before.process.clone() };
         let running = build_after(config.clone(), parts, Some(&before))
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
         server::take_addresses(&running, &names);
@@ -190,7 +190,7 @@ impl Living {
             }
         };
         if let Some(lua) = &running.lua {
-            lua.run_init().map_err(|error| error.message)?;
+            lua.init()?;
         }
         let _ = lua_logger.set(running.logger.clone());
         let maxconn = (before.config.global.maxconn != config.global.maxconn).then_some(maxconn);

@@ -1,33 +1,47 @@
 //! Fetches and converters where nothing can be awaited.
 
-use std::time::Duration;
+use std::rc::Rc;
 
-use super::{Begun, Entry, HERE, Lent, begin_with};
-use crate::lua::Hook;
-use crate::lua::sample::LuaCall;
+use sluicegate_script::{BurstGuard, State};
+
+use super::{Begun, Entry, Inner, Label, Lent, Purpose, WARNING, begin_with};
+use crate::lua::states::StateCell;
 use crate::sample::Sample;
-use crate::stream::StreamContext;
+use crate::stream::{ScriptCall, ScriptHook, StreamContext};
 
-/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin. A thread
-/// that is no worker gets no sample.
+/// Attempts to lock a state that another thread uses. Each spins for the length of a few short bursts, so a worker
+/// spends some tens of microseconds at most, and never yields its thread.
+const ATTEMPTS: usize = 16;
+
+/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin.
 ///
-/// The shared state may be in use by another worker; then this one is waited for: for one slice, or for [`LOCK_TIME`]
-/// where a function of C keeps it.
-pub(in crate::lua) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
-    let inner = HERE.with(|here| here.borrow().upgrade())?;
-    let code = call.code(&inner.states)?;
+/// Another worker may use the shared state. A worker does not block for it: after [`ATTEMPTS`] there is no sample, as if
+/// the function had failed, and a rate-limited message says so.
+pub(super) fn sample_now(
+    inner: &Rc<Inner>,
+    call: &ScriptCall,
+    input: Option<Sample>,
+    cx: &StreamContext,
+) -> Option<Sample> {
+    let code = inner.states.code_of(call)?;
     let cell = inner.cell(code)?;
-    let mut state = match cell.lock.try_lock() {
-        Some(state) => state,
-        None => cell.lock.lock_within(LOCK_TIME)?,
+    let Some(mut state) = lock(cell) else {
+        let shared = &inner.states.shared;
+        if let Some(count) = shared.busy.count() {
+            let label = Label::Function(Purpose::of(call), &code.name);
+            (shared.sink)(WARNING, &format!("{label}: no value, the state is in use ({count} times)."));
+        }
+        return None;
     };
-    let entry = Entry { purpose: call.purpose(), code, hook: Hook::HttpReq, input, may_wait: false };
-    match begin_with(&inner, cell, &mut state, Lent::Read(cx), entry) {
+    let hook = ScriptHook::HttpReq;
+    let entry = Entry { purpose: Purpose::of(call), code, hook, input, may_wait: false };
+    match begin_with(inner, cell, &mut state, Lent::Read(cx), entry) {
         Begun::Ended(ended) => ended.sample(),
         // Unreachable: what may not wait is run to its end.
         Begun::Waits(_) => None,
     }
 }
 
-/// How long a worker stands still for a state that another one uses.
-const LOCK_TIME: Duration = Duration::from_millis(100);
+fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
+    (0..ATTEMPTS).find_map(|_| cell.lock.try_lock())
+}

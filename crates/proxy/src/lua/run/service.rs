@@ -3,18 +3,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
-use super::{Begun, Ended, Entry, Lent, Outcome, Pending, Purpose, Stage, Step, begin_with};
-use crate::lua::Hook;
-use crate::lua::applet::AppletIo;
-use crate::lua::states::BoundService;
-use crate::stream::StreamContext;
-use crate::worker::Worker;
+use sluicegate_script::State;
+
+use super::{Begun, Ended, Entry, Inner, Lent, Outcome, Pending, Purpose, Stage, Step, begin_with};
+use crate::lua::states::StateCell;
+use crate::stream::{Applet, AppletIo, BoundService, Bursted, ScriptHook, StreamContext};
 
 /// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
 /// go on detached, where its applet says that the client has gone.
-pub struct Service {
+pub(super) struct Service {
     pub(super) pending: Pending,
     /// The last burst ended without anything to wait for: its turn.
     pub(super) turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -22,43 +22,40 @@ pub struct Service {
 
 impl Service {
     /// A service that has not begun; `None` where there is no such state.
-    pub fn new(worker: &Rc<Worker>, service: &BoundService) -> Option<Service> {
-        let inner = worker.lua.inner.as_ref()?.clone();
+    pub(super) fn new(inner: &Rc<Inner>, service: &BoundService) -> Option<Service> {
+        let inner = inner.clone();
         let cell = inner.cell(&service.code)?.clone();
         let purpose = if service.http { Purpose::HttpService } else { Purpose::TcpService };
-        let hook = if service.http { Hook::HttpReq } else { Hook::TcpReq };
+        let hook = if service.http { ScriptHook::HttpReq } else { ScriptHook::TcpReq };
         let stage = Stage::Begin { purpose, code: service.code.clone(), hook, input: None, may_wait: true, cell };
-        Some(Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, turn: None })
+        Some(Service { pending: Pending { inner, stage: Some(stage) }, turn: None })
     }
 
-    /// Runs one burst; `Some` once the script has ended, and whether without an error.
-    pub async fn burst(&mut self, cx: &mut StreamContext) -> Option<bool> {
-        self.burst_with(Lent::Write(cx)).await
+    /// The state it runs in, until it has ended.
+    fn cell(&self) -> Option<Arc<StateCell>> {
+        match self.pending.stage.as_ref()? {
+            Stage::Begin { cell, .. } => Some(cell.clone()),
+            Stage::Running(script) => Some(script.cell.clone()),
+        }
     }
 
-    pub(super) async fn burst_with(&mut self, lent: Lent<'_>) -> Option<bool> {
-        let ended = match self.pending.stage.as_deref_mut() {
-            Some(Stage::Begin { purpose, code, hook, cell, .. }) => {
-                let cell = cell.clone();
-                let mut state = cell.lock.lock().await;
+    /// Runs one burst in the state; `Some` once the script has ended, and whether without an error.
+    fn burst_in(&mut self, cell: &Arc<StateCell>, state: &mut State, lent: Lent<'_>) -> Option<bool> {
+        let ended = match self.pending.stage.as_mut() {
+            Some(Stage::Begin { purpose, code, hook, .. }) => {
                 let entry = Entry { purpose: *purpose, code, hook: *hook, input: None, may_wait: true };
-                match begin_with(&self.pending.inner, &cell, &mut state, lent, entry) {
+                match begin_with(&self.pending.inner, cell, state, lent, entry) {
                     Begun::Ended(ended) => Some(ended),
                     Begun::Waits(script) => {
-                        drop(state);
-                        self.pending.stage = Some(Box::new(Stage::Running(script)));
+                        self.pending.stage = Some(Stage::Running(script));
                         None
                     }
                 }
             }
-            Some(Stage::Running(script)) => {
-                let cell = script.cell.clone();
-                let mut state = cell.lock.lock().await;
-                match script.burst(&mut state, lent) {
-                    Step::Ended(ended) => Some(ended),
-                    Step::Waits => None,
-                }
-            }
+            Some(Stage::Running(script)) => match script.burst(state, lent) {
+                Step::Ended(ended) => Some(ended),
+                Step::Waits => None,
+            },
             None => Some(Ended::Task),
         };
         self.turn = None;
@@ -67,9 +64,26 @@ impl Service {
         Some(matches!(ended, Ended::Service(true)))
     }
 
-    /// Ready when the next burst makes sense.
-    pub fn poll_ready(&mut self, cx: &mut std::task::Context<'_>, io: &AppletIo) -> Poll<()> {
-        let Some(Stage::Running(script)) = self.pending.stage.as_deref_mut() else { return Poll::Ready(()) };
+    pub(super) async fn burst_with(&mut self, lent: Lent<'_>) -> Option<bool> {
+        let Some(cell) = self.cell() else { return Some(false) };
+        let mut state = cell.lock.lock().await;
+        self.burst_in(&cell, &mut state, lent)
+    }
+}
+
+impl Applet for Service {
+    fn try_burst(&mut self, cx: &mut StreamContext) -> Bursted {
+        let Some(cell) = self.cell() else { return Bursted::Ended(false) };
+        let Some(mut state) = cell.lock.try_lock() else { return Bursted::Busy };
+        self.burst_in(&cell, &mut state, Lent::Write(cx)).map_or(Bursted::Waits, Bursted::Ended)
+    }
+
+    fn burst_later<'a>(&'a mut self, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = Option<bool>> + 'a>> {
+        Box::pin(self.burst_with(Lent::Write(cx)))
+    }
+
+    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>, io: &AppletIo) -> Poll<()> {
+        let Some(Stage::Running(script)) = self.pending.stage.as_mut() else { return Poll::Ready(()) };
         if script.outcome.is_some() {
             return Poll::Ready(());
         }

@@ -12,21 +12,14 @@ use super::{
     ALERT, Inner, Kind, Leaving, Lent, Outcome, Pending, Purpose, Script, Service, Stage, WARNING, WorkerLua,
     enter_task,
 };
-use crate::lua::Hook;
-use crate::lua::applet::AppletIo;
 use crate::lua::host::TaskReference;
 use crate::lua::states::{CliJob, StateCell};
-use crate::worker::Worker;
-
-/// Starts what a worker owes its scripts: the tasks of `core.register_task` and the care of detached scripts. Call it
-/// once per worker, on its thread, inside its `LocalRuntime`.
-pub fn start_worker(worker: &Rc<Worker>) {
-    worker.lua.start();
-}
+use crate::stream::{Applet, AppletIo, ScriptHook};
 
 impl WorkerLua {
-    pub(super) fn start(&self) {
-        let Some(inner) = self.inner.clone() else { return };
+    /// Starts the tasks of `core.register_task` and the care of detached scripts.
+    pub(super) fn start_tasks(&self) {
+        let inner = self.inner.clone();
         // One worker answers the stats socket's commands: they are rare, and their state is the same for all or its own.
         if inner.index == 0
             && let Some(mut jobs) = inner.states.jobs.1.lock().take()
@@ -63,8 +56,8 @@ impl WorkerLua {
 
     /// Another configuration has taken over: tasks end where they wait, and with them what would keep the states. A
     /// script whose stream goes on is finished by that stream; one that outlives its stream is given up with it.
-    pub(crate) fn stop(&self) {
-        let Some(inner) = &self.inner else { return };
+    pub(super) fn stop_tasks(&self) {
+        let inner = &self.inner;
         inner.stopped.set(true);
         inner.kept.borrow_mut().drain(..).for_each(|task| task.abort());
     }
@@ -81,12 +74,12 @@ async fn run_command(inner: Rc<Inner>, job: CliJob) {
     let stage = Stage::Begin {
         purpose: Purpose::Cli,
         code: job.code.clone(),
-        hook: Hook::TcpReq,
+        hook: ScriptHook::TcpReq,
         input: None,
         may_wait: true,
         cell,
     };
-    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, turn: None };
+    let mut service = Service { pending: Pending { inner, stage: Some(stage) }, turn: None };
     loop {
         let ended = service.burst_with(Lent::Applet(&mut io, number)).await.is_some();
         let piece = std::mem::take(&mut io.output);
@@ -124,7 +117,7 @@ pub(super) async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskR
         budget: Budget::new(shared.task_timeout, shared.burst_timeout),
         kind: Kind::Task(task),
         stream_id: 0,
-        hook: Hook::TcpReq,
+        hook: ScriptHook::TcpReq,
         waiting: None,
         applet: None,
         outcome: Some(Outcome::Ready),

@@ -40,8 +40,7 @@ use super::value::{Sample, Value, append_hex};
 use super::variables::VarRef;
 use crate::engines::Engines;
 use crate::hash::Hash;
-use crate::lua::LuaCall;
-use crate::stream::StreamContext;
+use crate::stream::{ScriptCall, StreamContext};
 use encode::{Base64, Chunks};
 use hash::DigestKind;
 use json::{InputCode, Path};
@@ -71,7 +70,7 @@ pub const VALUE_LIMIT: usize = 1 << 20;
 #[allow(missing_docs)] // each variant is named as its converters, whose rows in the catalogue hold the documentation
 pub enum ConverterCode {
     /// `lua.NAME`.
-    Lua(Arc<LuaCall>),
+    Lua(Arc<ScriptCall>),
     /// Messages of other protocols.
     Message(MessageCode),
     /// What needs keys.
@@ -272,7 +271,7 @@ impl ConverterCode {
             return Ok(ConverterCode::State(code));
         }
         Ok(match converter {
-            Converter::Lua => ConverterCode::Lua(Arc::new(LuaCall::converter(args)?)),
+            Converter::Lua => ConverterCode::Lua(Arc::new(ScriptCall::converter(args)?)),
             Converter::Reverse => ConverterCode::Reverse,
             Converter::ReverseDom => ConverterCode::ReverseDomain,
             Converter::HttpToDate => ConverterCode::HttpDateToSeconds,

@@ -31,10 +31,9 @@ use super::acl::AclCode;
 use super::value::{Sample, Value};
 use super::variables::VarRef;
 use crate::directory::Directory;
-use crate::lua::LuaCall;
 use crate::sample::Looks;
 use crate::stick::Table;
-use crate::stream::StreamContext;
+use crate::stream::{ScriptCall, StreamContext};
 
 pub(crate) use counter::of_key;
 pub use http::target::{path, path_and_query, query};
@@ -58,7 +57,7 @@ pub enum FetchCode {
     /// Never there.
     Absent,
     /// `lua.NAME`.
-    Lua(Arc<LuaCall>),
+    Lua(Arc<ScriptCall>),
     /// `var`, with its default.
     Variable(VarRef, Option<Sample>),
     /// Clocks, the process, the stream's own state.
@@ -239,7 +238,7 @@ impl FetchCode {
                 }
                 Sample::Ip(ip)
             }
-            Fetch::Lua => return Ok(Some(FetchCode::Lua(Arc::new(LuaCall::fetch(args.0)?)))),
+            Fetch::Lua => return Ok(Some(FetchCode::Lua(Arc::new(ScriptCall::fetch(args.0)?)))),
             Fetch::Env => return Ok(Some(environment(args)?)),
             Fetch::Var => {
                 let variable = match args.0.first() {

@@ -16,8 +16,8 @@ use super::{After, Exchange, Step};
 use crate::compress::Encoder;
 use crate::counters::head_size;
 use crate::hook::Hook;
-use crate::lua::{AppletIo, BoundService, Service};
 use crate::stream::flow::Moved;
+use crate::stream::{Applet, AppletIo, BoundService};
 
 /// The answer on its way out.
 #[derive(Default)]
@@ -100,14 +100,17 @@ impl Exchange<'_> {
             && self.version == Version::Http11
             && self.stream.cx.request.first(b"expect").is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
         self.stream.cx.lua.applet = Some(io);
-        let after = match self.run_service(Service::new(&worker, service), continues).await {
+        let after = match self
+            .run_service(worker.scripts.as_ref().and_then(|scripts| scripts.service(service)), continues)
+            .await
+        {
             Ok(after) | Err(after) => after,
         };
         self.stream.cx.lua.applet = None;
         after
     }
 
-    async fn run_service(&mut self, service: Option<Service>, mut continues: bool) -> Step<After> {
+    async fn run_service(&mut self, service: Option<Box<dyn Applet>>, mut continues: bool) -> Step<After> {
         let mut out = Outgoing::default();
         let mut succeeded = false;
         if let Some(mut service) = service {
@@ -122,7 +125,7 @@ impl Exchange<'_> {
                     continues = false;
                     self.send(b"HTTP/1.1 100 Continue\r\n\r\n").await.map_err(|()| After::Close)?;
                 }
-                poll_fn(|cx| self.poll_service(cx, Some(&mut service), &mut out)).await?;
+                poll_fn(|cx| self.poll_service(cx, Some(&mut *service), &mut out)).await?;
             }
         }
         if out.framing.is_none() {
@@ -227,7 +230,7 @@ impl Exchange<'_> {
     fn poll_service(
         &mut self,
         cx: &mut Context<'_>,
-        service: Option<&mut Service>,
+        service: Option<&mut dyn Applet>,
         out: &mut Outgoing,
     ) -> Poll<Step<()>> {
         let mut waits = false;

@@ -35,7 +35,7 @@ fn an_action_that_finishes_at_once_needs_no_future() {
             assert!(matches!(now, Attempt::Ready(_)));
             let later = try_run_action(&bench.worker, &mut cx, &bench.bind("later", &[]), Hook::HttpReq);
             let Attempt::Pending(pending) = later else { panic!("it yields") };
-            pending.finish(&bench.worker, &mut cx).await;
+            pending.finish(&mut cx).await;
         })
     });
 }
@@ -127,8 +127,8 @@ fn a_script_outlives_its_stream() {
                         Attempt::Ready(_) => panic!("it waits"),
                     }
                 }
-                assert_eq!(bench.worker.lua.detached(), STREAMS);
-                while bench.worker.lua.detached() > 0 {
+                assert_eq!(bench.detached(), STREAMS);
+                while bench.detached() > 0 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 assert_eq!(bench.result("b").await, format!("{STREAMS}n"), "all went on, and txn answered nil");
@@ -159,7 +159,7 @@ fn a_stream_that_leaves_between_bursts_loses_no_turn() {
                     tokio::task::yield_now().await;
                 }
             }
-            while bench.worker.lua.detached() > 0 {
+            while bench.detached() > 0 {
                 tokio::task::yield_now().await;
             }
             // The first was never polled, so it never began.
@@ -177,7 +177,7 @@ fn a_detached_script_that_waits_for_ever_is_given_up() {
         core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', closed) end)";
     bench(shared(code), 1, |bench| {
         Box::pin(async move {
-            bench.worker.lua.limit_detached(Duration::from_millis(20));
+            bench.limit_detached(Duration::from_millis(20));
             for _ in 0..3 {
                 let mut cx = bench.stream("");
                 match try_run_action(&bench.worker, &mut cx, &bench.bind("a", &[]), Hook::HttpReq) {
@@ -185,8 +185,8 @@ fn a_detached_script_that_waits_for_ever_is_given_up() {
                     Attempt::Ready(_) => panic!("it waits"),
                 }
             }
-            assert_eq!(bench.worker.lua.detached(), 3);
-            while bench.worker.lua.detached() > 0 {
+            assert_eq!(bench.detached(), 3);
+            while bench.detached() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(bench.result("b").await, "3", "what it held in variables to be closed was closed");
@@ -218,9 +218,9 @@ fn a_script_that_is_given_up_gives_its_connections_back() {
                 }
             }
             assert_eq!(bench.result("lent").await, "2");
-            bench.worker.lua.limit_detached(Duration::from_millis(20));
+            bench.limit_detached(Duration::from_millis(20));
             drop(pending);
-            while bench.worker.lua.detached() > 0 {
+            while bench.detached() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(bench.result("lent").await, "0");
@@ -266,7 +266,7 @@ fn an_action_behind_responses_edits_them_and_may_wait() {
                 panic!("it waits")
             };
             assert_eq!(cx.response.first(b"x"), Some(&b"before"[..]));
-            pending.finish(&bench.worker, &mut cx).await;
+            pending.finish(&mut cx).await;
             assert_eq!(cx.response.first(b"x"), Some(&b"204after"[..]));
             assert_eq!(bench.logged(), []);
         })

@@ -181,7 +181,18 @@ impl Bench {
         let mut cx = context(&self.worker.running.proxies[0], head);
         self.next.set(self.next.get() + 1);
         cx.id = self.next.get();
+        cx.scripts = self.worker.scripts.clone();
         cx
+    }
+
+    /// Scripts that run on without their stream.
+    pub fn detached(&self) -> usize {
+        self.worker.scripts.as_ref().expect("there are scripts").detached()
+    }
+
+    /// Changes how long a script may go on without its stream.
+    pub fn limit_detached(&self, time: Duration) {
+        self.worker.scripts.as_ref().expect("there are scripts").limit_detached(time);
     }
 
     /// Runs action `name` for a request.

@@ -296,3 +296,23 @@ fn dates_and_addresses_are_read() {
     check("txn:set_var('proc.from_lua', 5) result(core.get_var('proc.from_lua'), core.get_var('proc.unset'))", "5 nil");
     check("result(core.get_info().Name, math.type(core.get_info().Nbthread))", "HAProxy integer");
 }
+
+#[test]
+fn a_state_in_use_gives_no_sample_where_nothing_may_wait() {
+    // The fetch of `unique-id-format` runs while its own state is in a burst.
+    let code = "core.register_fetches('pick', function(txn) return 'picked' end)
+        core.register_action('ask', {'http-req'}, function(txn)
+            txn:set_var('txn.id', '[' .. txn.sf:unique_id() .. ']')
+        end)";
+    let rules = " unique-id-format %[lua.pick]
+        http-request lua.ask if { path /inside }
+        http-request return status 200 hdr id %[var(txn.id)] if { path /inside }
+        http-request return status 200 hdr id %[unique-id]\n";
+    let gate = Gate::start(1, shared(code), rules);
+    let id = |path: &str| Client::connect(&gate.address.to_string()).get(path).header("id").map(str::to_owned);
+    assert_eq!(id("/inside").as_deref(), Some("[]"));
+    assert_eq!(id("/").as_deref(), Some("picked"));
+    let lines = logged(&gate);
+    let busy = "Lua sample-fetch 'pick': no value, the state is in use (1 times).";
+    assert!(lines.iter().any(|line| line.contains(busy)), "{lines:?}");
+}

@@ -1,0 +1,53 @@
+//! Answers that rules and scripts make themselves, before they are framed and sent.
+
+use std::sync::Arc;
+
+use sluicegate_config::model::ErrorPage;
+use sluicegate_wire::http::Message;
+
+/// An answer that this process makes itself.
+#[derive(Debug)]
+pub struct LocalReply {
+    /// Why it is sent.
+    pub source: ReplySource,
+    /// The status line, header fields and body; framing (Content-Length, Connection) is the writer's.
+    pub head: Message,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The connection must close afterwards whatever keep-alive says (error pages of HAProxy do).
+    pub close: bool,
+    /// Whether a proxy's page is sent in place of head and body.
+    pub page: ReplyPage,
+}
+
+/// Which page a local reply stands for.
+#[derive(Clone, Debug)]
+pub enum ReplyPage {
+    /// None: head and body are sent.
+    None,
+    /// The built-in one of this status: a page that the proxies have for it (`errorfile`) is sent instead.
+    Status(u16),
+    /// This one; the head has the status that is logged.
+    File(Arc<ErrorPage>),
+}
+
+/// Why a local reply is sent: it decides counters and the log's termination state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplySource {
+    /// `deny` in a request (PR) or a response (PH).
+    Deny,
+    /// `tarpit` (PT): sent when `timeout tarpit` is over.
+    Tarpit,
+    /// `auth` (LR), which counts as a client's error.
+    Auth,
+    /// `return`, `txn:done(reply)` (LR).
+    Return,
+    /// `redirect` (LR).
+    Redirect,
+    /// Internal error (IR, IH).
+    Internal,
+    /// A message that no longer fits its buffer (PR, PH): an internal error that HAProxy blames on the proxy's rules.
+    Rewrite,
+    /// A script found the message invalid (PR, PH): it counts as one that could not be read.
+    Invalid,
+}
