@@ -33,6 +33,7 @@ pub mod resolve;
 pub mod rule;
 pub mod running;
 pub mod sample;
+pub mod script_commands;
 pub mod server;
 mod session;
 pub mod site;

@@ -118,7 +118,8 @@ impl Current {
         if added.is_some() {
             process.turn_of_servers(true);
         }
-        let parts = Parts { engines: old.engines.clone(), lua: old.lua.clone(), logger, process };
+        let parts =
+            Parts { pages: old.pages.clone(), engines: old.engines.clone(), lua: old.lua.clone(), logger, process };
         let lines = |errors: Vec<String>| errors.join("\n");
         let next = build_after(config, parts, Some(&old))
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;

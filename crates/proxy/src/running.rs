@@ -4,6 +4,8 @@
 //! must outlive a snapshot (counters, queues, health, run-time changes) hangs off `shared` fields and is handed over by
 //! proxy and server name.
 
+pub mod pages;
+
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind}
 use sluicegate_script::Watch;
 use sluicegate_wire::engine::Engine;
 
-use crate::cli::catalogue::Registry;
+use self::pages::Pages;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
@@ -27,6 +29,7 @@ use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
+use crate::script_commands::Registry;
 use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerRun};
 use crate::site::Site;
 use crate::stick::Table;
@@ -67,6 +70,8 @@ pub struct Running {
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
     pub lua: Option<Arc<dyn ScriptStates>>,
+    /// The statistics page and the exporter.
+    pub pages: Arc<dyn Pages>,
     /// Log lines go here; the control thread writes them.
     pub logger: Logger,
     /// Limits and figures of the whole process.
@@ -134,6 +139,8 @@ pub struct Parts {
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
     pub lua: Option<Arc<dyn ScriptStates>>,
+    /// The statistics page and the exporter.
+    pub pages: Arc<dyn Pages>,
     /// Where log lines go.
     pub logger: Logger,
     /// Limits and figures of the process; it knows how many workers there are.
@@ -223,6 +230,7 @@ pub fn build_after(
         proxies,
         engines: parts.engines,
         lua: parts.lua,
+        pages: parts.pages,
         logger: parts.logger,
         process: parts.process,
         commands: Registry::default(),

@@ -69,6 +69,11 @@ struct Station {
 }
 
 impl Worker {
+    /// Its scripts, as rules call them.
+    pub fn scripts(&self) -> Option<&dyn Scripts> {
+        self.scripts.as_deref()
+    }
+
     /// `before` is the same worker under the snapshot before.
     fn new(index: usize, running: Arc<Running>, station: Rc<Station>, before: Option<&Worker>) -> Rc<Worker> {
         if !running.config.global.insecure_setuid {

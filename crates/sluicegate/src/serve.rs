@@ -108,8 +108,11 @@ fn start(
     let clients = Clients::default().after(&config, &clients::look_up(&config)).map_err(|error| vec![error])?;
     let mut engines = stores.engines();
     engines.extend(clients.engines());
-    let running = build(config, Parts { engines, lua: lua.map(|lua| lua as _), logger, process })
-        .map_err(|errors| texts(&errors))?;
+    let running = build(
+        config,
+        Parts { pages: sluicegate_proxy::stats::pages(), engines, lua: lua.map(|lua| lua as _), logger, process },
+    )
+    .map_err(|errors| texts(&errors))?;
     let (addresses, notes) = server::restore_states(&running, &|path| Disk.read(path));
     notes.iter().for_each(|note| report.warning(note));
     let unset = running.preset(None);

@@ -1,28 +1,24 @@
 //! The catalogue of commands: a row per command, in a file per theme, and those that scripts add at run time.
 //!
 //! A row says who may use it and how it answers: at once into the output's buffer, for answers of a bounded size, or
-//! as a future that waits for the client between pieces. Scripts add commands through [`Registry`] before the process
+//! as a future that waits for the client between pieces. Scripts add commands through [`Registry`](crate::script_commands::Registry) before the process
 //! serves; these stream their answers through an [`Outlet`], from whichever thread they run on.
 
-use std::future::Future;
 use std::io::{self, Write as _};
-use std::pin::Pin;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use sluicegate_config::model::StatsLevel;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
 use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables};
 use crate::running::Running;
+use crate::script_commands::{Dynamic, Outlet};
 
 /// Commands that are offered for one that is not known.
 const SUGGESTIONS: usize = 5;
 /// Pieces of a dynamic command's answer that wait for the client.
 const PIECES: usize = 4;
-/// Commands that scripts may add.
-const DYNAMIC_MAX: usize = 1_024;
 
 /// What a command is given.
 pub struct Call<'a> {
@@ -156,86 +152,9 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
     themes.into_iter().flatten()
 }
 
-/// The client of a dynamic command has gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
-
-/// Where a dynamic command writes its answer. It may be used on any thread and runtime.
-#[derive(Clone, Debug)]
-pub struct Outlet(mpsc::Sender<Vec<u8>>);
-
-impl Outlet {
-    /// Hands over a piece of the answer; waits while the client does not read what is there.
-    pub async fn send(&self, piece: Vec<u8>) -> Result<(), Gone> {
-        self.0.send(piece).await.map_err(|_| Gone)
-    }
-}
-
-/// What a dynamic command does: given all words of its line and its outlet, a future that ends with its answer. The
-/// future runs on the control thread and must not block it.
-pub type Handler = dyn Fn(Vec<Vec<u8>>, Outlet) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
-
-/// A command that a script added.
-#[derive(Clone)]
-pub struct Dynamic {
-    /// Its words.
-    pub name: Vec<String>,
-    /// How help shows it, arguments included; empty hides it.
-    pub usage: String,
-    /// Who may use it.
-    pub level: StatsLevel,
-    /// Its code.
-    pub handler: Arc<Handler>,
-}
-
-impl Dynamic {
-    fn matches(&self, words: &[Vec<u8>]) -> bool {
-        words.len() >= self.name.len() && self.name.iter().zip(words).all(|(name, word)| name.as_bytes() == word)
-    }
-}
-
-/// Why a command was not added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// It has no words.
-    Empty,
-    /// A command has the same words, or such as would hide it.
-    Taken,
-    /// There are too many.
-    TooMany,
-}
-
-/// The commands that scripts added. Built-in commands win over them.
-#[derive(Default)]
-pub struct Registry(RwLock<Vec<Dynamic>>);
-
-impl Registry {
-    /// Adds a command.
-    pub fn add(&self, command: Dynamic) -> Result<(), Refused> {
-        let words: Vec<Vec<u8>> = command.name.iter().map(|word| word.as_bytes().to_vec()).collect();
-        if words.is_empty() || words.iter().any(Vec::is_empty) {
-            return Err(Refused::Empty);
-        }
-        let mut known = self.0.write();
-        if commands().any(|built_in| built_in.matches(&words)) || known.iter().any(|other| other.matches(&words)) {
-            return Err(Refused::Taken);
-        }
-        if known.len() >= DYNAMIC_MAX {
-            return Err(Refused::TooMany);
-        }
-        known.push(command);
-        Ok(())
-    }
-
-    fn find(&self, words: &[Vec<u8>]) -> Option<Dynamic> {
-        self.0.read().iter().find(|command| command.matches(words)).cloned()
-    }
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.0.read().iter().map(|command| &command.name)).finish()
-    }
+/// Returns whether a built-in command begins with these words.
+pub fn is_built_in(words: &[Vec<u8>]) -> bool {
+    commands().any(|command| command.matches(words))
 }
 
 impl Commands for Arc<Running> {
@@ -312,7 +231,7 @@ pub(super) fn help(call: &mut Call<'_>) {
     for command in commands().filter(|command| is_last(command) || asked(&mut command.name.iter().copied())) {
         lines.push(Line::of(command));
     }
-    for command in call.running.commands.0.read().iter() {
+    for command in call.running.commands.all().iter() {
         if !command.usage.is_empty() && asked(&mut command.name.iter().map(String::as_str)) {
             lines.push(Line { last: 0, text: format!("  {}\n", command.usage) });
         }
@@ -416,6 +335,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::script_commands::{Refused, Registry};
 
     proptest! {
         #[test]
@@ -463,9 +383,9 @@ mod tests {
             level: StatsLevel::Admin,
             handler: Arc::new(|_, _| Box::pin(async {})),
         };
-        assert_eq!(registry.add(command("show cache")), Ok(()));
-        assert_eq!(registry.add(command("show cache all")), Err(Refused::Taken));
-        assert_eq!(registry.add(command("show info")), Err(Refused::Taken));
-        assert_eq!(registry.add(command("")), Err(Refused::Empty));
+        assert_eq!(registry.add(command("show cache"), is_built_in), Ok(()));
+        assert_eq!(registry.add(command("show cache all"), is_built_in), Err(Refused::Taken));
+        assert_eq!(registry.add(command("show info"), is_built_in), Err(Refused::Taken));
+        assert_eq!(registry.add(command(""), is_built_in), Err(Refused::Empty));
     }
 }

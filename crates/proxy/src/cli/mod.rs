@@ -290,7 +290,13 @@ mod tests {
             limits: Vec::new(),
         };
         let process = crate::process::Process::new(1, None);
-        let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
+        let parts = Parts {
+            pages: crate::stats::pages(),
+            engines: Default::default(),
+            lua: None,
+            logger: Default::default(),
+            process,
+        };
         build(Arc::new(config), parts).unwrap()
     }
 
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn dynamic_commands_stream_their_answers() {
         let registered = running();
-        let handler: Arc<catalogue::Handler> = Arc::new(|words, out| {
+        let handler: Arc<crate::script_commands::Handler> = Arc::new(|words, out| {
             Box::pin(async move {
                 for word in words {
                     let _ = out.send(word).await;
@@ -354,8 +360,8 @@ mod tests {
         });
         let name = vec!["cache".to_owned(), "show".to_owned()];
         let usage = "cache show : what is cached".to_owned();
-        let command = catalogue::Dynamic { name, usage, level: StatsLevel::Operator, handler };
-        registered.commands.add(command).unwrap();
+        let command = crate::script_commands::Dynamic { name, usage, level: StatsLevel::Operator, handler };
+        registered.commands.add(command, catalogue::is_built_in).unwrap();
         let talk = |line: &str| talk_to(&registered, &[line]);
         assert_eq!(talk("cache show all\n"), "cache\nshow\nall\n\n");
         assert_eq!(talk("user; cache show\n"), "\nPermission denied\n\n");

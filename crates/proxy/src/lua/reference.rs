@@ -271,9 +271,9 @@ converter of the [configuration reference](configuration.md) is a method of `f`/
 may fetches and converters in rules (`tcp-request content`, `http-request`, `http-response`, `tcp-response content`,
 `use_backend`); those of `http-after-response`, 5 s at most. Elsewhere (`tcp-request connection`, log lines) what would wait raises `cannot wait here`: the script's
 error is logged, the sample is missing, and the request goes on. In a log line the stream is only read: what would
-change it raises `the stream cannot be changed here`. A log line does not wait for the shared state either: while another thread runs
-in it for longer than some tens of microseconds, the sample is missing, and a message (one a second at most) says so. Scripts of
-`lua-load-per-thread` have no such rival.
+change it raises `the stream cannot be changed here`. A log line waits for the shared state
+for 20 ms at most while another thread runs in it: after that the sample is missing, and a message (one a second at most) says
+so. Scripts of `lua-load-per-thread` do not share their state.
 
 **Run time.** A script yields by itself after 1 to 2 ms, between two instructions and within the functions of the libraries:
 searches (`find`, `match`, `gmatch`, `gsub`), `sort` and whatever else is long or calls functions of the script (comparisons,

@@ -19,10 +19,11 @@ use super::directory::Entered;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::{Hook, LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
-use crate::cli::catalogue::{Dynamic, Handler, Outlet};
+use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
 use crate::log::Throttle;
 use crate::running::{Running, ScriptStates};
+use crate::script_commands::{Dynamic, Handler, Outlet};
 use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, Scripts};
 
 /// What all states share.
@@ -247,7 +248,7 @@ impl LuaStates {
             });
             let name = words.split(' ').map(str::to_owned).collect();
             let command = Dynamic { name, usage: String::new(), level: StatsLevel::User, handler };
-            if let Err(refused) = running.commands.add(command) {
+            if let Err(refused) = running.commands.add(command, is_built_in) {
                 (self.shared.sink)(4, &format!("Lua: the command '{words}' is not added: {refused:?}."));
             }
         }

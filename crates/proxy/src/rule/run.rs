@@ -1,7 +1,6 @@
 //! The rule runner: the one place where a rule list waits.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use sluicegate_config::model::{BodyWait, ProxyId};
@@ -15,8 +14,9 @@ use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
 use crate::sample::{Effect, Sample};
-use crate::stream::{ActionOutcome, BoundAction, Pending, ScriptAttempt, ScriptCall, ScriptHook, StreamContext};
-use crate::worker::Worker;
+use crate::stream::{
+    ActionOutcome, BoundAction, Pending, ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamContext,
+};
 
 thread_local! {
     /// The machine of this worker's last finished list, with its memory. One is enough: a list that waits keeps its
@@ -191,11 +191,11 @@ fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
 }
 
 /// Runs a rule list as far as it goes without waiting: no future, and no allocation of its own.
-pub fn try_run(list: &RuleList, hook: Hook, cx: &mut StreamContext, worker: &Rc<Worker>) -> Attempt {
+pub fn try_run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> Attempt {
     if list.is_empty() {
         return Attempt::Ready(Verdict::Continue);
     }
-    go_on(&list.code, take_machine(), hook, cx, worker)
+    go_on(&list.code, take_machine(), hook, cx, scripts)
 }
 
 fn go_on(
@@ -203,13 +203,13 @@ fn go_on(
     mut machine: Box<Machine>,
     hook: Hook,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> Attempt {
     let verdict = loop {
         match advance(program, &mut machine, hook, cx) {
             Progress::Verdict(verdict) => break verdict,
             Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait }),
-            Progress::Lua(action, lua_hook) => match lua_action(cx, action, lua_hook, worker) {
+            Progress::Lua(action, lua_hook) => match lua_action(cx, action, lua_hook, scripts) {
                 ScriptAttempt::Ready(outcome) => {
                     if let Some(verdict) = lua_verdict(outcome, hook) {
                         note_last_rule(program, &machine, cx);
@@ -221,7 +221,7 @@ fn go_on(
                 }
             },
             Progress::LuaSample(call, input) => {
-                if let Some(pending) = lua_sample(&mut machine, call, input, hook, cx, worker) {
+                if let Some(pending) = lua_sample(&mut machine, call, input, hook, cx, scripts) {
                     return Attempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
                 }
             }
@@ -241,11 +241,11 @@ pub async fn resume(
     suspended: Suspended,
     hook: Hook,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> Verdict {
     let mut suspended = suspended;
     loop {
-        match resume_once(list, suspended, hook, cx, worker).await {
+        match resume_once(list, suspended, hook, cx, scripts).await {
             Attempt::Ready(verdict) => return verdict,
             Attempt::Suspended(again) => suspended = again,
         }
@@ -258,7 +258,7 @@ pub async fn resume_once(
     suspended: Suspended,
     hook: Hook,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> Attempt {
     let Suspended { mut machine, wait } = suspended;
     let ended = match wait {
@@ -304,7 +304,7 @@ pub async fn resume_once(
         give_machine(machine);
         return Attempt::Ready(verdict);
     }
-    go_on(&list.code, machine, hook, cx, worker)
+    go_on(&list.code, machine, hook, cx, scripts)
 }
 
 /// Calls a script's fetch or converter; what it gives becomes the accumulator unless it waits.
@@ -314,7 +314,7 @@ fn lua_sample(
     input: Option<Sample>,
     hook: Hook,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> Option<Pending<Option<Sample>>> {
     let (lua_hook, may_wait) = match hook {
         Hook::TcpRequestConnection | Hook::TcpRequestSession => (ScriptHook::TcpReq, false),
@@ -324,7 +324,7 @@ fn lua_sample(
         Hook::HttpResponse => (ScriptHook::HttpRes, true),
         Hook::HttpAfterResponse => (ScriptHook::HttpAfterRes, true),
     };
-    let attempt = match &worker.scripts {
+    let attempt = match scripts {
         Some(scripts) => scripts.try_sample(cx, call, input, lua_hook, may_wait),
         None => ScriptAttempt::Ready(None),
     };
@@ -342,9 +342,9 @@ fn lua_action(
     cx: &mut StreamContext,
     action: &BoundAction,
     hook: ScriptHook,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> ScriptAttempt<ActionOutcome> {
-    match &worker.scripts {
+    match scripts {
         Some(scripts) => scripts.try_action(cx, action, hook),
         None => ScriptAttempt::Ready(ActionOutcome::Continue),
     }
@@ -373,26 +373,26 @@ fn finish_store_call(
 }
 
 /// Runs a rule list to its end.
-pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, worker: &Rc<Worker>) -> Verdict {
-    match try_run(list, hook, cx, worker) {
+pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> Verdict {
+    match try_run(list, hook, cx, scripts) {
         Attempt::Ready(verdict) => verdict,
-        Attempt::Suspended(suspended) => resume(list, suspended, hook, cx, worker).await,
+        Attempt::Suspended(suspended) => resume(list, suspended, hook, cx, scripts).await,
     }
 }
 
 /// Chooses the backend of a stream by `use_backend` and `default_backend`, as far as that goes without waiting.
-pub fn try_choose_backend(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> BackendAttempt {
+pub fn try_choose_backend(rules: &ProxyRules, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> BackendAttempt {
     if rules.use_backend.is_empty() {
         return BackendAttempt::Ready(rules.default_backend);
     }
-    go_on_choosing(rules, take_machine(), cx, worker)
+    go_on_choosing(rules, take_machine(), cx, scripts)
 }
 
 fn go_on_choosing(
     rules: &ProxyRules,
     mut machine: Box<Machine>,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> BackendAttempt {
     let chosen = loop {
         match advance(&rules.use_backend.code, &mut machine, Hook::HttpRequest, cx) {
@@ -408,7 +408,7 @@ fn go_on_choosing(
             Progress::Wait(wait) => return BackendAttempt::Suspended(Suspended { machine, wait }),
             Progress::Lua(..) => debug_assert!(false, "a Lua action chooses no backend"),
             Progress::LuaSample(call, input) => {
-                if let Some(pending) = lua_sample(&mut machine, call, input, Hook::HttpRequest, cx, worker) {
+                if let Some(pending) = lua_sample(&mut machine, call, input, Hook::HttpRequest, cx, scripts) {
                     return BackendAttempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
                 }
             }
@@ -423,7 +423,7 @@ pub async fn resume_backend(
     rules: &ProxyRules,
     suspended: Suspended,
     cx: &mut StreamContext,
-    worker: &Rc<Worker>,
+    scripts: Option<&dyn Scripts>,
 ) -> Option<ProxyId> {
     let mut suspended = suspended;
     loop {
@@ -442,7 +442,7 @@ pub async fn resume_backend(
                 debug_assert!(false, "use_backend acts on nothing")
             }
         }
-        match go_on_choosing(rules, machine, cx, worker) {
+        match go_on_choosing(rules, machine, cx, scripts) {
             BackendAttempt::Ready(chosen) => return chosen,
             BackendAttempt::Suspended(again) => suspended = again,
         }
@@ -450,10 +450,14 @@ pub async fn resume_backend(
 }
 
 /// Chooses the backend of a stream; `None`: there is none for it.
-pub async fn choose_backend(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> Option<ProxyId> {
-    match try_choose_backend(rules, cx, worker) {
+pub async fn choose_backend(
+    rules: &ProxyRules,
+    cx: &mut StreamContext,
+    scripts: Option<&dyn Scripts>,
+) -> Option<ProxyId> {
+    match try_choose_backend(rules, cx, scripts) {
         BackendAttempt::Ready(chosen) => chosen,
-        BackendAttempt::Suspended(suspended) => resume_backend(rules, suspended, cx, worker).await,
+        BackendAttempt::Suspended(suspended) => resume_backend(rules, suspended, cx, scripts).await,
     }
 }
 

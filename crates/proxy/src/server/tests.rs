@@ -44,7 +44,8 @@ fn running_with(text: &str, workers: usize) -> Arc<Running> {
     let config = Arc::new(config(text));
     let logger = crate::log::Logger::new(&config, crate::log::Identity::default());
     let process = crate::process::Process::new(workers, None);
-    build(config, Parts { engines: Default::default(), lua: None, logger, process }).unwrap()
+    build(config, Parts { pages: crate::stats::pages(), engines: Default::default(), lua: None, logger, process })
+        .unwrap()
 }
 
 /// A backend of these lines, in `mode http`, for `workers` workers.

@@ -89,7 +89,7 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     let mut stream = Active::take(session);
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
-    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
+    let verdict = rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
     let expects_header = stream.cx.expects_header;
     // What rules say of a connection holds for all of its streams.
     let (before, now) = ((session.peer, session.local), (stream.cx.source, stream.cx.destination));

@@ -8,10 +8,13 @@ pub mod columns;
 pub mod describe;
 pub mod info;
 pub mod page;
+mod pages;
 pub mod promex;
 pub mod schema;
 pub mod status_lines;
 pub mod typed;
+
+pub use pages::pages;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

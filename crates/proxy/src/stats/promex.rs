@@ -17,10 +17,11 @@ use sluicegate_config::model::Mode;
 use sluicegate_wire::engine::{Connections, Figures, NodeFigures, WAIT_BOUNDS_MS};
 
 use super::columns::{self, COLUMNS, Cell, Column, View};
-use super::page::{Cursor, Document, PIECE};
+use super::page::{Cursor, PIECE};
 use super::{Filter, Object, describe, info};
 use crate::limit::Counts;
 use crate::running::Running;
+use crate::running::pages::Document;
 use crate::sample::url_decode;
 use crate::server::{Admin, Operation, ServerStatus};
 

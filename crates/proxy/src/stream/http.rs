@@ -225,7 +225,7 @@ impl Exchange<'_> {
         }
         self.request_rules(frontend).await?;
         let worker = self.stream.worker().clone();
-        let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, &worker).await;
+        let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, worker.scripts()).await;
         let Some(ProxyId(index)) = chosen else {
             return Err(self.page(503, b'S', b'C').await);
         };
@@ -364,7 +364,7 @@ impl Exchange<'_> {
             None => self.session.input.len(),
         };
         self.stream.cx.hold(held, hook, worker.limits.max_head);
-        let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
+        let verdict = match rule::try_run(list, hook, &mut self.stream.cx, worker.scripts()) {
             rule::Attempt::Ready(verdict) => verdict,
             rule::Attempt::Suspended(mut suspended) => {
                 let verdict = loop {
@@ -384,7 +384,7 @@ impl Exchange<'_> {
                         }
                         None => {}
                     }
-                    match rule::resume_once(list, suspended, hook, &mut self.stream.cx, &worker).await {
+                    match rule::resume_once(list, suspended, hook, &mut self.stream.cx, worker.scripts()).await {
                         rule::Attempt::Ready(verdict) => break verdict,
                         rule::Attempt::Suspended(again) => suspended = again,
                     }

@@ -469,7 +469,7 @@ impl Answer<'_> {
 async fn run(list: &RuleList, hook: Hook, stream: &mut Active, over: bool) -> Verdict {
     let worker = stream.worker().clone();
     stream.cx.inspection.set_open(!over);
-    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
+    let verdict = rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
     stream.cx.inspection.set_open(false);
     verdict
 }

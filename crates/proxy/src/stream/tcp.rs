@@ -63,7 +63,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     if looks.request || looks.head {
         inspect::see_request(session, stream, looks.head);
     }
-    let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, &worker).await;
+    let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, worker.scripts()).await;
     let Some(ProxyId(index)) = chosen else {
         stream.end(b'S', b'C');
         return Outcome::Unread;
@@ -87,7 +87,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     }
     for list in [&backend.rules.persist, &backend.rules.use_server] {
         if !list.is_empty() {
-            rule::run(list, Hook::HttpRequest, &mut stream.cx, &worker).await;
+            rule::run(list, Hook::HttpRequest, &mut stream.cx, worker.scripts()).await;
         }
     }
     if let Some(code) = &backend.rules.rdp_cookie {
@@ -98,7 +98,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
         }
     }
     if !backend.rules.stick_request.is_empty() {
-        rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, &worker).await;
+        rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, worker.scripts()).await;
     }
     let half = backend.config.options.abortonclose;
     let gone = poll_fn(|cx| session.poll_gone(cx, half));
@@ -140,7 +140,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     }
     // They see what content rules have waited for, and without such rules nothing, as in HAProxy.
     if !backend.rules.stick_response.is_empty() {
-        rule::run(&backend.rules.stick_response, Hook::HttpResponse, &mut stream.cx, &worker).await;
+        rule::run(&backend.rules.stick_response, Hook::HttpResponse, &mut stream.cx, worker.scripts()).await;
     }
     persist::store(&mut stream.cx);
     let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);

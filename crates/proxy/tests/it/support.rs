@@ -105,7 +105,13 @@ impl Gate {
             resolvers: Vec::new(),
             limits: Vec::new(),
         };
-        let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
+        let parts = Parts {
+            pages: sluicegate_proxy::stats::pages(),
+            engines: Default::default(),
+            lua: None,
+            logger: Default::default(),
+            process,
+        };
         let running = running::build(Arc::new(config), parts).expect("rules compile");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
         let address = bound[0].local.expect("an inet address");

@@ -172,7 +172,13 @@ impl Living {
         let clients = self.clients.after(&config, &known)?;
         let mut engines = stores.engines();
         engines.extend(clients.engines());
-        let parts = Parts { engines, lua: lua.map(|lua| lua as _), logger, process: before.process.clone() };
+        let parts = Parts {
+            pages: sluicegate_proxy::stats::pages(),
+            engines,
+            lua: lua.map(|lua| lua as _),
+            logger,
+            process: before.process.clone(),
+        };
         let running = build_after(config.clone(), parts, Some(&before))
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
         server::take_addresses(&running, &names);

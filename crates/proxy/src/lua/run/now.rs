@@ -1,6 +1,7 @@
 //! Fetches and converters where nothing can be awaited.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use sluicegate_script::{BurstGuard, State};
 
@@ -9,14 +10,17 @@ use crate::lua::states::StateCell;
 use crate::sample::Sample;
 use crate::stream::{ScriptCall, ScriptHook, StreamContext};
 
-/// Attempts to lock a state that another thread uses. Each spins for the length of a few short bursts, so a worker
-/// spends some tens of microseconds at most, and never yields its thread.
+/// Attempts to lock a state that another thread uses before the thread is yielded. Each spins for the length of a few
+/// short bursts.
 const ATTEMPTS: usize = 16;
 
-/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin.
+/// The longest time that a worker spends on acquiring a state here: many bursts of other workers.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// Runs a fetch or converter where only reading is possible and nothing may wait, such as in log lines.
 ///
-/// Another worker may use the shared state. A worker does not block for it: after [`ATTEMPTS`] there is no sample, as if
-/// the function had failed, and a rate-limited message says so.
+/// Another worker may use the shared state. A worker waits for it for [`WAIT`] at most, and not at all where it runs a
+/// burst of that state itself; then there is no sample, as if the function had failed, and a rate-limited message says so.
 pub(super) fn sample_now(
     inner: &Rc<Inner>,
     call: &ScriptCall,
@@ -43,5 +47,16 @@ pub(super) fn sample_now(
 }
 
 fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
-    (0..ATTEMPTS).find_map(|_| cell.lock.try_lock())
+    let spun = (0..ATTEMPTS).find_map(|_| cell.lock.try_lock());
+    if spun.is_some() || super::is_in_burst() {
+        return spun;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < WAIT {
+        std::thread::yield_now();
+        if let Some(state) = cell.lock.try_lock() {
+            return Some(state);
+        }
+    }
+    None
 }

@@ -6,6 +6,7 @@
 //! own.
 
 mod asked;
+mod change;
 mod form;
 mod html;
 mod tables;
@@ -17,19 +18,15 @@ use std::time::Instant;
 use sluicegate_config::model::{ProxyKind, StatsPage};
 
 use super::{Filter, Format, Object, columns, schema, typed};
+use crate::running::pages::Document;
 use crate::running::{ProxyRun, Running};
 
 pub use asked::{Asked, Form, Outcome};
+pub(super) use change::change;
 pub use form::{Act, Posted, fuzz_form};
 
 /// Bytes of a piece from which on it is sent.
 pub const PIECE: usize = 16 * 1024;
-
-/// An answer that is made piece by piece.
-pub trait Document: Send {
-    /// Appends what comes next, some [`PIECE`] bytes of it; `false`: that was the end.
-    fn piece(&mut self, out: &mut Vec<u8>) -> bool;
-}
 
 /// The lines of `show stat` from wherever it stands.
 #[derive(Debug, Default)]

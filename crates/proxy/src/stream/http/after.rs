@@ -32,10 +32,10 @@ impl Exchange<'_> {
         for proxy in backend.iter().chain([&frontend]) {
             let proxy = &worker.running.proxies[proxy.id.0 as usize];
             let (list, hook) = (&proxy.rules.http_after_response, Hook::HttpAfterResponse);
-            let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
+            let verdict = match rule::try_run(list, hook, &mut self.stream.cx, worker.scripts()) {
                 rule::Attempt::Ready(verdict) => verdict,
                 rule::Attempt::Suspended(suspended) => {
-                    let resumed = rule::resume(list, suspended, hook, &mut self.stream.cx, &worker);
+                    let resumed = rule::resume(list, suspended, hook, &mut self.stream.cx, worker.scripts());
                     let verdict = tokio::time::timeout(WAIT_LIMIT, resumed).await;
                     self.client_active = Instant::now();
                     self.server_active = self.client_active;

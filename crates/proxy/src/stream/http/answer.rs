@@ -108,7 +108,8 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         self.stream.cx.log.level = Some(LogLevel::Silent);
         frontend.frontend.figures.at(worker.index).intercepted.add(1);
-        let verdict = rule::run(&frontend.rules.monitor_fail, Hook::HttpRequest, &mut self.stream.cx, &worker).await;
+        let verdict =
+            rule::run(&frontend.rules.monitor_fail, Hook::HttpRequest, &mut self.stream.cx, worker.scripts()).await;
         let code = if matches!(verdict, Verdict::Continue) { 200 } else { 503 };
         self.page(code, b'L', b'R').await
     }
@@ -149,7 +150,7 @@ impl Exchange<'_> {
                 };
                 let Some(list) = proxy.rules.http_errors.get(&code) else { return After::Close };
                 let sent = self.up.has_written().then(|| hide_request(&mut self.stream.cx));
-                let made = Box::pin(rule::run(list, Hook::HttpRequest, &mut self.stream.cx, &worker)).await;
+                let made = Box::pin(rule::run(list, Hook::HttpRequest, &mut self.stream.cx, worker.scripts())).await;
                 if let Some((request, content)) = sent {
                     self.stream.cx.request = request;
                     self.stream.cx.request_content = content;

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::compress::Encoder;
-use crate::stats::page::Document;
+use crate::running::pages::Document;
 
 impl Exchange<'_> {
     /// A service of this process answers: what the log line and the figures say of it.

@@ -233,7 +233,13 @@ pub fn bench<T: Send + 'static>(
     let process = Process::new(workers, None);
     let mut engines = Engines::new();
     engines.insert("main".into(), Arc::new(Counters::default()));
-    let parts = Parts { engines, lua: Some(states.clone()), logger: Default::default(), process: process.clone() };
+    let parts = Parts {
+        pages: sluicegate_proxy::stats::pages(),
+        engines,
+        lua: Some(states.clone()),
+        logger: Default::default(),
+        process: process.clone(),
+    };
     let running = running::build(Arc::new(config), parts).expect("no rules, no errors");
     states.run_init().expect("init functions run");
     let (send, receive) = mpsc::channel();

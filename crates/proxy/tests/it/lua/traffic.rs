@@ -47,7 +47,13 @@ impl Gate {
         let process = Process::new(workers, None);
         let store = Arc::new(Counters::default());
         let engines = Engines::from([("main".into(), store.clone() as Arc<dyn Engine>)]);
-        let parts = Parts { engines, lua: Some(states.clone()), logger: Default::default(), process };
+        let parts = Parts {
+            pages: sluicegate_proxy::stats::pages(),
+            engines,
+            lua: Some(states.clone()),
+            logger: Default::default(),
+            process,
+        };
         let running = running::build(Arc::new(config), parts).expect("rules compile");
         states.run_init().expect("no init functions");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));

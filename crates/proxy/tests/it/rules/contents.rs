@@ -31,7 +31,13 @@ struct Served {
 impl Served {
     fn start(text: &str) -> Served {
         let process = Process::new(1, None);
-        let parts = Parts { engines: Engines::new(), lua: None, logger: Default::default(), process };
+        let parts = Parts {
+            pages: sluicegate_proxy::stats::pages(),
+            engines: Engines::new(),
+            lua: None,
+            logger: Default::default(),
+            process,
+        };
         let mut config = config(text);
         for bind in config.proxies.iter_mut().flat_map(|proxy| &mut proxy.binds) {
             // The kernel chooses the port, which a configuration can't ask for.

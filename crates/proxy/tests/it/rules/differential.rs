@@ -668,14 +668,14 @@ fn responses_are_seen_as_haproxy_sees_them() {
         Box::pin(async move {
             let [front, back, _] = &worker.running.proxies[..] else { return String::new() };
             let mut cx = context(front, "GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-            run(&front.rules.http_request, Hook::HttpRequest, &mut cx, &worker).await;
+            run(&front.rules.http_request, Hook::HttpRequest, &mut cx, worker.scripts()).await;
             cx.backend = Some(back.site.clone());
             cx.response.set_response(Version::Http11, 404, b"Not Found");
             RESPONSE.iter().for_each(|(name, value)| {
                 cx.response.add(name.as_bytes(), value.as_bytes());
             });
             cx.variables.enter_response();
-            run(&front.rules.http_response, Hook::HttpResponse, &mut cx, &worker).await;
+            run(&front.rules.http_response, Hook::HttpResponse, &mut cx, worker.scripts()).await;
             String::from_utf8_lossy(cx.response.first(b"x-shown").unwrap_or(b"")).into_owned()
         })
     });

@@ -32,7 +32,7 @@ pub fn verdict(text: &str) -> Result<(), String> {
     let config = load(text)?;
     let process = Process::new(1, None);
     let logger = sluicegate_proxy::log::Logger::default();
-    let parts = Parts { engines: Engines::new(), lua: None, logger, process };
+    let parts = Parts { pages: sluicegate_proxy::stats::pages(), engines: Engines::new(), lua: None, logger, process };
     let said = |errors: Vec<_>| format!("{errors:?}");
     running::build(Arc::new(config), parts).map(|_| ()).map_err(said)
 }
@@ -87,8 +87,13 @@ pub fn in_worker<T: Send + 'static>(
     body: impl FnOnce(Rc<Worker>) -> Local<T> + Send + 'static,
 ) -> T {
     let process = Process::new(1, None);
-    let parts =
-        Parts { engines, lua: None, logger: sluicegate_proxy::log::Logger::default(), process: process.clone() };
+    let parts = Parts {
+        pages: sluicegate_proxy::stats::pages(),
+        engines,
+        lua: None,
+        logger: sluicegate_proxy::log::Logger::default(),
+        process: process.clone(),
+    };
     let running: Arc<Running> = running::build(Arc::new(config), parts)
         .unwrap_or_else(|errors| panic!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")));
     let (send, receive) = mpsc::channel();
@@ -107,7 +112,7 @@ pub fn in_worker<T: Send + 'static>(
 
 /// What `http-request` rules answer to a request: HAProxy's bytes without the connection fields, or what else.
 pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> String {
-    match run(&rules.http_request, Hook::HttpRequest, cx, worker).await {
+    match run(&rules.http_request, Hook::HttpRequest, cx, worker.scripts()).await {
         Verdict::Exporter => "exporter".to_owned(),
         Verdict::Continue => "continue".to_owned(),
         Verdict::Service(service) => format!("service {}", service.name()),

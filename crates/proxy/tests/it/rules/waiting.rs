@@ -180,7 +180,8 @@ fn a_list_that_does_not_wait_needs_no_future() {
     let ready = in_worker(config(&text), script.engines(), move |worker| {
         Box::pin(async move {
             let proxy = &worker.running.proxies[0];
-            let attempt = try_run(&proxy.rules.http_request, Hook::HttpRequest, &mut context(proxy, HEAD), &worker);
+            let attempt =
+                try_run(&proxy.rules.http_request, Hook::HttpRequest, &mut context(proxy, HEAD), worker.scripts());
             matches!(attempt, Attempt::Ready(Verdict::Continue))
         })
     });
@@ -191,10 +192,10 @@ fn a_list_that_does_not_wait_needs_no_future() {
             let proxy = &worker.running.proxies[0];
             let list = &proxy.rules.http_request;
             let mut cx = context(proxy, HEAD);
-            match try_run(list, Hook::HttpRequest, &mut cx, &worker) {
+            match try_run(list, Hook::HttpRequest, &mut cx, worker.scripts()) {
                 Attempt::Ready(_) => false,
                 Attempt::Suspended(suspended) => {
-                    let verdict = resume(list, suspended, Hook::HttpRequest, &mut cx, &worker).await;
+                    let verdict = resume(list, suspended, Hook::HttpRequest, &mut cx, worker.scripts()).await;
                     matches!(verdict, Verdict::Continue)
                 }
             }
@@ -211,7 +212,7 @@ fn a_failed_call_closes_a_tcp_session_where_it_should() {
             Box::pin(async move {
                 let proxy = &worker.running.proxies[0];
                 let list = &proxy.rules.tcp_request_content;
-                let verdict = run(list, Hook::TcpRequestContent, &mut context(proxy, ""), &worker).await;
+                let verdict = run(list, Hook::TcpRequestContent, &mut context(proxy, ""), worker.scripts()).await;
                 matches!(verdict, Verdict::Close)
             })
         });
@@ -230,7 +231,7 @@ fn the_first_use_backend_that_holds_and_exists_is_taken() {
         let chosen = in_worker(config(&text), script.engines(), move |worker| {
             Box::pin(async move {
                 let front = &worker.running.proxies[0];
-                choose_backend(&front.rules, &mut context(front, HEAD), &worker).await
+                choose_backend(&front.rules, &mut context(front, HEAD), worker.scripts()).await
             })
         });
         assert_eq!(chosen, expected.map(ProxyId), "{text}");

@@ -55,7 +55,8 @@ impl Whole {
         let config = Arc::new(config);
         let logger = Logger::new(&config, Identity { tag: "haproxy".into(), ..Identity::default() });
         let process = Process::new(workers, config.global.maxconn);
-        let parts = Parts { engines: Default::default(), lua: None, logger, process };
+        let parts =
+            Parts { pages: sluicegate_proxy::stats::pages(), engines: Default::default(), lua: None, logger, process };
         let running = build(config, parts).expect("rules compile");
         server::resolve_names(&running, &std::collections::HashMap::new()).expect("no names");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));

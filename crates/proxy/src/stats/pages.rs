@@ -1,0 +1,65 @@
+//! The documents of the process, as streams ask for them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::Format;
+use super::page::{Asked, Form, Outcome, Posted, Report, change};
+use super::promex::{Scrape, Wanted};
+use crate::running::pages::{self, Pages, Statistics, Typed};
+use crate::running::{ProxyRun, Running};
+
+/// The statistics page and the exporter.
+pub fn pages() -> Arc<dyn Pages> {
+    Arc::new(Documents)
+}
+
+struct Documents;
+
+impl Pages for Documents {
+    fn statistics(&self, options: &[u8], refreshes: bool) -> Box<dyn Statistics> {
+        Box::new(Asked::read(options, refreshes))
+    }
+
+    fn scrape(&self, running: Arc<Running>, query: &[u8]) -> Option<Typed> {
+        let wanted = Wanted::read(query).ok()?;
+        let document = Box::new(Scrape::new(running, wanted));
+        Some(Typed { content_type: b"text/plain; version=0.0.4", document })
+    }
+}
+
+impl Statistics for Asked {
+    fn refreshes(&self) -> bool {
+        !self.no_refresh
+    }
+
+    fn report(self: Box<Self>, running: Arc<Running>, own: Arc<ProxyRun>, admin: bool) -> Typed {
+        let content_type: &[u8] = match self.form {
+            Form::Html => b"text/html",
+            Form::Lines(Format::Json) | Form::Schema => b"application/json",
+            Form::Lines(_) => b"text/plain",
+        };
+        Typed { content_type, document: Box::new(Report::new(running, own, *self, admin)) }
+    }
+
+    fn change<'a>(
+        &'a self,
+        running: &'a Arc<Running>,
+        own: &'a ProxyRun,
+        posted: pages::Posted<'a>,
+    ) -> Pin<Box<dyn Future<Output = String> + 'a>> {
+        Box::pin(async move {
+            let Some(page) = &own.config.stats else { return String::new() };
+            let outcome = match posted {
+                pages::Posted::Denied => Outcome::Denied,
+                pages::Posted::TooLong => Outcome::TooLong,
+                pages::Posted::Body(body) => match Posted::read(body) {
+                    Ok(posted) => change(running, own, page, &posted).await,
+                    Err(outcome) => outcome,
+                },
+            };
+            self.redirection(&page.uri, outcome)
+        })
+    }
+}
