@@ -85,7 +85,7 @@ impl LastServer {
     pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
         let [high, middle, low] = self.0;
         let both = u32::from_be_bytes([0, high, middle, low]);
-        (both >> 12 == wanted.0).then_some((both & 0xfff) as usize)
+        (both >> 12 == wanted.0 && self.0 != LastServer::NONE.0).then_some((both & 0xfff) as usize)
     }
 }
 
@@ -279,4 +279,21 @@ pub(crate) async fn drain(session: &mut Session) {
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_server_is_known_in_its_backend_alone() {
+        let last = LastServer::new(ProxyId(7), 4094);
+        assert_eq!((last.in_backend(ProxyId(7)), last.in_backend(ProxyId(8))), (Some(4094), None));
+        let none = LastServer::NONE;
+        assert!((0..=0xfff).all(|backend| none.in_backend(ProxyId(backend)).is_none()));
+        for (backend, server) in [(0xfff, 0), (0, 0xfff), (u32::MAX, 1), (1, usize::MAX)] {
+            let beyond = LastServer::new(ProxyId(backend), server);
+            assert_eq!(beyond.in_backend(ProxyId(backend & 0xffe)), None, "{backend} {server}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //!
 //! - an alert names the worker, the seconds, and the line of the script that it is in; again after each doubling of the
 //!   time, and once it goes on;
-//! - other workers accept on its sockets ([`listener::accept_for`]), and nobody hands it a connection;
+//! - other workers accept on its sockets ([`accept_for`]), and nobody hands it a connection;
 //! - with `tune.lua.watchdog-abort` the process aborts if it is in a script.
 //!
 //! A worker that is ready to run and gets no core is not stuck. Time in which the control thread did not run itself

@@ -502,3 +502,100 @@ impl Drop for Keyspace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_wire::resp::{Protocol, ReplyWriter};
+
+    use super::*;
+    use crate::execute::{Caller, Executed, execute};
+    use crate::{Store, StoreOptions};
+
+    const STRIPES: usize = 16;
+
+    fn store() -> Store {
+        Store::new(StoreOptions { stripes: STRIPES, ..StoreOptions::default() })
+    }
+
+    fn ask(store: &Store, db: u32, command: &str) -> String {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let (mut out, mut caller) = (Vec::new(), Caller { db, ..Caller::default() });
+        let done = execute(store, &mut caller, &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2));
+        assert!(matches!(done, Executed::Done), "{command}");
+        String::from_utf8(out).expect("text")
+    }
+
+    fn fill(store: &Store, db: u32, keys: usize) {
+        (0..keys).for_each(|key| assert_eq!(ask(store, db, &format!("SET key:{key} {db}")), "+OK\r\n"));
+    }
+
+    #[test]
+    fn a_database_exists_once_it_is_written_to() {
+        let store = store();
+        let keyspace = &store.0.keyspace;
+        assert_eq!(ask(&store, 3, "GET key:0"), "$-1\r\n");
+        assert!(keyspace.db(&store.0.gate.enter(), 3).is_none());
+        fill(&store, 3, 1);
+        let pass = store.0.gate.enter();
+        assert_eq!(keyspace.db(&pass, 3).map(Db::keys), Some(1));
+        assert!(keyspace.db(&pass, keyspace.databases()).is_none());
+    }
+
+    #[test]
+    fn stripes_and_places_of_scan_lead_to_each_other() {
+        let store = store();
+        let keyspace = &store.0.keyspace;
+        assert_eq!(keyspace.stripes(), STRIPES);
+        for stripe in 0..STRIPES {
+            assert_eq!(keyspace.stripe_of_order(keyspace.order_of_stripe(stripe)), stripe);
+        }
+        assert_eq!((keyspace.stripe_of(0), keyspace.stripe_of(u64::MAX)), (0, STRIPES - 1));
+    }
+
+    #[test]
+    fn stripes_are_chosen_by_their_share_of_the_keys() {
+        let store = store();
+        let keyspace = &store.0.keyspace;
+        fill(&store, 0, 1000);
+        let pass = store.0.gate.enter();
+        let db = keyspace.db(&pass, 0).expect("it was written to");
+        let mut chosen = [0u32; STRIPES];
+        for random in 0..1000 {
+            let stripe = db.stripe_by_share(random).ok().flatten().expect("nothing changes");
+            chosen[stripe] += 1;
+        }
+        let shares: Vec<u32> = (0..STRIPES).map(|stripe| db.figures[stripe].keys.load(Ordering::Relaxed)).collect();
+        assert_eq!(chosen.to_vec(), shares);
+        assert_eq!(db.filled_from(0), Some(0));
+        assert_eq!(db.filled_from(STRIPES), None);
+    }
+
+    #[test]
+    fn a_flushed_database_is_freed_in_slices() {
+        let store = store();
+        let keyspace = &store.0.keyspace;
+        fill(&store, 0, 500);
+        assert_eq!(ask(&store, 0, "FLUSHDB ASYNC"), "+OK\r\n");
+        assert_eq!(ask(&store, 0, "DBSIZE"), ":0\r\n");
+        assert_eq!(keyspace.discarded_keys(), 500);
+        assert!(keyspace.free_discarded(STRIPES / 2), "half of it is left");
+        assert!(keyspace.discarded_keys() < 500);
+        assert!(!keyspace.free_discarded(STRIPES));
+        assert_eq!(keyspace.discarded_keys(), 0);
+        fill(&store, 0, 1);
+        assert_eq!(ask(&store, 0, "DBSIZE"), ":1\r\n");
+    }
+
+    #[test]
+    fn swapped_databases_have_each_others_keys() {
+        let store = store();
+        fill(&store, 0, 3);
+        fill(&store, 5, 2);
+        assert_eq!(ask(&store, 0, "SWAPDB 0 5"), "+OK\r\n");
+        assert_eq!((ask(&store, 0, "DBSIZE"), ask(&store, 5, "DBSIZE")), (":2\r\n".to_owned(), ":3\r\n".to_owned()));
+        assert_eq!(ask(&store, 5, "GET key:2"), "$1\r\n0\r\n");
+        // One that does not exist is exchanged, too.
+        assert_eq!(ask(&store, 0, "SWAPDB 5 9"), "+OK\r\n");
+        assert_eq!((ask(&store, 5, "DBSIZE"), ask(&store, 9, "DBSIZE")), (":0\r\n".to_owned(), ":3\r\n".to_owned()));
+    }
+}

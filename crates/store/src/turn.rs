@@ -865,3 +865,67 @@ fn grant_all(locks: &mut [Locked<'_>], of_key: &[usize], held: &HeldKeys) {
         hold::table_of(&mut locks[lock].holds).grant(held.id, &key.key, key.mode);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreOptions};
+
+    fn store() -> Store {
+        Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
+    }
+
+    fn ticket(store: &Store, keys: &[&str], mode: Mode) -> Arc<Ticket> {
+        Arc::new(store.0.ticket_on(keys.iter().map(|key| (0, key.as_bytes(), mode))))
+    }
+
+    #[test]
+    fn exclusive_keys_pass_on_and_shared_ones_are_shared() {
+        let store = store();
+        let inner = &store.0;
+        let [first, second] = [0, 1].map(|_| ticket(&store, &["a", "b"], Mode::Exclusive));
+        let [one, other] = [0, 1].map(|_| ticket(&store, &["c"], Mode::Shared));
+        assert!(inner.enter_queues(&first));
+        assert!(!inner.enter_queues(&second), "it waits");
+        assert!(inner.enter_queues(&one) && inner.enter_queues(&other));
+        assert_eq!(inner.blocker(&second).map(|blocker| blocker.key), Some(b"a".to_vec()));
+        assert!(!inner.accept(&second), "its keys are not free");
+        inner.end(first, &[]);
+        assert!(second.is_invited() && inner.accept(&second));
+        [second, one, other].into_iter().for_each(|ticket| inner.end(ticket, &[]));
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn a_ticket_that_gives_up_leaves_its_keys_to_those_behind_it() {
+        let store = store();
+        let inner = &store.0;
+        let tickets = [&["a"][..], &["a", "b"], &["b"]].map(|keys| ticket(&store, keys, Mode::Exclusive));
+        let entered = [0, 1, 2].map(|at: usize| inner.enter_queues(&tickets[at]));
+        assert_eq!(entered, [true, false, false], "the third keeps its place behind the second");
+        let [first, second, third] = tickets;
+        assert!(second.cancel());
+        inner.end(second, &[]);
+        assert!(third.is_invited() && inner.accept(&third), "the first has other keys");
+        [first, third].into_iter().for_each(|ticket| inner.end(ticket, &[]));
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn keys_are_held_at_once_if_nobody_has_them() {
+        let store = store();
+        let inner = &store.0;
+        let waiting = ticket(&store, &["a"], Mode::Exclusive);
+        assert!(inner.enter_queues(&waiting));
+        let held = |keys: &[&str]| HeldKeys {
+            id: inner.ticket_id(),
+            keys: inner.held_keys(keys.iter().map(|key| (0, key.as_bytes(), Mode::Exclusive))),
+        };
+        assert!(!inner.hold_at_once(&held(&["b", "a"])), "all or none");
+        let holding = held(&["b"]);
+        assert!(inner.hold_at_once(&holding));
+        inner.end_section(&Holding::AtOnce(holding), &[]);
+        inner.end(waiting, &[]);
+        assert_eq!(store.stats().tickets, 0);
+    }
+}

@@ -1,7 +1,7 @@
 //! The catalogue of the language: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
 //! reference and the tests' coverage all derive from these rows.
 //!
-//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`] lists all rows.
+//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`](crate::items) lists all rows.
 
 mod context;
 mod converter;

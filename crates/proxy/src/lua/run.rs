@@ -543,31 +543,6 @@ struct Done {
     reply: Option<Box<crate::local_reply::LocalReply>>,
 }
 
-thread_local! {
-    static IN_BURST: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this thread runs a burst now.
-fn is_in_burst() -> bool {
-    IN_BURST.get()
-}
-
-/// A burst of this thread, for as long as it runs.
-struct InBurst;
-
-impl InBurst {
-    fn begin() -> InBurst {
-        IN_BURST.set(true);
-        InBurst
-    }
-}
-
-impl Drop for InBurst {
-    fn drop(&mut self) {
-        IN_BURST.set(false);
-    }
-}
-
 /// Runs one burst with the host set up for it.
 #[allow(clippy::too_many_arguments)] // what a burst is, once for every kind of script
 fn one_burst(
@@ -580,7 +555,7 @@ fn one_burst(
     budget: &mut Budget,
     outcome: Option<Outcome>,
 ) -> (Burst, Done) {
-    let _running = InBurst::begin();
+    let _running = now::InBurst::begin();
     let host = state.host::<Host>();
     match lent {
         Lent::Nothing => {}

@@ -1,5 +1,6 @@
 //! Fetches and converters where nothing can be awaited.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ pub(super) fn sample_now(
 
 fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
     let spun = (0..ATTEMPTS).find_map(|_| cell.lock.try_lock());
-    if spun.is_some() || super::is_in_burst() {
+    if spun.is_some() || is_in_burst() {
         return spun;
     }
     let begun = Instant::now();
@@ -59,4 +60,29 @@ fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
         }
     }
     None
+}
+
+thread_local! {
+    static IN_BURST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread runs a burst now.
+fn is_in_burst() -> bool {
+    IN_BURST.get()
+}
+
+/// A burst of this thread, for as long as it runs.
+pub(super) struct InBurst;
+
+impl InBurst {
+    pub(super) fn begin() -> InBurst {
+        IN_BURST.set(true);
+        InBurst
+    }
+}
+
+impl Drop for InBurst {
+    fn drop(&mut self) {
+        IN_BURST.set(false);
+    }
 }
