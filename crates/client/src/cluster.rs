@@ -111,8 +111,8 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it
-    /// had.
+    /// The node that serves reads of a slot: a replica that answers and follows the master, else the master, or, while that
+    /// fails, a replica that has lost it.
     fn reader(&self, slot: u16) -> &Arc<Node> {
         // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not
         // go back in time: from the one that weighs most for it.
@@ -184,13 +184,6 @@ impl Cluster {
         shards.chain(guests).chain(former).chain(asked).collect()
     }
 
-    /// Returns whether a node is known as a replica, and if so whether its master fails.
-    pub(crate) fn follows(&self, node: &Node) -> Option<bool> {
-        let map = self.map.read();
-        let shard = map.shards.iter().find(|shard| shard.replicas().any(|known| std::ptr::eq(&**known, node)))?;
-        Some(shard.master.is_ailing())
-    }
-
     /// Why the map could not be read, if it could not.
     pub(crate) fn last_failure(&self) -> Option<String> {
         let read = self.refresh.lock().last_failure.clone();
@@ -254,21 +247,6 @@ impl Cluster {
         self.owner(key.map(slot), false).ok_or(Failure::Closed)
     }
 
-    /// The node to which a command that waits at `node` goes, if that is another one now.
-    pub(crate) fn elsewhere(self: &Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
-        let serves = || {
-            let map = self.map.read();
-            match route.asking {
-                true => map.node(&node.address).is_some_and(|known| Arc::ptr_eq(&known, node)),
-                false => route.slot.is_none() && map.shards.iter().any(|shard| Arc::ptr_eq(&shard.master, node)),
-            }
-        };
-        if route.own || !node.is_ailing() && serves() {
-            return None;
-        }
-        self.owner(route.slot, route.reads).filter(|owner| !Arc::ptr_eq(owner, node))
-    }
-
     /// Keeps a command until the map is known.
     fn park(self: &Arc<Cluster>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let queued = self.section.counters.queued.load(Ordering::Relaxed);
@@ -315,78 +293,6 @@ impl Cluster {
             },
             None => entry.fail(&self.section, Failure::Closed),
         }
-    }
-
-    /// Queues a command at a node.
-    pub(crate) fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
-        // What is kept of one connection's replies is nothing to another's.
-        entry.asked = None;
-        loop {
-            let lane = match node.lane(entry.route.db) {
-                Ok(lane) => lane,
-                Err(failure) => return entry.fail(&self.section, failure),
-            };
-            // One that has closed since it was found gives it back.
-            match lane.requeue(entry, bytes) {
-                Ok(()) => return,
-                Err(back) => entry = back,
-            }
-        }
-    }
-
-    /// Sends what waited at another node to `node`, which has its slot now.
-    pub(crate) fn resend(&self, node: &Arc<Node>, mut entry: Entry, mut bytes: &[u8]) {
-        if std::mem::take(&mut entry.route.asking) {
-            bytes = &bytes[ASKING.len()..];
-            entry.len = bytes.len();
-            entry.skips = false;
-        }
-        self.send(node, entry, bytes);
-    }
-
-    /// Redirects a command as an engine's error demands. Returns it if its redirections are used up.
-    pub(crate) fn redirect(
-        self: &Arc<Cluster>,
-        mut entry: Entry,
-        mut bytes: &[u8],
-        redirect: Redirect,
-    ) -> Result<(), Entry> {
-        let options = &self.section.options;
-        let until = entry.route.begun + options.timeout_queue + options.timeout_server;
-        let now = Instant::now();
-        if entry.route.own || entry.route.moves >= MOVES_MAX || now >= until {
-            return Err(entry);
-        }
-        if std::mem::take(&mut entry.route.asking) {
-            bytes = &bytes[ASKING.len()..];
-        }
-        let moves = entry.route.moves;
-        entry.again(bytes.len(), now);
-        add(&self.section.counters.redirected, 1);
-        match redirect {
-            Redirect::Moved(slot, there) if let Some(node) = self.moved(slot, &there) => {
-                self.refresh();
-                self.send(&node, entry, bytes);
-            }
-            Redirect::Ask(there) => {
-                let node = self.asked_at(there);
-                entry.route.asking = true;
-                entry.again(ASKING.len() + bytes.len(), now);
-                self.send(&node, entry, &[ASKING, bytes].concat());
-            }
-            Redirect::Moved(..) | Redirect::Later => {
-                self.refresh();
-                let pause = pause(moves);
-                let (cluster, bytes) = (self.clone(), bytes.to_vec());
-                let waiting = Waiting::new(self.section.clone(), bytes.len());
-                tokio::spawn(async move {
-                    sleep(pause).await;
-                    drop(waiting);
-                    cluster.forward(entry, &bytes);
-                });
-            }
-        }
-        Ok(())
     }
 
     /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map
@@ -553,8 +459,7 @@ impl Cluster {
             None => {
                 let map = self.map.read();
                 let mut nodes: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
-                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has
-                // slots.
+                // A forgotten node still lists itself: it counts as a master only while it owns slots.
                 let mut others: Vec<Arc<Node>> =
                     map.shards.iter().flat_map(|shard| shard.replicas().cloned()).collect();
                 drop(map);
@@ -684,27 +589,91 @@ fn is_in<'a>(mut nodes: impl Iterator<Item = &'a Arc<Node>>, node: &Arc<Node>) -
 
 impl Router for Cluster {
     fn follows(&self, node: &Node) -> Option<bool> {
-        self.follows(node)
+        let map = self.map.read();
+        let shard = map.shards.iter().find(|shard| shard.replicas().any(|known| std::ptr::eq(&**known, node)))?;
+        Some(shard.master.is_ailing())
+    }
+
+    fn elsewhere(self: Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
+        let serves = || {
+            let map = self.map.read();
+            match route.asking {
+                true => map.node(&node.address).is_some_and(|known| Arc::ptr_eq(&known, node)),
+                false => route.slot.is_none() && map.shards.iter().any(|shard| Arc::ptr_eq(&shard.master, node)),
+            }
+        };
+        if route.own || !node.is_ailing() && serves() {
+            return None;
+        }
+        self.owner(route.slot, route.reads).filter(|owner| !Arc::ptr_eq(owner, node))
+    }
+
+    fn redirect(self: Arc<Cluster>, mut entry: Entry, mut bytes: &[u8], redirect: Redirect) -> Result<(), Entry> {
+        let options = &self.section.options;
+        let until = entry.route.begun + options.timeout_queue + options.timeout_server;
+        let now = Instant::now();
+        if entry.route.own || entry.route.moves >= MOVES_MAX || now >= until {
+            return Err(entry);
+        }
+        if std::mem::take(&mut entry.route.asking) {
+            bytes = &bytes[ASKING.len()..];
+        }
+        let moves = entry.route.moves;
+        entry.again(bytes.len(), now);
+        add(&self.section.counters.redirected, 1);
+        match redirect {
+            Redirect::Moved(slot, there) if let Some(node) = self.moved(slot, &there) => {
+                Cluster::refresh(&self);
+                self.send(&node, entry, bytes);
+            }
+            Redirect::Ask(there) => {
+                let node = self.asked_at(there);
+                entry.route.asking = true;
+                entry.again(ASKING.len() + bytes.len(), now);
+                self.send(&node, entry, &[ASKING, bytes].concat());
+            }
+            Redirect::Moved(..) | Redirect::Later => {
+                Cluster::refresh(&self);
+                let pause = pause(moves);
+                let (cluster, bytes) = (self.clone(), bytes.to_vec());
+                let waiting = Waiting::new(self.section.clone(), bytes.len());
+                tokio::spawn(async move {
+                    sleep(pause).await;
+                    drop(waiting);
+                    cluster.forward(entry, &bytes);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn resend(&self, node: &Arc<Node>, mut entry: Entry, mut bytes: &[u8]) {
+        if std::mem::take(&mut entry.route.asking) {
+            bytes = &bytes[ASKING.len()..];
+            entry.len = bytes.len();
+            entry.skips = false;
+        }
+        self.send(node, entry, bytes);
+    }
+
+    fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
+        // What is kept of one connection's replies is nothing to another's.
+        entry.asked = None;
+        loop {
+            let lane = match node.lane(entry.route.db) {
+                Ok(lane) => lane,
+                Err(failure) => return entry.fail(&self.section, failure),
+            };
+            // One that has closed since it was found gives it back.
+            match lane.requeue(entry, bytes) {
+                Ok(()) => return,
+                Err(back) => entry = back,
+            }
+        }
     }
 
     fn refresh(self: Arc<Cluster>) {
         Cluster::refresh(&self);
-    }
-
-    fn redirect(self: Arc<Cluster>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry> {
-        Cluster::redirect(&self, entry, bytes, redirect)
-    }
-
-    fn elsewhere(self: Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
-        Cluster::elsewhere(&self, route, node)
-    }
-
-    fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
-        self.resend(node, entry, bytes);
-    }
-
-    fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
-        self.send(node, entry, bytes);
     }
 }
 

@@ -62,7 +62,7 @@ const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
 /// Commands that wait for other clients.
 const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
 
-/// What a command that was written to its connection waits for.
+/// The refusal of a command about the writes of its own connection.
 const OF_OWN_WRITES: &str = "it is about what its own connection wrote, use r:own(…)";
 
 /// Commands that only read.

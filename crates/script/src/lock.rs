@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// How often the first waiter may be overtaken before the lock is handed to it.
 const OVERTAKEN_MAX: u32 = 64;
@@ -104,6 +105,20 @@ impl<T> BurstLock<T> {
         loop {
             if let Some(guard) = self.try_lock() {
                 return guard;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The same for `time` at most: where nothing can be awaited.
+    pub fn lock_within(&self, time: Duration) -> Option<BurstGuard<'_, T>> {
+        let begun = Instant::now();
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            if begun.elapsed() >= time {
+                return None;
             }
             std::thread::yield_now();
         }

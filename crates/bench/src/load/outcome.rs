@@ -27,7 +27,7 @@ pub(super) struct Outcome {
     pub(super) busiest: f64,
     pub(super) own: ProcessTime,
     pub(super) peer: Option<ProcessTime>,
-    /// What the reader must know before believing the figures.
+    /// Conditions that limit the validity of the figures.
     pub(super) warnings: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ use crate::stream::Stream;
 /// Messages of channels that come while something else is asked, and are kept.
 const MESSAGES_MAX: usize = 1000;
 
-/// What a connection is made of.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Line {
     /// It counts among those of its node.
@@ -45,7 +45,7 @@ pub(crate) struct Conversation {
     pub(crate) line: Line,
     pub(crate) db: u32,
     pub(crate) input: Vec<u8>,
-    /// What is in it and was not read yet.
+    /// Start of the unread bytes in `input`.
     pub(crate) start: usize,
     pub(crate) filled: usize,
     pub(crate) parser: ReplyParser,

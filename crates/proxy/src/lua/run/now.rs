@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluicegate_script::{BurstGuard, State};
 
@@ -11,17 +11,16 @@ use crate::lua::states::StateCell;
 use crate::sample::Sample;
 use crate::stream::{ScriptCall, ScriptHook, StreamContext};
 
-/// Attempts to lock a state that another thread uses before the thread is yielded. Each spins for the length of a few
-/// short bursts.
-const ATTEMPTS: usize = 16;
-
 /// The longest time that a worker spends on acquiring a state here: many bursts of other workers.
 const WAIT: Duration = Duration::from_millis(20);
 
+/// The same for a worker that runs a burst itself, whose state this may be: some short bursts of others.
+const WAIT_IN_BURST: Duration = Duration::from_micros(50);
+
 /// Runs a fetch or converter where only reading is possible and nothing may wait, such as in log lines.
 ///
-/// Another worker may use the shared state. A worker waits for it for [`WAIT`] at most, and not at all where it runs a
-/// burst of that state itself; then there is no sample, as if the function had failed, and a rate-limited message says so.
+/// Another worker may use the shared state. A worker waits for it for [`WAIT`] at most, or for [`WAIT_IN_BURST`]; after that
+/// there is no sample, as if the function had failed, and a rate-limited message reports it.
 pub(super) fn sample_now(
     inner: &Rc<Inner>,
     call: &ScriptCall,
@@ -48,18 +47,7 @@ pub(super) fn sample_now(
 }
 
 fn lock(cell: &StateCell) -> Option<BurstGuard<'_, State>> {
-    let spun = (0..ATTEMPTS).find_map(|_| cell.lock.try_lock());
-    if spun.is_some() || is_in_burst() {
-        return spun;
-    }
-    let begun = Instant::now();
-    while begun.elapsed() < WAIT {
-        std::thread::yield_now();
-        if let Some(state) = cell.lock.try_lock() {
-            return Some(state);
-        }
-    }
-    None
+    cell.lock.lock_within(if is_in_burst() { WAIT_IN_BURST } else { WAIT })
 }
 
 thread_local! {
