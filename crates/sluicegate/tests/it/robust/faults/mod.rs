@@ -66,6 +66,8 @@ struct Case {
     server: Vec<Act>,
     /// How many lines are logged.
     lines: usize,
+    /// The last request leaves no line: the exchange goes on until the clients have ended.
+    unlogged: bool,
     /// How many bytes were sent depends on the kernel's buffers.
     any_size: bool,
     /// How many sessions there are depends on how soon the kernel ends one.
@@ -84,6 +86,7 @@ fn case(name: &'static str, options: &'static [&'static str], client: Vec<Act>, 
         others: Vec::new(),
         server,
         lines: 1,
+        unlogged: false,
         any_size: false,
         any_count: false,
         instead: None,
@@ -110,6 +113,11 @@ impl Case {
 
     fn lines(mut self, lines: usize) -> Case {
         self.lines = lines;
+        self
+    }
+
+    fn unlogged(mut self) -> Case {
+        self.unlogged = true;
         self
     }
 
@@ -151,6 +159,8 @@ fn endless(head: &str) -> Act {
 struct Scene<'a> {
     case: &'a Case,
     go: AtomicU32,
+    /// Clients that have ended.
+    ended: AtomicU32,
     /// How many requests wait.
     queued: &'a (dyn Fn() -> u64 + Sync),
     /// The lines that are logged so far, in their order.
@@ -159,7 +169,9 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     fn over(&self) -> bool {
-        (self.lines)().len() >= self.case.lines
+        let clients = 1 + self.case.others.len();
+        let ended = || self.ended.load(Ordering::Acquire) as usize == clients;
+        (self.lines)().len() >= self.case.lines && (!self.case.unlogged || ended())
     }
 
     fn await_signals(&self, count: u32) {
@@ -375,8 +387,13 @@ fn transcripts<P: Sync>(
                 let run = move || {
                     let section = format!("case{number}");
                     let lines = || log_lines(&program(proxy).output(), &section, case);
-                    let scene =
-                        Scene { case, go: AtomicU32::new(0), queued: &|| queued(stats, &section), lines: &lines };
+                    let scene = Scene {
+                        case,
+                        go: AtomicU32::new(0),
+                        ended: AtomicU32::new(0),
+                        queued: &|| queued(stats, &section),
+                        lines: &lines,
+                    };
                     converse(front, back, &scene)
                 };
                 scope.spawn(run)
@@ -449,6 +466,7 @@ fn ask(acts: &[Act], front: &Listening, scene: &Scene<'_>) -> String {
         return "gone".to_owned();
     }
     let end = side.receive_all();
+    scene.ended.fetch_add(1, Ordering::AcqRel);
     format!("{} [{end}]", shown(&side.received))
 }
 
