@@ -12,24 +12,21 @@ pub(crate) mod run;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{Mode, ProxyId};
+use sluicegate_config::model::Mode;
 use sluicegate_transport::{Buffer, Socket, Timer};
 
 use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
-use crate::proxied::Proxied;
 use crate::running::ProxyRun;
-use crate::sample::VarMap;
 use crate::server;
 use crate::site::Site;
-use crate::stick::Tracked;
-use crate::stream::{Connection, Fault, Invalid};
+use crate::stream::{Active, Client, Fault, Invalid};
 use crate::worker::{SessionPlace, Worker};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
@@ -41,52 +38,12 @@ pub(crate) struct Session {
     pub(crate) socket: Socket,
     pub(crate) input: Buffer,
     pub(crate) timer: Timer,
-    /// `sess.` variables between two streams.
-    pub(crate) variables: VarMap,
-    /// What its rules track.
-    pub(crate) tracked: Tracked,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) local: Option<SocketAddr>,
-    /// Its own addresses and what its PROXY protocol header said, where `peer` and `local` are others: those of the header,
-    /// or those that `tcp-request session` rules set.
-    pub(crate) proxied: Option<Rc<Proxied>>,
-    pub(crate) accepted: Instant,
-    /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
-    pub(crate) last_active: Instant,
-    /// Requests whose head was complete.
-    pub(crate) requests: u32,
-    /// The server of the last one.
-    pub(crate) last_server: LastServer,
+    /// What its streams share.
+    pub(crate) client: Rc<Client>,
     /// The client has sent its FIN; what is in `input` is all there will be.
     pub(crate) ended: bool,
     place: SessionPlace,
     slots: Slots,
-}
-
-/// A backend and the place of a server in it, twelve bits each: there is no more room in an idle session. Who is beyond
-/// is not remembered.
-#[derive(Clone, Copy)]
-pub(crate) struct LastServer([u8; 3]);
-
-impl LastServer {
-    const NONE: LastServer = LastServer([0xff; 3]);
-    const MAX: usize = 0xffe;
-
-    pub(crate) fn new(backend: ProxyId, server: usize) -> LastServer {
-        let backend = backend.0 as usize;
-        if backend > LastServer::MAX || server > LastServer::MAX {
-            return LastServer::NONE;
-        }
-        let [.., high, middle, low] = (backend << 12 | server).to_be_bytes();
-        LastServer([high, middle, low])
-    }
-
-    /// The server's place, if it is one of this backend's.
-    pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
-        let [high, middle, low] = self.0;
-        let both = u32::from_be_bytes([0, high, middle, low]);
-        (both >> 12 == wanted.0 && self.0 != LastServer::NONE.0).then_some((both & 0xfff) as usize)
-    }
 }
 
 impl Session {
@@ -94,23 +51,16 @@ impl Session {
     pub(crate) fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
         let Accepted { fd, peer, slots } = accepted;
         let socket = Socket::from_fd(fd, slots.listener().is_tcp)?;
-        let local = socket.local_addr();
-        let accepted = Instant::now();
+        let ends = (peer, socket.local_addr());
+        let place = worker.register_session();
+        let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
         Ok(Session {
             socket,
             input: Buffer::default(),
             timer: Timer::default(),
-            variables: VarMap::default(),
-            tracked: Tracked::default(),
-            peer,
-            local,
-            proxied: None,
-            accepted,
-            last_active: accepted,
-            requests: 0,
-            last_server: LastServer::NONE,
+            client: Rc::new(client),
             ended: false,
-            place: worker.register_session(),
+            place,
             slots,
         })
     }
@@ -120,18 +70,13 @@ impl Session {
         self.place.worker()
     }
 
-    /// When it was accepted, by the wall clock.
-    pub(crate) fn accepted_at(&self) -> SystemTime {
-        self.worker().wall_clock(self.accepted)
-    }
-
     /// Keeps what is in the buffer as the frontend's last invalid request.
     pub(crate) fn capture(&self, fault: Fault) {
         let worker = self.worker();
         let event = worker.running.process.next_invalid();
         let at = worker.wall_clock(Instant::now());
         let mut invalid = Invalid::new(event, at, self.input.data(), fault, true);
-        invalid.source = self.peer;
+        invalid.source = self.client.ends().0;
         self.frontend().frontend.invalid.set(invalid);
     }
 
@@ -150,21 +95,9 @@ impl Session {
         &self.worker().running.proxies[self.frontend().id.0 as usize]
     }
 
-    /// The connection as the context of its next stream needs it.
-    pub(crate) fn connection(&self) -> Connection<'_> {
-        Connection {
-            id: self.worker().next_stream_id(),
-            session: self.place(),
-            listener: self.listener(),
-            unique_id: self.run_of_frontend().log.unique_id(),
-            scripts: &self.worker().scripts,
-            socket: &self.socket,
-            peer: self.peer,
-            local: self.local,
-            proxied: &self.proxied,
-            accepted: self.accepted,
-            accepted_at: self.accepted_at(),
-        }
+    /// A stream of this connection.
+    pub(crate) fn new_stream(&self) -> Active {
+        Active::take(self.worker(), &self.client, self.frontend())
     }
 
     /// Where it was accepted.
@@ -188,8 +121,9 @@ impl Session {
         self.forget_own();
         // An empty buffer belongs to nobody.
         self.place.worker().buffers.reclaim(&mut self.input);
-        // Servers may have other places there.
-        self.last_server = LastServer::NONE;
+        // There are no streams that share it.
+        let Some(client) = Rc::get_mut(&mut self.client) else { return };
+        client.follow(listener.clone());
         self.slots.follow(listener);
         self.place.follow(worker);
     }
@@ -279,21 +213,4 @@ pub(crate) async fn drain(session: &mut Session) {
         }
     })
     .await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_server_is_known_in_its_backend_alone() {
-        let last = LastServer::new(ProxyId(7), 4094);
-        assert_eq!((last.in_backend(ProxyId(7)), last.in_backend(ProxyId(8))), (Some(4094), None));
-        let none = LastServer::NONE;
-        assert!((0..=0xfff).all(|backend| none.in_backend(ProxyId(backend)).is_none()));
-        for (backend, server) in [(0xfff, 0), (0, 0xfff), (u32::MAX, 1), (1, usize::MAX)] {
-            let beyond = LastServer::new(ProxyId(backend), server);
-            assert_eq!(beyond.in_backend(ProxyId(backend & 0xffe)), None, "{backend} {server}");
-        }
-    }
 }

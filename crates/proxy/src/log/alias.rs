@@ -411,7 +411,7 @@ pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u
     let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
     client_address(cx.source, flags, mode, out);
     out.push(b':');
-    let listener = cx.listener.as_ref();
+    let listener = cx.client.listener.as_ref();
     let number = listener.map_or(1, |listener| i64::from(listener.id));
     match cx.source {
         Some(_) => client_port(cx.source, flags, out),

@@ -339,10 +339,10 @@ fn edit_patterns(file: &PatternFile, edit: PatternEdit, machine: &Machine) {
 fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut StreamContext) {
     let value = sample.as_value();
     if hook.is_early() {
-        return cx.session_tracked.track(slot, table, &value, false, &[]);
+        return cx.client.tracked.borrow_mut().track(slot, table, &value, false, &[]);
     }
     // A stream begins with its session's counters, so these numbers are taken.
-    if cx.session_tracked.get(slot).is_some() {
+    if cx.client.tracked.borrow().get(slot).is_some() {
         return;
     }
     let status = if matches!(hook, Hook::HttpResponse | Hook::HttpAfterResponse) { cx.response.status() } else { 0 };
@@ -359,7 +359,8 @@ fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut 
 }
 
 fn change_counter(slot: usize, kind: DataKind, element: u32, by: u32, cx: &StreamContext) {
-    let Some(held) = cx.tracked.get(slot).or_else(|| cx.session_tracked.get(slot)) else { return };
+    let session = cx.client.tracked.borrow();
+    let Some(held) = cx.tracked.get(slot).or_else(|| session.get(slot)) else { return };
     held.change(|row| match kind {
         DataKind::Gpt | DataKind::Gpt0 => _ = row.set(kind, element, u64::from(by)),
         kind => _ = row.change(kind, element, Change::Add(by)),

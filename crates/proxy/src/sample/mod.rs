@@ -35,4 +35,4 @@ pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_nam
 pub use matcher::MatcherCode;
 pub(crate) use preset::set as set_preset;
 pub use value::{Sample, Value, append_hex, append_int, append_ip};
-pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, VarMap, VarRef, Variables};
+pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, SessionVariables, VarMap, VarRef, Variables};

@@ -2,7 +2,7 @@
 //!
 //! Names are interned once, when a configuration is compiled or a script first uses one, so a rule compares 32-bit
 //! ids. A stream has few variables: a scope is a vector that is searched from the front and whose memory is reused for
-//! the worker's next stream. `sess.` variables belong to the session, which lends them to one stream at a time.
+//! the worker's next stream. `sess.` variables belong to the session and are shared by its streams.
 //! `proc.` variables belong to the process and outlive reloads; each has a lock of its own, found when the rule is
 //! compiled.
 //!
@@ -11,12 +11,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{VarName, VarScope};
 
-use super::value::Sample;
+use super::value::{Sample, Value};
 
 /// Bytes that the variables of one stream, its session's included, may hold.
 pub const STREAM_LIMIT: usize = 1 << 20;
@@ -199,10 +200,14 @@ impl VarMap {
     }
 }
 
+/// A session's variables, which its streams share.
+#[derive(Clone, Debug, Default)]
+pub struct SessionVariables(Rc<RefCell<VarMap>>);
+
 /// The variables that one stream sees.
 #[derive(Debug, Default)]
 pub struct Variables {
-    session: VarMap,
+    session: SessionVariables,
     transaction: VarMap,
     request: VarMap,
     response: VarMap,
@@ -212,9 +217,9 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// A stream begins: it borrows its session's variables and has none of its own.
-    pub fn begin(&mut self, session: VarMap) {
-        self.session = session;
+    /// Begins a stream of this session, which has no variables of its own yet.
+    pub fn begin(&mut self, session: &SessionVariables) {
+        self.session.clone_from(session);
         self.transaction.clear();
         self.request.clear();
         self.response.clear();
@@ -222,16 +227,13 @@ impl Variables {
     }
 
     /// Those of a health check, which is neither a request nor has a session.
-    pub(crate) fn of_check() -> Variables {
-        Variables { check: Some(VarMap::default()), ..Variables::default() }
+    pub(crate) fn of_check(own: VarMap) -> Variables {
+        Variables { check: Some(own), ..Variables::default() }
     }
 
-    /// A stream ends: its own variables go, the session takes its variables back.
-    pub fn end(&mut self) -> VarMap {
-        self.transaction.clear();
-        self.request.clear();
-        self.response.clear();
-        std::mem::take(&mut self.session)
+    /// Returns those of a health check, which keeps them between two of its steps.
+    pub(crate) fn into_check(self) -> VarMap {
+        self.check.unwrap_or_default()
     }
 
     /// The response is processed from here on: `req.` variables end.
@@ -240,12 +242,11 @@ impl Variables {
         self.in_response = true;
     }
 
-    /// A variable that is not `proc.`: borrowed.
+    /// Returns the value of a variable of the stream itself, borrowed; `None` also for those that others share.
     #[inline]
-    pub fn get_local(&self, variable: &VarRef) -> Option<&Sample> {
+    fn own(&self, variable: &VarRef) -> Option<&Sample> {
         match variable {
-            VarRef::Process(_) => None,
-            VarRef::Session(id) => self.session.get(*id),
+            VarRef::Process(_) | VarRef::Session(_) => None,
             VarRef::Transaction(id) => self.transaction.get(*id),
             VarRef::Request(id) => self.request.get(*id),
             VarRef::Response(id) => self.response.get(*id),
@@ -253,11 +254,31 @@ impl Variables {
         }
     }
 
+    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the session
+    /// are copied.
+    #[inline]
+    pub fn value(&self, variable: &VarRef) -> Option<Value<'_>> {
+        match variable {
+            VarRef::Process(_) | VarRef::Session(_) => self.get(variable).map(Value::from_sample),
+            own => self.own(own).map(Sample::as_value),
+        }
+    }
+
+    /// Runs `f` on a variable's value, if it has one.
+    pub fn with_value<R>(&self, variable: &VarRef, f: impl FnOnce(&Value<'_>) -> R) -> Option<R> {
+        match variable {
+            VarRef::Process(variable) => variable.get().map(|sample| f(&sample.as_value())),
+            VarRef::Session(id) => self.session.0.borrow().get(*id).map(|sample| f(&sample.as_value())),
+            own => self.own(own).map(|sample| f(&sample.as_value())),
+        }
+    }
+
     /// Any variable, cloned.
     pub fn get(&self, variable: &VarRef) -> Option<Sample> {
         match variable {
             VarRef::Process(variable) => variable.get(),
-            local => self.get_local(local).cloned(),
+            VarRef::Session(id) => self.session.0.borrow().get(*id).cloned(),
+            own => self.own(own).cloned(),
         }
     }
 
@@ -282,7 +303,7 @@ impl Variables {
         }
         match variable {
             VarRef::Process(_) => {}
-            VarRef::Session(id) => self.session.set(*id, value),
+            VarRef::Session(id) => self.session.0.borrow_mut().set(*id, value),
             VarRef::Transaction(id) => self.transaction.set(*id, value),
             VarRef::Request(id) => self.request.set(*id, value),
             VarRef::Response(id) => self.response.set(*id, value),
@@ -295,7 +316,7 @@ impl Variables {
     pub fn unset(&mut self, variable: &VarRef) {
         match variable {
             VarRef::Process(process) => process.set(None),
-            VarRef::Session(id) => self.session.unset(*id),
+            VarRef::Session(id) => self.session.0.borrow_mut().unset(*id),
             VarRef::Transaction(id) => self.transaction.unset(*id),
             VarRef::Request(id) => self.request.unset(*id),
             VarRef::Response(id) => self.response.unset(*id),
@@ -304,7 +325,7 @@ impl Variables {
     }
 
     fn bytes(&self) -> usize {
-        self.session.bytes
+        self.session.0.borrow().bytes
             + self.transaction.bytes
             + self.request.bytes
             + self.response.bytes
@@ -336,10 +357,15 @@ mod tests {
         assert_eq!(values(&variables), [int(0), int(1), None, None]);
         assert_eq!(set(&mut variables), [true, true, false, true], "the request is over");
         assert_eq!(values(&variables), [int(0), int(1), None, int(3)]);
-        let session = variables.end();
+        let session = variables.session.clone();
+        let mut other = Variables::default();
+        other.begin(&session);
+        assert_eq!(values(&other), [int(0), None, None, None], "a session's streams share its variables");
+        assert_eq!(set(&mut other), [true, true, true, false]);
+        other.unset(&all[0]);
+        assert_eq!(values(&variables), [None, int(1), None, int(3)], "whichever of them changes one");
+        variables.begin(&session);
         assert_eq!(values(&variables), [None, None, None, None]);
-        variables.begin(session);
-        assert_eq!(values(&variables), [int(0), None, None, None]);
     }
 
     #[test]

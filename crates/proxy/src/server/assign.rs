@@ -92,7 +92,7 @@ pub async fn assign_and_connect(
         headers: (&backend.headers, backend.headers.make(cx)),
         foreign: source::foreign(backend, cx),
         allow_reuse,
-        keeper: Keeper { session: cx.session, most: cx.frontend.config.max_session_srv_conns },
+        keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),

@@ -103,7 +103,7 @@ impl HeaderCode {
         if self.config.checksum {
             writer.checksum();
         }
-        let authority = || cx.proxied.as_ref()?.tlv(tlv::AUTHORITY);
+        let authority = || cx.client.proxied()?.tlv(tlv::AUTHORITY);
         if self.config.authority
             && let Some(authority) = authority()
         {

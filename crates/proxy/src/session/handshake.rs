@@ -5,24 +5,24 @@
 //! for, where HAProxy closes the connection.
 
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::Poll;
 
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
 use super::Session;
 use crate::proxied::{HandshakeError, Proxied};
-use crate::stream::Active;
 
 /// Reads the header; `false`: there is none, which is logged.
 pub(super) async fn receive(session: &mut Session) -> bool {
     match header(session).await {
         Ok(Header { len, addresses, tlvs, .. }) => {
             session.input.consume(len);
-            session.proxied = Some(Rc::new(Proxied { peer: session.peer, local: session.local, tlvs: Some(tlvs) }));
-            if let Addresses::Inet { source, destination } = addresses {
-                (session.peer, session.local) = (Some(source), Some(destination));
-            }
+            let own = session.client.ends();
+            let ends = match addresses {
+                Addresses::Inet { source, destination } => (Some(source), Some(destination)),
+                _ => own,
+            };
+            session.client.set_ends(ends, Some(Proxied { peer: own.0, local: own.1, tlvs: Some(tlvs) }));
             true
         }
         Err(error) => {
@@ -35,7 +35,7 @@ pub(super) async fn receive(session: &mut Session) -> bool {
 async fn header(session: &mut Session) -> Result<Header, HandshakeError> {
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
-    session.timer.set(limit.map(|limit| session.accepted + limit));
+    session.timer.set(limit.map(|limit| session.client.accepted + limit));
     let size = session.worker().buffers.size();
     poll_fn(|cx| {
         loop {
@@ -56,7 +56,7 @@ async fn header(session: &mut Session) -> Result<Header, HandshakeError> {
 }
 
 fn refuse(session: &mut Session, error: HandshakeError) {
-    let mut stream = Active::take(session);
+    let mut stream = session.new_stream();
     let cx = &mut stream.cx;
     cx.making_unique_id.set(true);
     cx.log.no_request = true;
@@ -64,5 +64,5 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     cx.refused = Some(error);
     stream.end(b'P', b'R');
     stream.worker().running.logger.refused(&stream.cx, &stream.frontend().log, error);
-    stream.finish(session);
+    drop(stream);
 }

@@ -41,7 +41,7 @@ pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
 #[allow(clippy::manual_async_fn)]
 pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     async move {
-        let now = session.accepted;
+        let now = session.client.accepted;
         let index = session.worker().index;
         session.listener().count(index, |counters| counters.conn_tot.add(1));
         let counters = session.frontend().frontend.figures.at(index);
@@ -54,7 +54,7 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
             return;
         }
         session.frontend().frontend.figures.at(index).session(now);
-        Tracked::count(&Tracked::default(), &session.tracked, Counted::Session);
+        Tracked::count(&Tracked::default(), &session.client.tracked.borrow(), Counted::Session);
         if session.frontend().config.mode == Mode::Tcp {
             let watch = session.place.watch();
             // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
@@ -86,18 +86,16 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     if list.is_empty() {
         return Some(false);
     }
-    let mut stream = Active::take(session);
+    let mut stream = session.new_stream();
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
     let verdict = rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
     let expects_header = stream.cx.expects_header;
     // What rules say of a connection holds for all of its streams.
-    let (before, now) = ((session.peer, session.local), (stream.cx.source, stream.cx.destination));
-    if !of_connection && before != now && session.proxied.is_none() {
-        session.proxied = Some(Rc::new(Proxied { peer: before.0, local: before.1, tlvs: None }));
-    }
-    (session.peer, session.local) = now;
-    stream.finish(session);
+    let (before, now) = (session.client.ends(), (stream.cx.source, stream.cx.destination));
+    let proxied = !of_connection && before != now && session.client.proxied().is_none();
+    session.client.set_ends(now, proxied.then_some(Proxied { peer: before.0, local: before.1, tlvs: None }));
+    drop(stream);
     if !matches!(verdict, Verdict::Continue) {
         let refused = |counters: &Counters| if of_connection { counters.dcon.add(1) } else { counters.dses.add(1) };
         session.listener().count(worker.index, refused);
@@ -155,10 +153,10 @@ struct NextRequest {
 
 impl NextRequest {
     fn new(session: &mut Session) -> NextRequest {
-        let started = session.last_active;
+        let started = session.client.last_active();
         let times = &session.frontend().config.timeouts;
         let for_head = times.http_request.or(times.client);
-        let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };
+        let timeout = if session.client.requests() == 0 { for_head } else { times.http_keep_alive.or(for_head) };
         session.timer.set(timeout.map(|timeout| started + timeout));
         // The last request's bytes are used up: an idle connection keeps no buffer.
         let worker = session.place.worker();
@@ -180,7 +178,7 @@ impl NextRequest {
                 session.follow();
             }
             let waits_on = session.frontend().config.options.idle_close_on_response;
-            if session.is_stopping() && !waits_on && session.requests > 0 && session.input.is_empty() {
+            if session.is_stopping() && !waits_on && session.client.requests() > 0 && session.input.is_empty() {
                 return Poll::Ready(Arrival::Stopping);
             }
             session.place.waits(cx.waker());
@@ -198,7 +196,7 @@ impl NextRequest {
             Some(stream) => stream,
             None => {
                 self.started = now;
-                Active::take(session)
+                session.new_stream()
             }
         };
         let lenient = stream.cx.frontend.config.options.unsafe_requests;
@@ -206,14 +204,13 @@ impl NextRequest {
         match parse_request(session.input.data(), limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
                 note_start(session, &mut stream, self.started);
-                session.requests = session.requests.saturating_add(1);
-                stream.cx.request_number = session.requests;
+                stream.cx.request_number = session.client.count_request();
                 Some(Arrival::Request(stream, head, now))
             }
             Ok(None) => {
                 self.stream = Some(stream);
                 // Only the first head of a connection is waited for since before its first byte.
-                if session.requests > 0 {
+                if session.client.requests() > 0 {
                     let times = &session.frontend().config.timeouts;
                     let timeout = times.http_request.or(times.client);
                     session.timer.set(timeout.map(|timeout| self.started + timeout));
@@ -221,7 +218,7 @@ impl NextRequest {
                 None
             }
             Err(error) => {
-                stream.finish(session);
+                drop(stream);
                 Some(Arrival::Invalid(error))
             }
         }
@@ -234,7 +231,7 @@ fn note_start(session: &Session, stream: &mut Active, started: Instant) {
     let (worker, log) = (session.worker(), &mut stream.cx.log);
     log.request_started_at = worker.wall_clock(started);
     log.request_started = started;
-    log.accepted = session.last_active;
+    log.accepted = session.client.last_active();
 }
 
 /// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
@@ -250,7 +247,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         _ => (400, b'C', session.ended),
     };
     // An idle keep-alive connection ends without a word and without a line.
-    if silent && session.requests > 0 {
+    if silent && session.client.requests() > 0 {
         return;
     }
     let options = &session.frontend().config.options;
@@ -263,7 +260,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
             counters.req_tot.add(1);
         });
     }
-    let mut stream = Active::take(session);
+    let mut stream = session.new_stream();
     if counted {
         stream.cx.count(Counted::Request);
         stream.cx.count(Counted::Error);
@@ -277,7 +274,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         stream.cx.log.level = Some(sluicegate_config::model::LogLevel::Silent);
     }
     if counted || !unlogged {
-        stream.begin(session);
+        stream.begin();
     }
     let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
     if answered && !ignored && !hushed {
@@ -285,7 +282,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         // One try: nobody waits for the room of who has shown no sense so far.
         stream.count_sent(session.socket.try_write(page).unwrap_or(0));
     }
-    stream.finish(session);
+    drop(stream);
     if answered {
         drain(session).await;
     }

@@ -1,21 +1,20 @@
 //! A stream in use, and what happens at its end.
 
 use std::ops::{Deref, DerefMut};
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
 use super::kept::Stream;
-use super::{Endings, Killer, Side, StreamContext, Timers};
+use super::{Beginning, Client, Endings, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::counters::Counters;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
-use crate::session::Session;
 use crate::site::Site;
-use crate::stick::{Counted, Tracked, now_ms};
+use crate::stick::{Counted, now_ms};
 use crate::worker::Worker;
 use sluicegate_wire::http::adjust_names;
 
@@ -40,27 +39,29 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// A stream of this session.
-    pub(crate) fn take(session: &mut Session) -> Active {
-        let worker = session.worker().clone();
-        let kept = worker.streams.0.borrow_mut().pop();
-        let mut stream = match kept {
-            Some(mut stream) => {
-                stream.cx.begin(&session.connection());
-                stream
-            }
-            None => {
-                let card = worker.cards.add();
-                let mut cx = StreamContext::new(&session.connection());
-                cx.log.card = Some(card.clone());
-                let (request_out, response_out) = (Vec::new(), Vec::new());
-                Box::new(Stream { cx, card, request_out, response_out, tallied: (0, 0), tallied_ms: 0 })
-            }
+    /// A stream of a client's connection to this frontend.
+    pub(crate) fn take(worker: &Rc<Worker>, client: &Rc<Client>, frontend: &Arc<Site>) -> Active {
+        let beginning = Beginning {
+            id: worker.next_stream_id(),
+            client,
+            frontend,
+            unique_id: worker.running.proxies[frontend.id.0 as usize].log.unique_id(),
+            scripts: &worker.scripts,
+            accepted_at: worker.wall_clock(client.accepted),
         };
-        stream.cx.variables.begin(std::mem::take(&mut session.variables));
-        stream.cx.session_tracked = std::mem::take(&mut session.tracked);
+        let kept = worker.streams.kept.borrow_mut().pop();
+        let mut stream = kept.unwrap_or_else(|| {
+            let card = worker.cards.add();
+            let log = LogRecord::new(beginning.accepted_at, client.accepted);
+            let mut cx = StreamContext::unconnected(frontend.clone(), log);
+            cx.unique_id_code = beginning.unique_id.cloned();
+            cx.log.card = Some(card.clone());
+            let (request_out, response_out) = (Vec::new(), Vec::new());
+            Box::new(Stream { cx, card, request_out, response_out, tallied: (0, 0), tallied_ms: 0 })
+        });
+        stream.cx.begin(&beginning);
         (stream.tallied, stream.tallied_ms) = ((0, 0), 0);
-        Active { worker, stream: Some(stream), begun: false, counted: (0, 0) }
+        Active { worker: worker.clone(), stream: Some(stream), begun: false, counted: (0, 0) }
     }
 
     /// The worker.
@@ -75,14 +76,15 @@ impl Active {
     }
 
     /// From here on the stream's end is logged and counted.
-    pub(crate) fn begin(&mut self, session: &Session) {
+    pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             let cx = &self.cx;
+            let client = &cx.client;
             self.card.begin(
-                (cx.id, cx.session, cx.frontend.id),
-                (session.peer, session.local),
-                session.socket.fd().as_raw_fd(),
-                session.last_active,
+                (cx.id, client.session, cx.frontend.id),
+                client.ends(),
+                client.fd.unwrap_or(-1),
+                client.last_active(),
             );
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -99,21 +101,11 @@ impl Active {
         self.cx.backend = Some(backend.site.clone());
     }
 
-    /// Ends the stream, and gives the session its variables back.
-    pub(crate) fn finish(mut self, session: &mut Session) {
-        // A log line may print variables that end with the stream.
-        self.conclude();
-        session.variables = self.cx.variables.end();
-        session.tracked = std::mem::take(&mut self.cx.session_tracked);
-    }
-
-    /// Gives the session its variables back and leaves no trace: streams of HTTP take over.
-    pub(crate) fn abandon(mut self, session: &mut Session) {
+    /// Leaves no trace: streams of HTTP take over.
+    pub(crate) fn abandon(mut self) {
         if std::mem::take(&mut self.begun) {
             self.card.end();
         }
-        session.variables = self.cx.variables.end();
-        session.tracked = std::mem::take(&mut self.cx.session_tracked);
     }
 
     /// Counts and logs the end, once.
@@ -143,7 +135,7 @@ impl Active {
         // Until a server is known, nobody could say which server's figures these bytes belong to.
         if self.cx.log.server.is_some() {
             self.count_bytes();
-            if !self.cx.tracked.is_unused() || !self.cx.session_tracked.is_unused() {
+            if self.cx.tracks() {
                 self.tally_now_and_then();
             }
         }
@@ -189,7 +181,7 @@ impl Active {
             counters.bin.add(request);
             counters.bout.add(response);
         }
-        if let Some(counters) = cx.listener.as_ref().and_then(|listener| listener.figures()) {
+        if let Some(counters) = cx.client.listener.as_ref().and_then(|listener| listener.figures()) {
             let counters = counters.at(index);
             counters.bin.add(request);
             counters.bout.add(response);
@@ -209,7 +201,7 @@ impl Active {
     pub(crate) fn at_front(&self, count: impl Fn(&Counters)) {
         let index = self.worker.index;
         count(self.cx.frontend.frontend.figures.at(index));
-        if let Some(figures) = self.cx.listener.as_ref().and_then(|listener| listener.figures()) {
+        if let Some(figures) = self.cx.client.listener.as_ref().and_then(|listener| listener.figures()) {
             count(figures.at(index));
         }
     }
@@ -398,11 +390,12 @@ impl Drop for Active {
         stream.cx.backend = None;
         stream.cx.tracked.clear();
         stream.cx.limits.clear();
-        stream.cx.session_tracked = Tracked::default();
+        stream.cx.client = self.worker.streams.nobody.clone();
+        stream.cx.variables.begin(&self.worker.streams.nobody.variables);
         stream.request_out.clear();
         stream.response_out.clear();
         let small = stream.request_out.capacity().max(stream.response_out.capacity()) <= KEPT_BYTES;
-        let mut kept = self.worker.streams.0.borrow_mut();
+        let mut kept = self.worker.streams.kept.borrow_mut();
         if small && kept.len() < KEPT {
             kept.push(stream);
         } else {

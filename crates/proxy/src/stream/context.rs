@@ -4,6 +4,7 @@
 //! The relay owns sockets and buffers; nothing here does I/O.
 
 mod applet;
+mod client;
 mod scripts;
 
 use std::cell::{Cell, OnceCell};
@@ -14,18 +15,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::RwLock;
 use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Mode, Position};
-use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
 use crate::hook::Hook;
 use crate::limit::StreamLimits;
-use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::persist::Persistence;
 use crate::process::Process;
 use crate::proxied::HandshakeError;
-use crate::proxied::Proxied;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::site::Site;
@@ -33,6 +31,8 @@ use crate::stick::{Counted, Tracked};
 
 pub(crate) use applet::APPLET_ROOM;
 pub use applet::{Applet, AppletIo, AppletWait, Bursted};
+pub use client::Client;
+pub(crate) use client::LastServer;
 pub use scripts::{
     ActionOutcome, Bindings, BoundAction, BoundService, ChannelIo, Pending, ScriptAttempt, ScriptCall, ScriptHook,
     Scripts, StreamScripts,
@@ -48,22 +48,16 @@ pub trait UniqueId: Send + Sync {
     fn render(&self, cx: &StreamContext, out: &mut Vec<u8>);
 }
 
-/// A client's connection, as the context of its next stream is made from it.
-pub(crate) struct Connection<'a> {
+/// What the context of a stream begins with.
+pub(crate) struct Beginning<'a> {
     /// The stream's number.
     pub(crate) id: u64,
-    /// The session's place among its worker's.
-    pub(crate) session: u32,
-    pub(crate) listener: &'a Arc<Listener>,
+    pub(crate) client: &'a Rc<Client>,
+    pub(crate) frontend: &'a Arc<Site>,
     /// The frontend's `unique-id-format`, compiled.
     pub(crate) unique_id: Option<&'a Arc<dyn UniqueId>>,
     pub(crate) scripts: &'a Option<Rc<dyn Scripts>>,
-    pub(crate) socket: &'a Socket,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) local: Option<SocketAddr>,
-    pub(crate) proxied: &'a Option<Rc<Proxied>>,
-    /// When it was accepted, by both clocks.
-    pub(crate) accepted: Instant,
+    /// When the connection was accepted, by the wall clock.
     pub(crate) accepted_at: SystemTime,
 }
 
@@ -77,14 +71,12 @@ pub struct StreamContext {
     pub frontend: Arc<Site>,
     /// The backend, once one is chosen (in a `listen`: the frontend itself).
     pub backend: Option<Arc<Site>>,
-    /// The session's place among its worker's.
-    pub session: u32,
+    /// The client's connection, shared by its streams.
+    pub client: Rc<Client>,
     /// Client address; `None` behind a unix socket.
     pub source: Option<SocketAddr>,
     /// Address that the client connected to.
     pub destination: Option<SocketAddr>,
-    /// What the client's PROXY protocol header said, if it sent one.
-    pub proxied: Option<Rc<Proxied>>,
     /// `expect-proxy`: the connection begins with such a header.
     pub expects_header: bool,
     /// The connection ended before its first byte was looked at.
@@ -105,8 +97,6 @@ pub struct StreamContext {
     pub inspection: Inspection,
     /// What rules may ask of the sockets.
     pub sockets: Sockets,
-    /// Where the session was accepted; `None` in tests that have no session.
-    pub listener: Option<Arc<Listener>>,
     /// Which request of its session this is, from 1; 0 in TCP mode.
     pub request_number: u32,
     /// The frontend's `unique-id-format`, compiled.
@@ -135,14 +125,10 @@ pub struct StreamContext {
     pub held_most: [Option<u32>; 2],
     /// Edits that did not fit.
     pub failed_rewrites: u32,
-    /// The client's address and the one it connected to, whatever rules set since.
-    pub connection: (Option<SocketAddr>, Option<SocketAddr>),
     /// The server that it asks for.
     pub persistence: Persistence,
     /// What the stream's rules track.
     pub tracked: Tracked,
-    /// What its session's rules track.
-    pub session_tracked: Tracked,
     /// What its `limit` rules keep.
     pub limits: StreamLimits,
     /// What the log line will say.
@@ -186,10 +172,16 @@ impl StreamContext {
         backend.or_else(|| self.frontend.config.errors.get(&status)).cloned()
     }
 
+    /// Returns whether the stream or its session tracks anything.
+    #[inline]
+    pub(crate) fn tracks(&self) -> bool {
+        !self.tracked.is_unused() || !self.client.tracked.borrow().is_unused()
+    }
+
     /// Counts an event where it is tracked.
     #[inline]
     pub(crate) fn count(&self, event: Counted) {
-        Tracked::count(&self.tracked, &self.session_tracked, event);
+        Tracked::count(&self.tracked, &self.client.tracked.borrow(), event);
     }
 
     /// Counts a request before a proxy's `http-request` rules: the frontend's in all counters, and again, for those
@@ -204,7 +196,7 @@ impl StreamContext {
 
     /// Counts a server's response by what its status says of client and server.
     pub(crate) fn count_response(&self) {
-        if self.tracked.is_unused() && self.session_tracked.is_unused() {
+        if !self.tracks() {
             return;
         }
         let classes = &self.frontend.directory.status_classes;
@@ -241,15 +233,6 @@ impl StreamContext {
         log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error
     }
 
-    /// A context for the next stream of a connection.
-    pub(crate) fn new(of: &Connection<'_>) -> StreamContext {
-        let log = LogRecord::new(of.accepted_at, of.accepted);
-        let mut context = StreamContext::unconnected(of.listener.proxy.clone(), log);
-        context.unique_id_code = of.unique_id.cloned();
-        context.begin(of);
-        context
-    }
-
     /// The context of a stream without a session, for tests and measurements of rules alone.
     pub fn unconnected(frontend: Arc<Site>, log: LogRecord) -> StreamContext {
         StreamContext {
@@ -257,10 +240,9 @@ impl StreamContext {
             process: frontend.directory.process.clone(),
             frontend,
             backend: None,
-            session: 0,
+            client: Rc::new(Client::unconnected()),
             source: None,
             destination: None,
-            proxied: None,
             expects_header: false,
             refused: None,
             request: Message::new(),
@@ -271,7 +253,6 @@ impl StreamContext {
             response_content: Content::default(),
             inspection: Inspection::default(),
             sockets: Sockets::default(),
-            listener: None,
             request_number: 0,
             unique_id_code: None,
             made_unique_id: OnceCell::new(),
@@ -286,10 +267,8 @@ impl StreamContext {
             held: 0,
             held_most: [None; 2],
             failed_rewrites: 0,
-            connection: (None, None),
             persistence: Persistence::default(),
             tracked: Tracked::default(),
-            session_tracked: Tracked::default(),
             limits: StreamLimits::default(),
             log,
             scripts: None,
@@ -297,19 +276,18 @@ impl StreamContext {
         }
     }
 
-    /// Makes a used context one for the next stream of a connection, with its memory kept.
-    pub(crate) fn begin(&mut self, of: &Connection<'_>) {
+    /// Makes it the context of the next stream of a connection, with its memory kept.
+    pub(crate) fn begin(&mut self, of: &Beginning<'_>) {
+        let client = of.client;
         self.id = of.id;
         // Workers share the frontend's count; most streams of a worker come from the same one.
-        if !Arc::ptr_eq(&self.frontend, &of.listener.proxy) {
-            self.frontend = of.listener.proxy.clone();
+        if !Arc::ptr_eq(&self.frontend, of.frontend) {
+            self.frontend = of.frontend.clone();
             self.unique_id_code = of.unique_id.cloned();
         }
+        self.client = client.clone();
         self.backend = None;
-        self.session = of.session;
-        self.source = of.peer;
-        self.destination = of.local;
-        self.proxied.clone_from(of.proxied);
+        (self.source, self.destination) = client.ends();
         (self.expects_header, self.refused) = (false, None);
         self.request.clear();
         self.response.clear();
@@ -317,11 +295,8 @@ impl StreamContext {
         self.request_content.clear();
         self.response_content.clear();
         self.inspection.set_open(false);
-        self.sockets = Sockets::of_client(of.socket);
-        // As with the frontend: most streams of a worker come from the same listener.
-        if self.listener.as_ref().is_none_or(|listener| !Arc::ptr_eq(listener, of.listener)) {
-            self.listener = Some(of.listener.clone());
-        }
+        self.sockets = Sockets::of_client(client.fd);
+        self.variables.begin(&client.variables);
         self.request_number = 0;
         self.made_unique_id.take();
         self.making_unique_id.set(false);
@@ -336,8 +311,7 @@ impl StreamContext {
         self.held = 0;
         self.held_most = [None; 2];
         self.failed_rewrites = 0;
-        self.connection = (of.peer, of.local);
-        self.log.begin(of.accepted_at, of.accepted);
+        self.log.begin(of.accepted_at, client.accepted);
         self.scripts.clone_from(of.scripts);
         self.lua = StreamScripts::default();
     }

@@ -45,7 +45,7 @@ use self::wait::Coming;
 use super::flow::{Flow, Moved};
 use super::inspect::{self, BodyCame, Patience, Peek};
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Fault, Invalid, Killer};
+use super::{Active, Fault, Invalid, Killer, LastServer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
@@ -54,7 +54,7 @@ use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::path_and_query;
 use crate::server::{self, Observed, ServerConnection};
-use crate::session::{LastServer, Session};
+use crate::session::Session;
 use crate::site::Site;
 use crate::stick::Counted;
 
@@ -111,7 +111,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     line.truncate(worker.running.config.global.tune.http_logurilen);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     session.input.consume(head.head_len);
-    stream.begin(session);
+    stream.begin();
     let cx = &stream.cx;
     let counters = cx.frontend.frontend.figures.at(worker.index);
     counters.req_tot.add(1);
@@ -144,10 +144,9 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     let after = match exchange.run(frontend, &worker.running.proxies).await {
         Ok(after) | Err(after) => after,
     };
-    let Exchange { session, mut stream, up, client_active, server_active, .. } = exchange;
-    session.last_active = client_active.max(server_active);
+    let Exchange { mut stream, up, client_active, server_active, .. } = exchange;
+    stream.cx.client.set_last_active(client_active.max(server_active));
     stream.request_out = up.into_memory();
-    stream.finish(session);
     after
 }
 
@@ -251,13 +250,14 @@ impl Exchange<'_> {
             return Err(self.lost_client(b'R'));
         }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
-        self.stream.cx.persistence.last = self.session.last_server.in_backend(backend.id);
-        let reuse = self.session.requests > 1;
+        self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
+        let reuse = self.stream.cx.client.requests() > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
         loop {
             let mut input = Buffer::default();
             self.stream.use_server(&connection);
-            self.session.last_server = LastServer::new(backend.id, connection.server().shared.index);
+            let last = LastServer::new(backend.id, connection.server().shared.index);
+            self.stream.cx.client.set_last_server(last);
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
             self.stream.server_gone();
             let extra = !input.is_empty();

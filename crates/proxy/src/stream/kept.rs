@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Card, StreamContext};
+use super::{Card, Client, StreamContext};
 
 /// A stream's state: the context that rules see, and memory that the next stream uses again.
 pub(crate) struct Stream {
@@ -19,5 +19,14 @@ pub(crate) struct Stream {
 
 /// One worker's free list of streams. They stay boxed on it, because a stream in use is a box.
 #[allow(clippy::vec_box)]
-#[derive(Default)]
-pub(crate) struct FreeList(pub(super) RefCell<Vec<Box<Stream>>>);
+pub(crate) struct FreeList {
+    pub(super) kept: RefCell<Vec<Box<Stream>>>,
+    /// The client of those that are not in use.
+    pub(super) nobody: Rc<Client>,
+}
+
+impl Default for FreeList {
+    fn default() -> FreeList {
+        FreeList { kept: RefCell::default(), nobody: Rc::new(Client::unconnected()) }
+    }
+}

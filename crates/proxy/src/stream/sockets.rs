@@ -59,8 +59,8 @@ struct Gone {
 
 impl Sockets {
     /// The client's, for as long as its stream is in use.
-    pub(crate) fn of_client(socket: &Socket) -> Sockets {
-        Sockets { client: Some(socket.fd().as_raw_fd()), ..Sockets::default() }
+    pub(crate) fn of_client(client: Option<RawFd>) -> Sockets {
+        Sockets { client, ..Sockets::default() }
     }
 
     /// The stream has a server connection, which served another before or not.

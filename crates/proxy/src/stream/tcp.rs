@@ -38,11 +38,11 @@ pub(crate) async fn serve(session: &mut Session) -> bool {
 }
 
 async fn serve_stream(session: &mut Session) -> Outcome {
-    let mut stream = Active::take(session);
-    stream.begin(session);
+    let mut stream = session.new_stream();
+    stream.begin();
     let outcome = converse(session, &mut stream).await;
     if outcome == Outcome::Http {
-        stream.abandon(session);
+        stream.abandon();
         return outcome;
     }
     // What came and went nowhere counts as well.

@@ -711,10 +711,7 @@ impl ConverterCode {
 
 /// Runs `f` on a variable's value, if it has one.
 fn variable_value<R>(variable: &VarRef, cx: &StreamContext, f: impl FnOnce(&Value<'_>) -> R) -> Option<R> {
-    match variable {
-        VarRef::Process(variable) => variable.get().map(|sample| f(&sample.as_value())),
-        variable => cx.variables.get_local(variable).map(|sample| f(&sample.as_value())),
-    }
+    cx.variables.with_value(variable, f)
 }
 
 fn append_variable(variable: Option<&VarRef>, cx: &StreamContext, out: &mut Vec<u8>) {

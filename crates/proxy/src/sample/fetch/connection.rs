@@ -131,10 +131,10 @@ impl Connection {
                     End::Source => cx.source?,
                     End::Destination => cx.destination?,
                     End::OwnSource => {
-                        cx.proxied.as_ref().map_or(cx.connection.0.or(cx.source), |proxied| proxied.peer)?
+                        cx.client.proxied().map_or(cx.client.ends().0.or(cx.source), |proxied| proxied.peer)?
                     }
                     End::OwnDestination => {
-                        cx.proxied.as_ref().map_or(cx.connection.1.or(cx.destination), |proxied| proxied.local)?
+                        cx.client.proxied().map_or(cx.client.ends().1.or(cx.destination), |proxied| proxied.local)?
                     }
                     End::ServerSource => cx.sockets.server_local()?,
                     End::ServerDestination => cx.sockets.server_peer()?,
@@ -156,8 +156,8 @@ impl Connection {
                 Value::Int(1)
             }
             Connection::ReceivedProxy if cx.refused.is_some() => return None,
-            Connection::ReceivedProxy => Value::Bool(cx.proxied.as_ref().is_some_and(|proxied| proxied.tlvs.is_some())),
-            Connection::Tlv(kind) => Value::Str(cx.proxied.as_ref()?.tlv(*kind)?.into()),
+            Connection::ReceivedProxy => Value::Bool(cx.client.proxied().is_some_and(|proxied| proxied.tlvs.is_some())),
+            Connection::Tlv(kind) => Value::Str(cx.client.proxied()?.tlv(*kind)?.into()),
             Connection::Error(Side::Client) if let Some(error) = cx.refused => Value::Int(error.number()),
             Connection::Error(side) => {
                 cx.sockets.is_there(*side).then_some(())?;

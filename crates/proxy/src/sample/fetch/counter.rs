@@ -61,7 +61,8 @@ impl Counter {
         Some(match self {
             Counter::Entries(table) => Value::Int(table.len() as i64),
             Counter::Key(slot) => {
-                let held = cx.tracked.get(*slot).or_else(|| cx.session_tracked.get(*slot))?;
+                let session = cx.client.tracked.borrow();
+                let held = cx.tracked.get(*slot).or_else(|| session.get(*slot))?;
                 Value::from_sample(held.key_sample())
             }
             Counter::Room(table) => Value::Int(i64::from(table.size()) - table.len() as i64),
@@ -70,7 +71,8 @@ impl Counter {
                 Value::Int(of_key(table, &key, *figure, *element, true)?)
             }
             Counter::Tracked(slot, table, figure, element) => {
-                let held = cx.tracked.get(*slot).or_else(|| cx.session_tracked.get(*slot));
+                let session = cx.client.tracked.borrow();
+                let held = cx.tracked.get(*slot).or_else(|| session.get(*slot));
                 if *figure == CounterFigure::Tracked {
                     return Some(Value::Bool(held.is_some()));
                 }

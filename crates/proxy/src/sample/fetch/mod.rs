@@ -295,11 +295,8 @@ impl FetchCode {
             FetchCode::Acl(acl) => Some(Value::Bool(acl.matches(cx))),
             FetchCode::Constant(sample) => Some(sample.as_value()),
             FetchCode::Absent => None,
-            FetchCode::Variable(VarRef::Process(variable), default) => {
-                variable.get().map(Value::from_sample).or(default.as_ref().map(Sample::as_value))
-            }
             FetchCode::Variable(variable, default) => {
-                cx.variables.get_local(variable).or(default.as_ref()).map(Sample::as_value)
+                cx.variables.value(variable).or(default.as_ref().map(Sample::as_value))
             }
             FetchCode::Lua(call) => call.now(None, cx).map(Value::from_sample),
             FetchCode::Internal(code) => code.fetch(cx),

@@ -237,12 +237,12 @@ fn own(what: Own, cx: &StreamContext) -> Option<Value<'_>> {
             set => ms(set),
         },
         Own::CurClientTimeout => ms(cx.overrides.client.or(cx.frontend.config.timeouts.client)),
-        Own::SoId => Value::Int(i64::from(cx.listener.as_ref()?.id)),
+        Own::SoId => Value::Int(i64::from(cx.client.listener.as_ref()?.id)),
         Own::SoName => {
-            let listener = cx.listener.as_ref()?;
+            let listener = cx.client.listener.as_ref()?;
             Value::text(listener.proxy.config.binds[listener.bind].name.as_ref()?.as_bytes())
         }
-        Own::DstConn => Value::Int(i64::from(cx.listener.as_ref()?.sessions.current())),
+        Own::DstConn => Value::Int(i64::from(cx.client.listener.as_ref()?.sessions.current())),
         Own::SrvId => Value::Int(i64::from(cx.log.server.as_ref()?.config.sid)),
         Own::SrvName => Value::text(cx.log.server.as_ref()?.name().as_bytes()),
         Own::BcBeQueue => Value::Int(i64::from(cx.log.backend_queue)),

@@ -21,7 +21,7 @@ use super::code::{BytesCode, CheckCode, ConnectCode, ExpectedCode, KindCode, Por
 use super::expect::{Seen, Verdict};
 use crate::log::View;
 use crate::running::ProxyRun;
-use crate::sample::{Sample, Variables};
+use crate::sample::{Sample, VarMap, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::shared::{Operation, ServerRun};
 use crate::server::source;
@@ -80,7 +80,7 @@ pub(crate) struct Probe<'a> {
     deadline: Deadline,
     received: Vec<u8>,
     ended: bool,
-    variables: Variables,
+    variables: VarMap,
     message: Message,
     pub(super) code: u32,
     /// The version in a MySQL server's first packet.
@@ -102,7 +102,7 @@ impl<'a> Probe<'a> {
             linger: true,
             received: Vec::new(),
             ended: false,
-            variables: Variables::of_check(),
+            variables: VarMap::default(),
             message: Message::new(),
             code: 0,
             greeting: None,
@@ -175,15 +175,15 @@ impl<'a> Probe<'a> {
                 KindCode::Set(setting, expression) => {
                     let sample = self.with_context(|cx| expression.value(cx).map(|value| value.into_sample()));
                     if let Some(sample) = sample {
-                        setting.set(&mut self.variables, sample);
+                        self.change(|variables| _ = setting.set(variables, sample));
                     }
                 }
                 KindCode::SetText(setting, format) => {
                     let mut text = Vec::new();
                     self.with_context(|cx| format.render(&View::running(cx), &mut text));
-                    setting.set(&mut self.variables, Sample::Str(text));
+                    self.change(|variables| _ = setting.set(variables, Sample::Str(text)));
                 }
-                KindCode::Unset(variable) => self.variables.unset(variable),
+                KindCode::Unset(variable) => self.change(|variables| variables.unset(variable)),
             }
             at += 1;
         }
@@ -281,6 +281,13 @@ impl<'a> Probe<'a> {
         &mut self.message
     }
 
+    /// Changes the check's variables. They are kept as a map: a check may go on on another thread, a stream may not.
+    fn change(&mut self, f: impl FnOnce(&mut Variables)) {
+        let mut variables = Variables::of_check(std::mem::take(&mut self.variables));
+        f(&mut variables);
+        self.variables = variables.into_check();
+    }
+
     /// Lets `f` see the check as a stream whose server is checked, with what was received as its response.
     pub(super) fn with_context<T>(&mut self, f: impl FnOnce(&StreamContext) -> T) -> T {
         let log = LogRecord::new(SystemTime::now(), Instant::now());
@@ -289,7 +296,7 @@ impl<'a> Probe<'a> {
         cx.backend = Some(self.aim.proxy.site.clone());
         cx.log.server = Some(self.aim.server.clone());
         cx.in_response = true;
-        cx.variables = std::mem::take(&mut self.variables);
+        cx.variables = Variables::of_check(std::mem::take(&mut self.variables));
         cx.response = std::mem::take(&mut self.message);
         cx.response_content.data = std::mem::take(&mut self.received);
         cx.response_content.form = match self.aim.code.protocol {
@@ -297,7 +304,7 @@ impl<'a> Probe<'a> {
             _ => ContentForm::Bytes,
         };
         let result = f(&cx);
-        self.variables = std::mem::take(&mut cx.variables);
+        self.variables = std::mem::take(&mut cx.variables).into_check();
         self.message = std::mem::take(&mut cx.response);
         self.received = std::mem::take(&mut cx.response_content.data);
         result

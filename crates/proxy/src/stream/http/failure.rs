@@ -39,7 +39,7 @@ impl Exchange<'_> {
         }
         match event {
             Event::ServerGone if dead => {
-                if self.session.requests > 1 {
+                if self.stream.cx.client.requests() > 1 {
                     return Ok(self.leave_in_silence(b'S'));
                 }
                 Err(self.page(502, b'S', b'H').await)
@@ -50,7 +50,7 @@ impl Exchange<'_> {
                 let who = if input.is_empty() { b'S' } else { b'P' };
                 Err(self.page(502, who, b'H').await)
             }
-            Event::Killed(killer) if self.session.requests > 1 => Ok(self.leave_in_silence(killer.letter())),
+            Event::Killed(killer) if self.stream.cx.client.requests() > 1 => Ok(self.leave_in_silence(killer.letter())),
             Event::Killed(killer) => {
                 self.count_bad_response(connection);
                 Err(self.page(502, killer.letter(), b'H').await)

@@ -1,0 +1,168 @@
+//! A client's connection as all of its streams see it.
+//!
+//! It is shared and not lent: HTTP/2 has several streams of one connection at once, each of which reads and changes the
+//! session's variables, tracked counters and counts. The client lives on its connection's thread, so cells do.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model::ProxyId;
+
+use crate::listener::Listener;
+use crate::proxied::Proxied;
+use crate::sample::SessionVariables;
+use crate::stick::Tracked;
+
+/// The two ends of a client's connection; `None` behind a unix socket.
+pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
+
+/// A client's connection.
+pub struct Client {
+    /// Its session's place among its worker's.
+    pub(crate) session: u32,
+    /// Where it was accepted; `None` in tests that have no session.
+    pub(crate) listener: Option<Arc<Listener>>,
+    /// The descriptor of its socket, open for as long as the connection has streams.
+    pub(crate) fd: Option<RawFd>,
+    ends: Cell<Ends>,
+    proxied: OnceCell<Proxied>,
+    /// `sess.` variables.
+    pub(crate) variables: SessionVariables,
+    /// What the session's rules track.
+    pub(crate) tracked: RefCell<Tracked>,
+    /// When it was accepted.
+    pub(crate) accepted: Instant,
+    last_active: Cell<Instant>,
+    requests: Cell<u32>,
+    last_server: Cell<LastServer>,
+}
+
+impl Client {
+    /// A connection that was accepted now.
+    pub(crate) fn new(session: u32, listener: Arc<Listener>, fd: RawFd, ends: Ends) -> Client {
+        Client { session, listener: Some(listener), fd: Some(fd), ends: Cell::new(ends), ..Client::unconnected() }
+    }
+
+    /// The client of a stream without a session.
+    pub(crate) fn unconnected() -> Client {
+        let now = Instant::now();
+        Client {
+            session: 0,
+            listener: None,
+            fd: None,
+            ends: Cell::new((None, None)),
+            proxied: OnceCell::new(),
+            variables: SessionVariables::default(),
+            tracked: RefCell::default(),
+            accepted: now,
+            last_active: Cell::new(now),
+            requests: Cell::new(0),
+            last_server: Cell::new(LastServer::NONE),
+        }
+    }
+
+    /// The client's address and the one that it connected to: those of its PROXY protocol header, or those that
+    /// `tcp-request session` rules set, or the connection's own.
+    pub(crate) fn ends(&self) -> Ends {
+        self.ends.get()
+    }
+
+    /// Sets the addresses that its streams see. The first time that they differ from the connection's own, these are
+    /// kept, with `proxied` about the header that said so.
+    pub(crate) fn set_ends(&self, ends: Ends, proxied: Option<Proxied>) {
+        if let Some(proxied) = proxied {
+            // A header precedes all rules, and there is one.
+            let _ = self.proxied.set(proxied);
+        }
+        self.ends.set(ends);
+    }
+
+    /// The connection's own addresses and what its PROXY protocol header said, where its streams see other addresses.
+    pub(crate) fn proxied(&self) -> Option<&Proxied> {
+        self.proxied.get()
+    }
+
+    /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
+    pub(crate) fn last_active(&self) -> Instant {
+        self.last_active.get()
+    }
+
+    /// Records that something moved at `now`.
+    pub(crate) fn set_last_active(&self, now: Instant) {
+        self.last_active.set(now);
+    }
+
+    /// Requests whose head was complete.
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests.get()
+    }
+
+    /// Counts a request; returns its number, from 1.
+    pub(crate) fn count_request(&self) -> u32 {
+        let number = self.requests.get().saturating_add(1);
+        self.requests.set(number);
+        number
+    }
+
+    /// The server of its last request.
+    pub(crate) fn last_server(&self) -> LastServer {
+        self.last_server.get()
+    }
+
+    /// Remembers the server of its last request.
+    pub(crate) fn set_last_server(&self, server: LastServer) {
+        self.last_server.set(server);
+    }
+
+    /// Makes it one of a listener of another configuration.
+    pub(crate) fn follow(&mut self, listener: Arc<Listener>) {
+        self.listener = Some(listener);
+        // Servers may have other places there.
+        self.last_server.set(LastServer::NONE);
+    }
+}
+
+/// A backend and the place of a server in it, twelve bits each. Who is beyond is not remembered.
+#[derive(Clone, Copy)]
+pub(crate) struct LastServer([u8; 3]);
+
+impl LastServer {
+    const NONE: LastServer = LastServer([0xff; 3]);
+    const MAX: usize = 0xffe;
+
+    pub(crate) fn new(backend: ProxyId, server: usize) -> LastServer {
+        let backend = backend.0 as usize;
+        if backend > LastServer::MAX || server > LastServer::MAX {
+            return LastServer::NONE;
+        }
+        let [.., high, middle, low] = (backend << 12 | server).to_be_bytes();
+        LastServer([high, middle, low])
+    }
+
+    /// The server's place, if it is one of this backend's.
+    pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
+        let [high, middle, low] = self.0;
+        let both = u32::from_be_bytes([0, high, middle, low]);
+        (both >> 12 == wanted.0 && self.0 != LastServer::NONE.0).then_some((both & 0xfff) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_server_is_known_in_its_backend_alone() {
+        let last = LastServer::new(ProxyId(7), 4094);
+        assert_eq!((last.in_backend(ProxyId(7)), last.in_backend(ProxyId(8))), (Some(4094), None));
+        let none = LastServer::NONE;
+        assert!((0..=0xfff).all(|backend| none.in_backend(ProxyId(backend)).is_none()));
+        for (backend, server) in [(0xfff, 0), (0, 0xfff), (u32::MAX, 1), (1, usize::MAX)] {
+            let beyond = LastServer::new(ProxyId(backend), server);
+            assert_eq!(beyond.in_backend(ProxyId(backend & 0xffe)), None, "{backend} {server}");
+        }
+    }
+}
