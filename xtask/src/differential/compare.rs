@@ -21,8 +21,8 @@ pub(super) struct Explained {
 pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
         commands: "HELP of ACL, CLIENT, COMMAND, CONFIG, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SLOWLOG and XINFO",
-        difference: "its own words, behind the same first line",
-        why: "it tells what is here",
+        difference: "other text after the same first line",
+        why: "it describes this program",
         is: |_, words, ours, theirs| {
             words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"help"))
                 && ours.items.first() == theirs.items.first()
@@ -31,15 +31,15 @@ pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
         commands: "PFSELFTEST",
         difference: "passes with any `hll-sparse-max-bytes`, where Valkey fails with a small one",
-        why: "the test makes strings of its own limits",
+        why: "the test sets its own limits",
         is: |name, _, ours, theirs| {
             name == "pfselftest" && ours.kind == b'+' && theirs.text.starts_with(b"ERR TESTFAILED")
         },
     },
     Explained {
         commands: "OBJECT REFCOUNT",
-        difference: "2147483647 of every number below 10,000, 1 of everything else",
-        why: "what Redis shares depends on how the key came by it, and on what is queued",
+        difference: "2147483647 for every integer below 10,000, 1 for everything else",
+        why: "which objects Redis shares depends on how the value was written, and on queued commands",
         is: |name, words, ours, theirs| {
             name == "object"
                 && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"refcount"))
@@ -50,13 +50,13 @@ pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
         commands: "BITCOUNT with a start alone",
         difference: "a syntax error",
-        why: "Valkey alone takes it",
+        why: "only Valkey accepts it",
         is: |name, words, ours, _| name == "bitcount" && words.len() == 3 && ours.text == b"ERR syntax error",
     },
     Explained {
         commands: "COMMAND GETKEYS, COMMAND GETKEYSANDFLAGS",
-        difference: "`Invalid command specified` of a command that is not here",
-        why: "the command is not here",
+        difference: "`Invalid command specified` for a command that does not exist here",
+        why: "the command does not exist here",
         is: |name, words, ours, _| {
             name == "command"
                 && words.get(1).is_some_and(|word| word.to_ascii_lowercase().starts_with(b"getkeys"))
@@ -65,14 +65,14 @@ pub(super) const EXPLAINED: &[Explained] = &[
     },
     Explained {
         commands: "SCAN with TYPE",
-        difference: "a type that there is not is no error, and finds nothing",
-        why: "Valkey alone refuses it",
+        difference: "an unknown type is not an error, and matches nothing",
+        why: "only Valkey refuses it",
         is: |name, _, _, theirs| name == "scan" && theirs.text.starts_with(b"ERR unknown type name"),
     },
     Explained {
         commands: "CLIENT LIST, CLIENT KILL",
-        difference: "an ID that is no number has Redis's errors",
-        why: "Valkey's filters take several IDs",
+        difference: "an ID that is not a number gets Redis's errors",
+        why: "Valkey's filters accept several IDs",
         is: |name, words, ours, theirs| {
             let is_of = |word: &Vec<u8>| [&b"list"[..], b"kill"].iter().any(|name| word.eq_ignore_ascii_case(name));
             name == "client" && words.get(1).is_some_and(is_of) && ours.kind == b'-' && theirs.kind == b'-'
@@ -80,8 +80,8 @@ pub(super) const EXPLAINED: &[Explained] = &[
     },
     Explained {
         commands: "commands on sorted sets",
-        difference: "a score of `-0` that a small sorted set keeps is `0` once the set has grown",
-        why: "as Redis 7",
+        difference: "a score of `-0` is kept by a small sorted set, and becomes `0` when the set is converted to a large one",
+        why: "as in Redis 7",
         is: |name, _, ours, theirs| {
             (name.starts_with('z') || name.starts_with("bz")) && unsigned(ours.clone()) == unsigned(theirs.clone())
         },
@@ -89,7 +89,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
         commands: "OBJECT ENCODING of strings",
         difference: "`embstr` up to 44 bytes, `raw` beyond",
-        why: "as Redis 7; in Valkey 8.1 the length of the key counts, too",
+        why: "as in Redis 7; in Valkey 8.1 the limit also depends on the length of the key",
         is: |name, words, ours, theirs| {
             let is_short = |value: &Value| matches!(&value.text[..], b"embstr" | b"raw");
             name == "object"
@@ -103,7 +103,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "Valkey refuses it unless it is a node of a cluster"),
-    ("client|setinfo", "names that CLIENT LIST shows; tests of its own"),
+    ("client|setinfo", "its effect shows in CLIENT LIST; has its own tests"),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
     ("eval", SCRIPTS),
@@ -114,128 +114,128 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("fcall_ro", SCRIPTS),
     ("function", SCRIPTS),
     ("latency|doctor", "a report about the machine"),
-    ("latency|histogram", "times that commands took"),
+    ("latency|histogram", "durations of commands"),
     ("memory|malloc-stats", "the allocator's own report"),
-    ("monitor", "its lines have a time and a port each; tests of its own"),
-    ("quit", "ends the connection; tests of its own"),
+    ("monitor", "each line has a time and a port; has its own tests"),
+    ("quit", "ends the connection; has its own tests"),
     ("readonly", "Valkey refuses it unless it is a node of a cluster"),
     ("readwrite", "Valkey refuses it unless it is a node of a cluster"),
     ("script", SCRIPTS),
-    ("shutdown", "ends the server; tests of its own"),
-    ("waitaof", "what it waits for is not there; tests of its own"),
+    ("shutdown", "ends the server; has its own tests"),
+    ("waitaof", "there is no append-only file to wait for; has its own tests"),
 ];
 
-const SCRIPTS: &str = "scripts are compared by a corpus of their own";
+const SCRIPTS: &str = "scripts are compared by a separate corpus";
 
-/// What is not sent, or only in another form, as Redis's answer is chance or a fault of its own.
+/// Commands that are not sent, or only in another form, because Redis's answer is random or a bug of Redis.
 pub(super) const NOT_SENT: &[(&str, &str)] = &[
-    ("SORT of a sorted set in place", "Redis gives it its large form for good; a copy is sorted instead"),
-    ("ranges by name over members of different scores", "what they are is not defined"),
-    ("LSET, LINDEX and LPOS of -9223372036854775808", "the number has no opposite; Valkey takes it for an index"),
+    ("SORT of a sorted set in place", "Redis converts the set to its large encoding for good; a copy is sorted instead"),
+    ("ranges by name over members of different scores", "their result is undefined"),
+    ("LSET, LINDEX and LPOS of -9223372036854775808", "the number cannot be negated; Valkey accepts it as an index"),
     (
         "combinations of sets of more integers than set-max-intset-entries",
-        "which form they have depends on whether a text comes early, and so on the order of a hash table",
+        "their encoding depends on how early a non-integer occurs, and so on the order of a hash table",
     ),
     (
-        "CONFIG SET of list-max-listpack-size beside lists",
-        "Redis's lists keep the size that they were made with; a large one may become small at another moment",
+        "CONFIG SET of list-max-listpack-size while lists exist",
+        "Redis's lists keep the limit of their creation; a large list may be converted to a small one at another time",
     ),
-    ("LSET with an index of more than 32 bits", "Valkey cuts it to 32 bits, which may be those of an index"),
+    ("LSET with an index of more than 32 bits", "Valkey truncates it to 32 bits, which may be a valid index"),
     (
         "LIMIT with a negative offset",
-        "Valkey counts it from the end of a large sorted set, and finds nothing in a small one",
+        "Valkey counts it from the end of a large sorted set, and returns nothing from a small one",
     ),
     ("MULTI and WATCH in a transaction", "Valkey refuses to run the transaction then"),
-    ("BITFIELD SET of numbers near -9223372036854775808", "the check for overflow overflows itself in Redis"),
-    ("SRANDMEMBER, HRANDFIELD and ZRANDMEMBER of counts far below zero", "7.0 makes as many elements"),
+    ("BITFIELD SET of numbers near -9223372036854775808", "Redis's overflow check itself overflows"),
+    ("SRANDMEMBER, HRANDFIELD and ZRANDMEMBER of counts far below zero", "Redis 7.0 allocates that many elements"),
     (
-        "COUNT of fewer places than are found",
-        "which of several at one distance are left out is up to the way of sorting",
+        "COUNT below the number of places found",
+        "which of several places at the same distance are omitted depends on the sorting algorithm",
     ),
     (
         "LIMIT of SORT … BY other keys … ALPHA",
-        "Redis's way of sorting, which is not stable there, decides which of equal texts are left out",
+        "Redis's sort is not stable there, so it is undefined which of several equal texts are omitted",
     ),
     (
-        "SORT right behind a number that was out of range for its command",
-        "Redis takes such a number for one of its own: errno stays; a ZADD is sent before it",
+        "SORT directly after a command with a number out of range",
+        "Redis does not reset errno and attributes the error to SORT; a ZADD is sent in between",
     ),
-    ("XADD with an ID of `*`", "the time of either program"),
-    ("XADD with the next number of a time whose numbers are used up", "Valkey says that the elements are too large"),
-    ("times that end within the run", "which command sees the key gone would be chance"),
+    ("XADD with an ID of `*`", "the ID is the current time of each program"),
+    ("XADD with the next sequence number of a time whose sequence is exhausted", "Valkey reports that the elements are too large"),
+    ("times to live that end within the run", "which command first finds the key expired is random"),
 ];
 
-/// What public suites of Redis and Valkey expect and this store does not do, beside what is not here at all.
+/// Expectations of the public suites of Redis and Valkey that this store does not meet by design, apart from missing features.
 #[cfg(test)]
 const BY_DESIGN: &[(&str, &str)] = &[
     (
         "a script that runs for longer than `busy-reply-threshold`",
-        "only clients that need its keys get `BUSY`; all others are served, and so are EXEC and functions beside it",
+        "only clients that need its keys get `BUSY`; all others are served, including EXEC and functions",
     ),
     (
         "a client that waits for several keys, one of which is given another type",
-        "goes on waiting for the others, where Redis 7.2 runs its command again and answers `WRONGTYPE`",
+        "continues to wait for the others, where Redis 7.2 runs its command again and answers `WRONGTYPE`",
     ),
     (
         "patterns with more than a thousand stars",
-        "match what they say, in a time that grows with pattern and text; Redis gives up and finds nothing",
+        "match correctly, in a time proportional to the lengths of pattern and text; Redis gives up and matches nothing",
     ),
-    ("LATENCY", "has the events `command` and `fast-command` alone: nothing else stops all clients here"),
+    ("LATENCY", "has only the events `command` and `fast-command`: nothing else delays all clients here"),
     (
         "`rdb_changes_since_last_save` in INFO",
-        "counts each change of a key once, also one of several elements, as nothing is saved that could be behind",
+        "counts each change of a key once, even a change of several elements, since there is no saved state to compare with",
     ),
     (
         "`save` and `dir` in CONFIG SET",
-        "are refused, as nothing is persisted, and as paths of the process are relative",
+        "are refused: nothing is persisted, and the process depends on its working directory",
     ),
-    ("parameters that CONFIG GET shows only by their whole name", "are of Redis's own tests, and not here"),
-    ("tables of Lua that `pairs` and cmsgpack go through", "come in another order, which Lua leaves open"),
+    ("parameters that CONFIG GET shows only by their whole name", "belong to Redis's own tests, and do not exist here"),
+    ("Lua tables traversed by `pairs` and cmsgpack", "have another order, which Lua does not define"),
     (
         "DEBUG",
         "has ERROR, OBJECT, POPULATE, PROTOCOL (without `attrib`), SET-ACTIVE-EXPIRE, SLEEP and STRINGMATCH-LEN; the other \
-         subcommands change or show structures of Redis. SLEEP delays the reply of its client alone, also in a \
+         subcommands change or show data structures of Redis. SLEEP delays only the reply of its own client, also in a \
          transaction, and DEBUG is never allowed in scripts",
     ),
     (
         "SCAN and KEYS",
-        "leave out expired keys without removing them; the next tick removes them. Only DEBUG SET-ACTIVE-EXPIRE 0 shows \
-         a difference, and DEBUG OBJECT finds no expired key",
+        "omit expired keys without removing them; the next expiry cycle removes them. The difference shows only with \
+         DEBUG SET-ACTIVE-EXPIRE 0; DEBUG OBJECT does not find expired keys",
     ),
     (
         "`used_memory`",
-        "rises by 0.9 MiB with the first key of each database, for its stripes; a limit of less than that above the \
-         present use leaves no room for another database",
+        "rises by 0.9 MiB with the first key of each database, for its shards; if the memory limit leaves less than \
+         that, no further database can be used",
     ),
-    ("`used_memory_lua`", "counts an interpreter for each worker that has run a script"),
+    ("`used_memory_lua`", "includes an interpreter for each worker that has run a script"),
     (
         "clients that do not read their replies",
-        "are not read from until they do, so their replies neither grow without end nor push out keys. \
-         `client-output-buffer-limit` counts bytes beyond the first 16 KiB; Redis counts its blocks, which take more \
-         than their bytes in replies of many short elements. Its soft limit ends after its seconds, where Redis counts \
+        "are not read from until they read, so their replies neither grow without bound nor cause eviction. \
+         `client-output-buffer-limit` counts bytes beyond the first 16 KiB; Redis counts its blocks, which are larger \
+         than their contents in replies of many short elements. The soft limit is measured exactly, where Redis counts \
          whole seconds of the clock",
     ),
-    ("`maxmemory-clients`", "is checked after a command that has arrived whole has run, where Redis checks it before"),
+    ("`maxmemory-clients`", "is checked after a complete command has run, where Redis checks it before"),
     (
         "CLIENT LIST",
         "has the fields of Redis 7.4, with `watch`. An idle client has no query buffer, so `qbuf` and `qbuf-free` are \
-         0; `qbuf` of half a request counts all of it. The size of a buffer that grows depends on how the request \
-         arrives, so clients with requests of one size may differ in `tot-mem` by half",
+         0; `qbuf` of a partial request counts all of it. The size of a growing buffer depends on how the request \
+         arrives, so `tot-mem` of clients with requests of the same size may differ by half",
     ),
-    ("INFO", "has no section `debug`, which shows parts of Redis's event loop"),
+    ("INFO", "has no section `debug`, which describes Redis's event loop"),
     (
-        "parameters that a user would rely on",
+        "parameters whose absence would surprise a user",
         "are refused by name, not ignored: `enable-protected-configs`, `enable-module-command`, `rename-command`, \
-         `activedefrag`, `oom-score-adj`, `bind-source-addr` and those of other commands that are not here",
+         `activedefrag`, `oom-score-adj`, `bind-source-addr` and those of other commands that do not exist here",
     ),
     (
         "`threads`, `server-cpulist`, `bio-cpulist`, `bgsave-cpulist` and `aof-rewrite-cpulist` in CONFIG GET",
-        "the first is a parameter of this store alone, the others have their names of Redis 7.4 beside those of 7.2",
+        "the first exists only here; the others have their Redis 7.4 names in addition to those of 7.2",
     ),
-    ("`proc-title-template`", "is a hint: the process keeps its command line"),
+    ("`proc-title-template`", "has no effect: the process keeps its command line"),
     (
-        "what Valkey alone has",
-        "is not here: `NOSUB`, `ERRORSTATS_OVERFLOW`, ZSCAN with NOSCORES, `tot-net-in`, `tot-net-out` and `tot-cmds` \
+        "features of Valkey alone",
+        "do not exist here: `NOSUB`, `ERRORSTATS_OVERFLOW`, ZSCAN with NOSCORES, `tot-net-in`, `tot-net-out` and `tot-cmds` \
          in CLIENT LIST, prefetching, error texts of scripts and functions with `server.` in place of `redis.`",
     ),
 ];
@@ -497,9 +497,9 @@ mod tests {
         let mut page = "\
 # Where replies differ from Redis's
 
-The store's level is Redis 7.2 and what Redis 7.4 and Valkey 8.1 have in common beyond it. `cargo xtask differential` sends
-the same random commands to this store and to Valkey 8.1, and compares replies, keyspace events and what is kept. It knows
-no differences but these; everything else is a fault. [The list of commands](commands.md) says what is not here at all.
+The store implements Redis 7.2 and the features that Redis 7.4 and Valkey 8.1 share beyond it. `cargo xtask differential`
+sends the same random commands to this store and to Valkey 8.1, and compares replies, keyspace events and the stored data.
+These are the only accepted differences; any other is a bug. [The list of commands](commands.md) has the missing commands.
 
 | commands | here | why |
 |---|---|---|
@@ -509,9 +509,9 @@ no differences but these; everything else is a fault. [The list of commands](com
             page += &format!("| {} | {} | {} |\n", row.commands, row.difference, row.why);
         }
         page += "
-Equal but for order, chance or the clock: what comes in the order of a hash table (`SMEMBERS`, `HGETALL`, `KEYS`), what is
-drawn (`SRANDMEMBER`, `SPOP`, `RANDOMKEY`), times to live. A key that is given a time that has passed is removed with the
-event `del`, as in Redis (`expired` in Valkey 8). Of figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
+Compared apart from order, randomness or the clock: replies in the order of a hash table (`SMEMBERS`, `HGETALL`, `KEYS`),
+random elements (`SRANDMEMBER`, `SPOP`, `RANDOMKEY`), times to live. Setting an expiry time in the past removes the key
+with the event `del`, as in Redis (`expired` in Valkey 8). For figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
 `OBJECT FREQ`) only the form of the reply is compared.
 
 Not compared:
@@ -523,8 +523,8 @@ Not compared:
         page += "\nNot sent:\n\n";
         NOT_SENT.iter().for_each(|(what, why)| page += &format!("- {what}: {why}\n"));
         page += "
-The suites of Redis 7.2 and Valkey 8.0, outside of consumer groups, persistence, replication, ACLs, tracking and modules,
-expect some more that is different here by design:
+The suites of Redis 7.2 and Valkey 8.0, apart from consumer groups, persistence, replication, ACLs, tracking and modules,
+have further expectations that this store does not meet by design:
 
 ";
         BY_DESIGN.iter().for_each(|(what, how)| page += &format!("- {what}: {how}\n"));
