@@ -72,6 +72,7 @@ mod syntax;
 mod table;
 mod texts;
 mod thread;
+mod transaction;
 mod turn;
 mod turnstile;
 mod undeclared;

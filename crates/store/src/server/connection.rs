@@ -25,11 +25,12 @@ use super::Worker;
 use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
-use super::transaction::Exec;
+use super::multi;
 use crate::config::ServerOptions;
 use crate::memory::{Kind, Memory, Outside, Share};
 use crate::owned::Received;
 use crate::park::Parked;
+use crate::transaction::Exec;
 
 /// Bytes read at a time, as in Redis.
 const READ_SIZE: usize = 16 * 1024;
@@ -651,7 +652,7 @@ impl<S: Socket> Connection<S> {
                 return Poll::Ready(false);
             }
             let mut context = self.context(options, None, Buffers::default());
-            let polled = exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true);
+            let polled = multi::poll(&mut exec, cx.waker(), &mut context, &mut workspace.output).map(|()| true);
             workspace.count(&self.worker.server.store.0.memory);
             polled
         });

@@ -11,13 +11,13 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
 use super::debug_command;
+use super::multi;
 use super::subscription::{self, Subscriptions};
-use super::transaction::{self, Exec, Multi};
 use super::{Server, Worker};
 use super::{acl, admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, Flags};
+use crate::catalogue::{CommandSpec, Cost, Flags, Numbered};
 use crate::commands;
 use crate::config::ServerOptions;
 use crate::execute::Origin;
@@ -28,6 +28,7 @@ use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
 use crate::refused::{unknown_command, unknown_subcommand};
+use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
 use crate::watching::Watching;
 
@@ -167,8 +168,8 @@ impl Session {
 
     /// Ends subscriptions, watch and transaction: RESET, and a connection's end.
     pub fn leave(&mut self, client: &Client, inner: &Inner) {
-        transaction::end_queue(self, inner);
-        transaction::end_watch(self, inner);
+        multi::end_queue(self, inner);
+        multi::end_watch(self, inner);
         subscription::leave_all(self, client, &inner.pubsub);
     }
 
@@ -442,11 +443,11 @@ const LOCAL: &[(&str, Local)] = &[
     ("subscribe", subscription::subscribe),
     ("sunsubscribe", subscription::sunsubscribe),
     ("unsubscribe", subscription::unsubscribe),
-    ("watch", transaction::watch),
-    ("unwatch", transaction::unwatch),
-    ("multi", transaction::multi),
-    ("exec", transaction::exec),
-    ("discard", transaction::discard),
+    ("watch", multi::watch),
+    ("unwatch", multi::unwatch),
+    ("multi", multi::multi),
+    ("exec", multi::exec),
+    ("discard", multi::discard),
 ];
 
 /// Who tells what concerns no connection; scripts may ask, too, where Redis lets them.
@@ -669,7 +670,7 @@ impl Context<'_> {
         let mut is_kept = false;
         let outcome = match outcome {
             // Most transactions find their keys free and are done at once.
-            Outcome::Exec(mut exec) => match exec.poll(Waker::noop(), self, output) {
+            Outcome::Exec(mut exec) => match multi::poll(&mut exec, Waker::noop(), self, output) {
                 Poll::Ready(()) => {
                     is_kept = true;
                     if exec.closes { Outcome::Close } else { Outcome::Done }
@@ -729,7 +730,7 @@ impl Context<'_> {
         let server = &self.worker.server;
         if server.pause.is_active() {
             let is_write = match &self.session.rare.multi {
-                Some(multi) if is_exec => multi.may_write(&server.store.0),
+                Some(multi) if is_exec => multi.any(|spec, words| self.may_write(spec, words)),
                 _ => self.may_write(command.spec, args),
             };
             if server.pause.holds(is_write) {
@@ -742,7 +743,7 @@ impl Context<'_> {
         if let Some(multi) = &mut self.session.rare.multi
             && !multi.aborted
         {
-            multi.push(&self.client.account, row, command, args, self.received);
+            multi.push(&self.client.account, Numbered { spec: command.spec, number: row }, args, self.received);
         }
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
@@ -799,8 +800,8 @@ impl Context<'_> {
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
             ReplyWriter::new(output, self.session.protocol).error_bytes(&text);
-            transaction::end_queue(self.session, &self.worker.server.store.0);
-            transaction::end_watch(self.session, &self.worker.server.store.0);
+            multi::end_queue(self.session, &self.worker.server.store.0);
+            multi::end_watch(self.session, &self.worker.server.store.0);
         }
         if let Some(row) = row {
             self.worker.counters.per_command[usize::from(row)].rejected.add(1);

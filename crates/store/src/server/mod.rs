@@ -32,12 +32,12 @@ mod info;
 mod inside;
 mod latency;
 mod monitor;
+mod multi;
 mod pause;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
 mod subscription;
-mod transaction;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -16,7 +16,7 @@ use std::time::Instant;
 use sluicegate_wire::resp::ReplySink;
 
 use super::gather::Ready;
-use super::{Exec, Queued, Turn, selected};
+use super::{Connection, Exec, Queued, Turn, selected};
 use crate::big::takes_long;
 use crate::catalogue::Handler;
 use crate::command::database::{is_listed, names};
@@ -24,7 +24,6 @@ use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::section::Section;
-use crate::server::dispatch::Context;
 
 /// What one KEYS finds among the keys that are not held.
 pub(super) struct Listed {
@@ -45,7 +44,12 @@ pub(super) fn alone_until(commands: &[Queued]) -> usize {
 
 impl Exec {
     /// Waits for a moment without sections and parked commands, and runs everything with the gate closed.
-    pub(super) fn poll_alone(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+    pub(super) fn poll_alone(
+        &mut self,
+        waker: &Waker,
+        context: &mut impl Connection,
+        output: &mut Vec<u8>,
+    ) -> Poll<()> {
         let inner = self.inner.clone();
         let Turn::Alone(ticket) = &mut self.turn else { return Poll::Ready(()) };
         let closed = match ticket {
@@ -70,7 +74,7 @@ impl Exec {
         };
         self.now_us = inner.clock.now_us();
         let collected = Collected::default();
-        let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
+        let is_dirty = self.ends_watch_dirty(context, Some(&closed));
         if self.begin(is_dirty, context, output) {
             let start = Instant::now();
             let free = self.gathered.as_ref().map_or(usize::MAX, |gathered| gathered.free);
@@ -96,10 +100,10 @@ impl Exec {
     }
 
     /// Goes on as a section on all keys that the commands name.
-    fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
+    fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &impl Connection) {
         let Some(Ready { ticket, marks, .. }) = self.gathered.take() else { return };
         let section = Section::while_closed(&self.inner, closed, ticket, self.now_us, effects);
-        let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
+        let (mut db, mut listed, pass) = (context.db(), VecDeque::new(), closed.pass());
         for at in marks.into_iter().filter(|at| *at >= self.next) {
             let words = self.commands[at].words.to_vec();
             match self.commands[at].spec().name {
@@ -112,7 +116,7 @@ impl Exec {
             }
         }
         drop(pass);
-        section.set_owner(&format!("client-{}", context.client.id));
+        section.set_owner(&format!("client-{}", context.client()));
         self.listed = listed;
         if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {
             self.inner.gate.leave(&ticket);
@@ -128,11 +132,11 @@ impl Exec {
     }
 
     /// Whether the next command is one for a thread aside.
-    pub(super) fn takes_long(&self, context: &Context<'_>) -> bool {
+    pub(super) fn takes_long(&self, context: &impl Connection) -> bool {
         let queued = &self.commands[self.next];
         queued.may_take_long()
             && !self.is_listed(self.next)
-            && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db, None)
+            && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.db(), None)
     }
 
     /// Whether at this place is a KEYS that has been read ahead.

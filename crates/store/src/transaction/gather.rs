@@ -13,11 +13,12 @@ use std::time::Instant;
 use sluicegate_transport::{SLICE, give_way};
 
 use super::alone::alone_until;
-use super::{Context, Exec, Queued, Session, Turn, selected};
+use super::{Connection, Exec, Queued, Turn, selected};
 use crate::big::KEYS_PER_LOOK;
 use crate::catalogue::Handler;
 use crate::hold::{Gathered, Mode, Ticket};
 use crate::keys::{KeyRule, Places};
+use crate::watching::Watching;
 use crate::{Inner, Store};
 
 /// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.
@@ -109,9 +110,9 @@ impl Gathering {
     }
 
     /// Works for a slice; whether all is done.
-    fn work(&mut self, inner: &Inner, commands: &[Queued], session: &Session) -> bool {
+    fn work(&mut self, inner: &Inner, commands: &[Queued], watching: Option<&Watching>) -> bool {
         let start = Instant::now();
-        let watched = session.rare.watching.as_deref().map_or(&[][..], |watching| &watching.keys);
+        let watched = watching.map_or(&[][..], |watching| &watching.keys);
         let watched = if self.is_alone { &[] } else { watched };
         loop {
             if let Some(queued) = commands.get(self.next) {
@@ -132,9 +133,9 @@ impl Gathering {
 
 impl Exec {
     /// Gathers for a slice; it queues when it is ready.
-    pub(super) fn poll_gathering(&mut self, waker: &Waker, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_gathering(&mut self, waker: &Waker, context: &mut impl Connection) -> Poll<()> {
         let Turn::Gathering(gathering) = &mut self.turn else { return Poll::Ready(()) };
-        if !gathering.work(&self.inner, &self.commands, context.session) {
+        if !gathering.work(&self.inner, &self.commands, context.watching().as_deref()) {
             give_way(waker);
             return Poll::Pending;
         }
@@ -163,9 +164,7 @@ mod tests {
     use crate::hold::{GRANTS, NOBODY, QUEUED};
     use crate::memory::Account;
     use crate::section::{Section, SectionWait};
-    use crate::server::dispatch::INDEX;
-    use crate::server::transaction::{Multi, end_watch};
-    use crate::watching::Watching;
+    use crate::transaction::Multi;
 
     const KEYS: usize = 10_000;
     const STRIPES: usize = 64;
@@ -180,21 +179,21 @@ mod tests {
 
     /// What is queued.
     fn queued(commands: &[Vec<Vec<u8>>]) -> Multi {
-        let (mut multi, account) = (Multi::default(), Account::new(&store().0.memory));
+        let store = store();
+        let (mut multi, account) = (Multi::default(), Account::new(&store.0.memory));
         for words in commands {
             let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
-            let row = INDEX.find(words[0]).expect("a command");
-            multi.push(&account, row, &INDEX.rows()[usize::from(row)], &words, None);
+            multi.push(&account, store.0.rows.find(words[0]).expect("a command"), &words, None);
         }
         multi
     }
 
     /// Gathers the keys of commands, as a transaction does. Whether the first one is more than a piece, too.
-    fn gathered(store: &Store, multi: &Multi, session: &Session) -> (Ticket, bool) {
-        let mut gathering = Gathering::new(&store.0, session.db, false, multi.has_script);
+    fn gathered(store: &Store, multi: &Multi, watching: Option<&Watching>) -> (Ticket, bool) {
+        let mut gathering = Gathering::new(&store.0, 0, false, multi.has_script);
         gathering.add_some(&store.0, &multi.commands[0]);
         let is_more = gathering.next == 0;
-        while !gathering.work(&store.0, &multi.commands, session) {}
+        while !gathering.work(&store.0, &multi.commands, watching) {}
         (gathering.keys.ticket(), is_more)
     }
 
@@ -207,7 +206,6 @@ mod tests {
     #[test]
     fn very_many_keys_of_few_commands_are_gathered() {
         let store = store();
-        let session = Session::new(true);
         let script = of_keys(&["EVAL", "return 1", &KEYS.to_string()], KEYS / 2, None);
         let (reads, writes) = (of_keys(&["EXISTS"], 0, None), of_keys(&["MSET"], 0, Some("value")));
         // Commands, keys that they name together, and those of them that others may read meanwhile.
@@ -218,7 +216,7 @@ mod tests {
             (vec![reads, script], KEYS * 3 / 2, 0),
         ];
         for (commands, keys, shared) in cases {
-            let (ticket, is_more) = gathered(&store, &queued(&commands), &session);
+            let (ticket, is_more) = gathered(&store, &queued(&commands), None);
             assert!(is_more, "the words of one command are gone over in pieces, too");
             assert_eq!((ticket.keys.len(), ticket.stripes.len()), (keys, STRIPES));
             assert_eq!(ticket.keys.iter().filter(|held| held.mode == Mode::Shared).count(), shared);
@@ -232,14 +230,13 @@ mod tests {
     #[test]
     fn all_keys_are_gathered_that_a_section_of_them_needs() {
         let store = store();
-        let mut session = Session::new(true);
         let account = Account::new(&store.0.memory);
-        let watching = session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(&store.0, &account)));
+        let mut watching = Watching::new(&store.0, &account);
         watching.add(&store.0, 3, b"watched");
         let split = |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let lines = ["GET a", "SET a 1", "SELECT 2", "MOVE b 4", "SELECT 99", "ZUNIONSTORE to 2 x y", "PING c"];
         let commands: Vec<Vec<Vec<u8>>> = lines.iter().map(split).collect();
-        let (ticket, _) = gathered(&store, &queued(&commands), &session);
+        let (ticket, _) = gathered(&store, &queued(&commands), Some(&watching));
         let mut keys: Vec<(u32, &[u8], bool)> =
             ticket.keys.iter().map(|held| (held.db, &*held.key, held.mode == Mode::Exclusive)).collect();
         keys.sort_unstable();
@@ -255,7 +252,7 @@ mod tests {
         let expected: Vec<(u32, &[u8], bool)> =
             expected.iter().map(|(db, key, own)| (*db, key.as_bytes(), *own)).collect();
         assert_eq!(keys, expected);
-        end_watch(&mut session, &store.0);
+        watching.end(&store.0);
     }
 
     /// A ticket on so many keys, each for reading and every other one for writing, too.

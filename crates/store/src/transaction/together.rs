@@ -8,18 +8,17 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
 use super::queue::Queued;
-use super::selected;
+use super::{Connection, selected};
 use crate::Inner;
-use crate::catalogue::Handler;
+use crate::catalogue::{Handler, Numbered};
 use crate::multi_lock::Plan;
 use crate::park::Ready;
 use crate::refused::FAILED;
-use crate::server::dispatch::{Context, INDEX, Row, is_timed_alone};
 use crate::watching::Watching;
 
 /// A command of a transaction that is run under one locking.
 struct Step {
-    command: &'static Row,
+    row: Numbered,
     /// Its words among those of all commands.
     words: Range<usize>,
     db: u32,
@@ -45,7 +44,7 @@ pub(super) fn run_together(
     inner: &Inner,
     commands: &[Queued],
     watching: Option<&Watching>,
-    context: &mut Context<'_>,
+    context: &mut impl Connection,
     output: &mut Vec<u8>,
 ) -> Option<Together> {
     let mut words: SmallVec<[&[u8]; 32]> = SmallVec::new();
@@ -57,26 +56,25 @@ pub(super) fn run_together(
         return None;
     }
     let mut steps: SmallVec<[Step; 8]> = SmallVec::new();
-    let (mut db, mut from, mut planned) = (context.session.db, 0, 0);
+    let (mut db, mut from, mut planned) = (context.db(), 0, 0);
     for queued in commands {
-        let command = &INDEX.rows()[usize::from(queued.row)];
         let of_command = from..from + queued.words.len();
         from = of_command.end;
-        let is_local = command.local().is_some();
-        if !is_local {
-            if !plan.add(inner, command.spec, &words[of_command.clone()], db) {
+        let is_own = queued.is_own();
+        if !is_own {
+            if !plan.add(inner, queued.spec(), &words[of_command.clone()], db) {
                 return None;
             }
             planned += 1;
-        } else if command.full_name == "select" {
+        } else if queued.spec().name == "select" {
             db = selected(inner, words[of_command.start + 1]).unwrap_or(db);
         }
-        steps.push(Step { command, words: of_command, db, planned: (!is_local).then(|| planned - 1) });
+        steps.push(Step { row: queued.row, words: of_command, db, planned: (!is_own).then(|| planned - 1) });
     }
     let pass = inner.gate.enter();
     let mut ctx = plan.lock(inner, &pass)?;
     let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
-    let protocol = context.session.protocol;
+    let protocol = context.protocol();
     let (mut ends, mut timed) = (SmallVec::new(), Vec::new());
     if is_dirty {
         ReplyWriter::new(output, protocol).null_array();
@@ -85,20 +83,19 @@ pub(super) fn run_together(
     ReplyWriter::new(output, protocol).array(steps.len());
     let head = output.len();
     for (at, step) in steps.iter().enumerate() {
-        let start = is_timed_alone(step.command.spec, step.words.len(), context.options).then(Instant::now);
+        let start = context.is_timed(step.row.spec, step.words.len()).then(Instant::now);
         let before = output.len();
         let words = &words[step.words.clone()];
-        let spec = step.command.spec;
         // A fault ends its command; the others are run all the same.
         let run = catch_unwind(AssertUnwindSafe(|| {
             let out = &mut ReplyWriter::new(output, protocol);
-            match (step.planned, spec.handler, step.command.local()) {
-                (Some(number), Handler::Keyspace(handle), _) => {
+            match (step.planned, step.row.spec.handler) {
+                (Some(number), Handler::Keyspace(handle)) => {
                     plan.turn_to(number, &mut ctx, words, step.db);
-                    ctx.now.is_traceless = context.session.no_touch;
+                    ctx.now.is_traceless = context.is_traceless();
                     handle(&mut ctx, out);
                 }
-                (_, _, Some(local)) => drop(local.call(context, words, out)),
+                (_, Handler::Connection(_)) => drop(context.run(step.row.number, words, out)),
                 _ => out.error(FAILED),
             }
         }));

@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//! Transactions: from the commands queued since MULTI to the reply of EXEC.
 //!
 //! EXEC of a few cheap commands locks the stripes of all their keys at once (`crate::multi_lock`). What is longer, or
 //! meets a held key, runs as a section (`crate::section`): it holds the keys that the commands name, for writing or
@@ -36,15 +36,14 @@ use std::task::{Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::{SLICE, give_way};
-use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
-use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone};
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::ScriptHandle;
 use crate::catalogue::Start;
-use crate::catalogue::{CommandSpec, Cost, Handler};
+use crate::catalogue::{CommandSpec, Cost, Handler, Numbered};
 use crate::effect::Collected;
 use crate::gate::Closed;
 use crate::hold::Ticket;
@@ -52,17 +51,17 @@ use crate::memory::Share;
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
 use crate::owned::caught;
-use crate::park::{Parked, Waits};
 use crate::refused::FAILED;
 use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};
 use crate::stripe::{Frozen, Now};
 use crate::undeclared::Alone;
+use crate::watching::Watching;
 use alone::{Listed, alone_until};
 use away::{Away, Back, Rest};
 use gather::{Gathering, Ready as Gathered};
+pub(crate) use queue::Multi;
 use queue::{FREED_ASIDE, Queued};
-pub(super) use queue::{Multi, discard, end_queue, end_watch, multi, unwatch, watch};
 use together::run_together;
 
 /// Commands between looks at the clock.
@@ -72,30 +71,58 @@ const ALONE_MAX: usize = 512;
 /// So many commands of a client that has gone are run on its worker.
 const LEFT_MAX: usize = 64;
 
-/// `EXEC`.
-pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let inner = context.worker.server.store.0.clone();
-    let Some(multi) = context.session.rare.multi.take() else {
-        out.error("ERR EXEC without MULTI");
-        return Outcome::Done;
-    };
-    if multi.aborted {
-        multi.free(&inner);
-        end_watch(context.session, &inner);
-        out.error("EXECABORT Transaction discarded because of previous errors.");
-        return Outcome::Done;
-    }
-    if context.session.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty()) {
-        multi.free(&inner);
-        end_watch(context.session, &inner);
-        out.null_array();
-        return Outcome::Done;
-    }
-    Outcome::Exec(Box::new(Exec::new(inner, *multi, context.session)))
+/// The connection of a transaction's client.
+///
+/// A generic parameter in place of a `dyn`: there is one implementation, in the server.
+pub(crate) trait Connection {
+    /// Returns the chosen database.
+    fn db(&self) -> u32;
+    /// Returns the form of replies.
+    fn protocol(&self) -> Protocol;
+    /// Returns whether accesses leave no trace: CLIENT NO-TOUCH.
+    fn is_traceless(&self) -> bool;
+    /// Returns whether CLIENT REPLY suppresses what is written now.
+    fn is_mute(&self) -> bool;
+    /// Returns the client's number.
+    fn client(&self) -> u64;
+    /// Returns the watched keys.
+    fn watching(&mut self) -> &mut Option<Box<Watching>>;
+    /// Appends the messages of channels that the client has not been sent yet.
+    fn drain_messages(&mut self, output: &mut Vec<u8>);
+    /// Returns whether a client watches commands by MONITOR.
+    fn has_monitors(&self) -> bool;
+    /// Returns whether a command must be timed by itself.
+    fn is_timed(&self, spec: &CommandSpec, words: usize) -> bool;
+    /// Runs a command of the connection or of its server, known by its number.
+    fn run(&mut self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Ran;
+    /// Returns whether a command of the connection changes to which channels it listens, or the form of its messages.
+    fn changes_listening(&self, row: u16) -> bool;
+    /// Returns whether the reply of a command is a push, which CLIENT REPLY does not suppress.
+    fn pushes(&self, row: u16) -> bool;
+    /// Shows a command to monitors before it runs, if it is one that is shown then.
+    fn show_before<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>);
+    /// Shows a command to monitors after it has run, if it is one that is shown then.
+    fn show_after<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>);
+    /// Adds a command that took long to the slow log and to the latency events.
+    fn judge<'w>(&self, row: u16, spent: Duration, words: impl FnOnce() -> Vec<&'w [u8]>);
+    /// Counts a command by its reply.
+    fn count(&mut self, row: u16, reply: &[u8]);
+}
+
+/// The result of a command that the connection has run.
+pub(crate) enum Ran {
+    /// The reply is written.
+    Done,
+    /// The reply is written, and the connection is to be closed.
+    Close,
+    /// The reply is `OK`, after this time.
+    Sleep(Pin<Box<Sleep>>, Duration),
+    /// It cannot wait in a transaction.
+    Waits,
 }
 
 /// A transaction on its way.
-pub(super) struct Exec {
+pub(crate) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
     /// What they take, and what the account of its client knows of that.
@@ -106,7 +133,7 @@ pub(super) struct Exec {
     /// It is a section that holds everything.
     wants_everything: bool,
     /// A command asked for the end of the connection.
-    pub closes: bool,
+    pub(crate) closes: bool,
     /// When it began, in Unix microseconds.
     now_us: i64,
     /// Where the reply starts in the output.
@@ -148,9 +175,10 @@ enum Turn {
 }
 
 impl Exec {
-    fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
+    /// Returns the transaction of these commands, which begins in this database.
+    pub(crate) fn new(inner: Arc<Inner>, multi: Multi, db: u32) -> Exec {
         let Multi { commands, bytes, share, is_alone: wants_everything, has_script, is_long, .. } = multi;
-        let (listed, gathered, db) = (VecDeque::new(), None, session.db);
+        let (listed, gathered) = (VecDeque::new(), None);
         // With much to do before it changes databases it holds everything instead of standing in the gate.
         let words = || commands[..alone_until(&commands)].iter().map(|queued| queued.words.len());
         let goes_alone = wants_everything && !has_script && words().sum::<usize>() <= ALONE_MAX;
@@ -179,7 +207,7 @@ impl Exec {
     }
 
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.nap.is_some() || matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
@@ -193,12 +221,12 @@ impl Exec {
     }
 
     /// Where its reply starts in the output, once it has begun.
-    pub fn reply_start(&self) -> Option<usize> {
+    pub(crate) fn reply_start(&self) -> Option<usize> {
         self.start
     }
 
     /// Goes on; the reply is complete, and may be sent, when it is ready.
-    pub fn poll(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<()> {
         if self.nap.is_none() || !matches!(self.turn, Turn::Over) {
             ready!(self.poll_commands(waker, context, output));
         }
@@ -209,16 +237,23 @@ impl Exec {
     }
 
     /// Ends a transaction that has done nothing with an error.
-    fn refused(&mut self, why: &str, context: &mut Context<'_>, output: &mut Vec<u8>) {
+    fn refused(&mut self, why: &str, context: &mut impl Connection, output: &mut Vec<u8>) {
         self.end_section();
-        end_watch(context.session, &self.inner);
-        ReplyWriter::new(output, context.session.protocol).error(why);
+        if let Some(watching) = context.watching().take() {
+            watching.end(&self.inner);
+        }
+        ReplyWriter::new(output, context.protocol()).error(why);
     }
 
-    pub(super) fn poll_commands(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+    pub(super) fn poll_commands(
+        &mut self,
+        waker: &Waker,
+        context: &mut impl Connection,
+        output: &mut Vec<u8>,
+    ) -> Poll<()> {
         if let Turn::New = self.turn {
             // Monitors are shown each command, which is not done under locks.
-            if !context.worker.server.monitors.any() && self.run_at_once(context, output) {
+            if !context.has_monitors() && self.run_at_once(context, output) {
                 self.turn = Turn::Over;
                 return Poll::Ready(());
             }
@@ -314,9 +349,9 @@ impl Exec {
                 return self.poll_commands(waker, context, output);
             }
             if self.is_slice_over(at, start) {
-                self.db = context.session.db;
+                self.db = context.db();
                 if let Turn::Held(section) = &self.turn {
-                    section.set_owner(&format!("client-{}", context.client.id));
+                    section.set_owner(&format!("client-{}", context.client()));
                 }
                 give_way(waker);
                 return Poll::Pending;
@@ -340,11 +375,11 @@ impl Exec {
     }
 
     /// Begins to reply, with everything that it needs held; false if it is over, because a watched key was touched.
-    fn begin_held(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
+    fn begin_held(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
         if let Turn::Held(section) = &self.turn {
             self.now_us = section.now_us();
         }
-        let is_dirty = self.ends_watch_dirty(context.session, None);
+        let is_dirty = self.ends_watch_dirty(context, None);
         let begins = self.begin(is_dirty, context, output);
         if !begins {
             self.end_section();
@@ -366,24 +401,24 @@ impl Exec {
     }
 
     /// Runs the next command, which is about scripts. One that runs a script has the section until its end.
-    fn run_script(&mut self, handle: ScriptHandle, context: &mut Context<'_>, output: &mut Vec<u8>) {
+    fn run_script(&mut self, handle: ScriptHandle, context: &mut impl Connection, output: &mut Vec<u8>) {
         let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over) else { return };
         let at = self.next;
         self.next += 1;
-        self.db = context.session.db;
-        let (before, protocol) = (output.len(), context.session.protocol);
+        self.db = context.db();
+        let (before, protocol) = (output.len(), context.protocol());
         let place = RefCell::new(Some(section));
         let words = self.commands[at].words.to_vec();
-        context.show(&INDEX.rows()[usize::from(self.commands[at].row)], Moment::Before, || words.clone());
+        context.show_before(self.commands[at].row.number, || words.clone());
         let start = Start {
             inner: &self.inner,
             words: &words,
             received: self.commands[at].words.received(),
             db: self.db,
-            client: context.client.id,
+            client: context.client(),
             began: None,
             form: ReplyForm::Wire(protocol),
-            is_traceless: context.session.no_touch,
+            is_traceless: context.is_traceless(),
             section: Some(&place),
         };
         let begun = Instant::now();
@@ -403,24 +438,24 @@ impl Exec {
     }
 
     /// Says of the next command that it failed: a fault of ours has taken the section, so what is left has no keys.
-    fn fail_next(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) {
+    fn fail_next(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) {
         let (at, before) = (self.next, output.len());
         self.next += 1;
-        ReplyWriter::new(output, context.session.protocol).error(FAILED);
+        ReplyWriter::new(output, context.protocol()).error(FAILED);
         self.note(at, before, None, context, output);
     }
 
     /// Lets another thread carry out the next command.
-    fn go_aside(&mut self, context: &Context<'_>) {
+    fn go_aside(&mut self, context: &impl Connection) {
         let away = Arc::new(Away::default());
         let Turn::Held(mut section) = std::mem::replace(&mut self.turn, Turn::Aside(away.clone())) else { return };
-        section.set_owner(&format!("client-{}", context.client.id));
-        section.set_traceless(context.session.no_touch);
+        section.set_owner(&format!("client-{}", context.client()));
+        section.set_traceless(context.is_traceless());
         let queued = &self.commands[self.next];
         self.next += 1;
-        self.db = context.session.db;
+        self.db = context.db();
         let (spec, words, db) = (queued.spec(), queued.words.clone(), self.db);
-        let form = ReplyForm::Wire(context.session.protocol);
+        let form = ReplyForm::Wire(context.protocol());
         self.inner.aside.run(move || {
             let start = Instant::now();
             let (reply, _) = caught(form, |out| {
@@ -434,20 +469,18 @@ impl Exec {
     }
 
     /// Runs everything under one locking of all its stripes; false if that cannot be, and then nothing has happened.
-    fn run_at_once(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
-        if context.session.listens() && context.client.outbox.is_filled() {
-            // What came before the transaction: inside its reply is no room for it.
-            context.client.outbox.drain(output);
-        }
+    fn run_at_once(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
+        // What came before the transaction: inside its reply is no room for it.
+        context.drain_messages(output);
         let start = output.len();
-        let watching = context.session.rare.watching.take();
+        let watching = context.watching().take();
         let Some(ran) = run_together(&self.inner, &self.commands, watching.as_deref(), context, output) else {
-            context.session.rare.watching = watching;
+            *context.watching() = watching;
             return false;
         };
         let mut from = ran.head;
         for (queued, end) in self.commands.iter().zip(&ran.ends) {
-            context.session.count_inner(context.worker, queued.row, &output[from..*end]);
+            context.count(queued.row.number, &output[from..*end]);
             from = *end;
         }
         for (at, spent) in ran.timed {
@@ -462,8 +495,8 @@ impl Exec {
     }
 
     /// Ends the watch; whether a watched key was touched.
-    fn ends_watch_dirty(&self, session: &mut Session, closed: Option<&Closed<'_>>) -> bool {
-        let Some(watching) = session.rare.watching.take() else { return false };
+    fn ends_watch_dirty(&self, context: &mut impl Connection, closed: Option<&Closed<'_>>) -> bool {
+        let Some(watching) = context.watching().take() else { return false };
         let mut now = Now::frozen(&self.inner.clock, self.now_us / 1000);
         let pass = match closed {
             Some(closed) => closed.pass(),
@@ -475,13 +508,11 @@ impl Exec {
     }
 
     /// Writes the head of the reply; false if there is nothing to run.
-    fn begin(&mut self, is_dirty: bool, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
-        if context.session.listens() && context.client.outbox.is_filled() {
-            // What came before the transaction: inside its reply is no room for it.
-            context.client.outbox.drain(output);
-        }
+    fn begin(&mut self, is_dirty: bool, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
+        // What came before the transaction: inside its reply is no room for it.
+        context.drain_messages(output);
         self.start = Some(output.len());
-        let mut out = ReplyWriter::new(output, context.session.protocol);
+        let mut out = ReplyWriter::new(output, context.protocol());
         match is_dirty {
             true => out.null_array(),
             false => out.array(self.commands.len()),
@@ -491,8 +522,8 @@ impl Exec {
     }
 
     /// Drops what was just written if CLIENT REPLY suppresses it.
-    fn drop_if_mute(&self, context: &Context<'_>, output: &mut Vec<u8>) {
-        if context.session.is_mute() {
+    fn drop_if_mute(&self, context: &impl Connection, output: &mut Vec<u8>) {
+        if context.is_mute() {
             output.truncate(self.start.unwrap_or(output.len()));
         }
     }
@@ -500,31 +531,29 @@ impl Exec {
     /// Runs the next command and appends its reply; false, and nothing has happened, if it is one for a thread aside.
     fn run_next(
         &mut self,
-        context: &mut Context<'_>,
+        context: &mut impl Connection,
         output: &mut Vec<u8>,
         alone: Option<(&Closed<'_>, &Collected)>,
     ) -> bool {
         let at = self.next;
         self.next += 1;
-        let row = self.commands[at].row;
-        let command = &INDEX.rows()[usize::from(row)];
+        let Numbered { spec, number } = self.commands[at].row;
         let before = output.len();
-        let protocol = context.session.protocol;
+        let protocol = context.protocol();
         let timed = self.is_timed(at, context).then(Instant::now);
         let mut slept = None;
-        context.session.in_exec = true;
-        if command.changes_listening() {
+        let is_own = self.commands[at].is_own();
+        if is_own && context.changes_listening(number) {
             self.emit_early(alone.map(|(_, collected)| collected));
         }
         // A fault ends its command; the others are run all the same.
-        let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
-            Some(local) => {
+        let run = catch_unwind(AssertUnwindSafe(|| match is_own {
+            true => {
                 let words = self.commands[at].words.to_vec();
-                let outcome = local.call(context, &words, &mut ReplyWriter::new(output, protocol));
-                match outcome {
-                    Outcome::Done => {}
-                    Outcome::Close => self.closes = true,
-                    Outcome::Parked(Parked(Waits::Sleep(nap, time, _))) => {
+                match context.run(number, &words, &mut ReplyWriter::new(output, protocol)) {
+                    Ran::Done => {}
+                    Ran::Close => self.closes = true,
+                    Ran::Sleep(nap, time) => {
                         slept = Some(time);
                         self.nap = Some(match self.nap.take() {
                             Some(before) => {
@@ -535,21 +564,19 @@ impl Exec {
                         });
                         ReplyWriter::new(output, protocol).ok();
                     }
-                    Outcome::Abort | Outcome::Exec(_) | Outcome::Parked(_) | Outcome::Later(_) => {
+                    Ran::Waits => {
                         output.truncate(before);
                         ReplyWriter::new(output, protocol).error("ERR this command cannot wait in a transaction");
                     }
-                    Outcome::Paused { .. } => {}
                 }
                 true
             }
-            None => {
-                let db = context.session.db;
+            false => {
+                let db = context.db();
                 let out = &mut ReplyWriter::new(output, protocol);
-                self.run_on_keyspace(at, command.spec, (db, context.session.no_touch), out, alone)
+                self.run_on_keyspace(at, spec, (db, context.is_traceless()), out, alone)
             }
         }));
-        context.session.in_exec = false;
         match run {
             Ok(true) => {}
             Ok(false) => {
@@ -576,20 +603,27 @@ impl Exec {
     }
 
     /// Whether a command's own time may be wanted.
-    fn is_timed(&self, at: usize, context: &Context<'_>) -> bool {
+    fn is_timed(&self, at: usize, context: &impl Connection) -> bool {
         let queued = &self.commands[at];
-        is_timed_alone(queued.spec(), queued.words.len(), context.options)
+        context.is_timed(queued.spec(), queued.words.len())
     }
 
     /// Counts and shows a command, which was timed or not, and drops its reply if its client wants none.
-    fn note(&self, at: usize, before: usize, spent: Option<Duration>, context: &mut Context<'_>, output: &mut Vec<u8>) {
-        let row = self.commands[at].row;
+    fn note(
+        &self,
+        at: usize,
+        before: usize,
+        spent: Option<Duration>,
+        context: &mut impl Connection,
+        output: &mut Vec<u8>,
+    ) {
+        let row = self.commands[at].row.number;
         if let Some(spent) = spent {
             self.commands[at].judge(spent, context);
         }
-        context.show(&INDEX.rows()[usize::from(row)], Moment::After, || self.commands[at].words.to_vec());
-        context.session.count_inner(context.worker, row, &output[before..]);
-        if context.session.is_mute() && !INDEX.rows()[usize::from(row)].pushes() {
+        context.show_after(row, || self.commands[at].words.to_vec());
+        context.count(row, &output[before..]);
+        if context.is_mute() && !context.pushes(row) {
             output.truncate(before);
         }
     }

@@ -1,18 +1,14 @@
-//! What is queued since MULTI, and the commands that begin and end a queue or a watch.
+//! The commands queued since MULTI.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_wire::resp::{ReplySink, ReplyWriter};
-
+use super::Connection;
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler, KEYS_MAX};
+use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler, KEYS_MAX, Numbered};
 use crate::memory::{Account, Share};
 use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::owned::Words;
-use crate::server::dispatch::{Context, INDEX, Outcome, Row, Session, judge};
-use crate::server::{pause, slowlog};
-use crate::watching::Watching;
 
 /// Commands of more bytes than this are freed by a thread aside.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
@@ -22,13 +18,18 @@ const OVERHEAD: usize = size_of::<Queued>() + 32;
 /// A command that waits for EXEC.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) row: u16,
+    pub(super) row: Numbered,
     pub(super) words: Words,
 }
 
 impl Queued {
     pub(super) fn spec(&self) -> &'static CommandSpec {
-        INDEX.rows()[usize::from(self.row)].spec
+        self.row.spec
+    }
+
+    /// Returns whether the connection, or its server, runs it.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.spec().handler, Handler::Connection(_))
     }
 
     pub(super) fn cost(&self) -> Cost {
@@ -36,9 +37,8 @@ impl Queued {
     }
 
     /// Keeps it for the slow log and as an event if it took long.
-    pub(super) fn judge(&self, spent: Duration, context: &Context<'_>) {
-        let words = || slowlog::shortened(&INDEX.rows()[usize::from(self.row)], &self.words.to_vec());
-        judge(&context.worker.server, context.options, self.row, spent, || context.client.sender(), words);
+    pub(super) fn judge(&self, spent: Duration, context: &impl Connection) {
+        context.judge(self.row.number, spent, || self.words.to_vec());
     }
 
     /// Whether it may have to be carried out by another thread.
@@ -54,13 +54,13 @@ impl Queued {
 
 /// What is queued since MULTI.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Multi {
+pub(crate) struct Multi {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
     /// What its client's account knows of that.
     pub(super) share: Share,
     /// A command was refused, so EXEC will be, and nothing more is queued.
-    pub aborted: bool,
+    pub(crate) aborted: bool,
     /// Commands that were queued before, which are kept no longer.
     dropped: usize,
     /// The flags of all commands together.
@@ -78,22 +78,21 @@ const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
 
 impl Multi {
     /// Queues a command, on the account of its client.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         account: &Arc<Account>,
-        row: u16,
-        command: &Row,
+        row: Numbered,
         args: &[&[u8]],
         received: Option<&crate::owned::Received>,
     ) {
-        let spec = command.spec;
+        let spec = row.spec;
         let words = Words::within(received, args);
         self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
         self.flags |= spec.flags.0;
         self.is_long |= self.commands.len() == COMMANDS_MAX
-            || match command.local() {
-                Some(_) => !UNDER_LOCKS.contains(&&*command.full_name) || !are_short(args),
-                None => !suits(spec, args),
+            || match spec.handler {
+                Handler::Connection(_) => !UNDER_LOCKS.contains(&spec.name) || !are_short(args),
+                _ => !suits(spec, args),
             };
         self.is_alone |= spec.needs_everything();
         self.has_script |= matches!(spec.handler, Handler::Script(_));
@@ -102,7 +101,7 @@ impl Multi {
     }
 
     /// Frees what was queued because there is no memory: EXEC will be refused.
-    pub fn give_up(&mut self, inner: &Inner) {
+    pub(crate) fn give_up(&mut self, inner: &Inner) {
         let given_up = Multi { aborted: true, dropped: self.size().0, flags: self.flags, ..Multi::default() };
         let mut queued = std::mem::replace(self, given_up);
         // What is freed aside is as good as free: its client is not to be closed because of it.
@@ -111,104 +110,42 @@ impl Multi {
     }
 
     /// Frees what is queued and will not be run, a long queue aside.
-    pub fn free(self, inner: &Inner) {
+    pub(crate) fn free(self, inner: &Inner) {
         if self.bytes > FREED_ASIDE {
             inner.aside.run(move || drop(self));
         }
     }
 
     /// Number of commands, and the bytes they take.
-    pub fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         (self.dropped + self.commands.len(), self.bytes)
     }
 
-    /// Whether one of the commands waits while writes are paused.
-    pub fn may_write(&self, inner: &Arc<Inner>) -> bool {
-        self.commands.iter().any(|queued| pause::may_write(inner, queued.spec(), &queued.words.to_vec()))
+    /// Returns whether this is true of one of the commands.
+    pub(crate) fn any(&self, is: impl Fn(&CommandSpec, &[&[u8]]) -> bool) -> bool {
+        self.commands.iter().any(|queued| is(queued.spec(), &queued.words.to_vec()))
     }
 
     /// Whether one of the commands has this flag.
-    pub fn has(&self, flag: Flags) -> bool {
+    pub(crate) fn has(&self, flag: Flags) -> bool {
         Flags(self.flags).has(flag)
-    }
-}
-
-/// `MULTI`.
-pub(in crate::server) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.rare.multi.is_some() {
-        out.error("ERR MULTI calls can not be nested");
-    } else {
-        context.session.rare.multi = Some(Box::default());
-        out.ok();
-    }
-    Outcome::Done
-}
-
-/// `DISCARD`.
-pub(in crate::server) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let inner = &context.worker.server.store.0;
-    if context.session.rare.multi.is_none() {
-        out.error("ERR DISCARD without MULTI");
-    } else {
-        end_queue(context.session, inner);
-        end_watch(context.session, inner);
-        out.ok();
-    }
-    Outcome::Done
-}
-
-/// `WATCH key…`.
-pub(in crate::server) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.rare.multi.is_some() {
-        out.error("ERR WATCH inside MULTI is not allowed");
-        return Outcome::Done;
-    }
-    let inner = &context.worker.server.store.0;
-    let watching =
-        context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner, &context.client.account)));
-    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
-    out.ok();
-    Outcome::Done
-}
-
-/// `UNWATCH`.
-pub(in crate::server) fn unwatch(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    // Queued, it comes too late to change anything: EXEC has ended the watch.
-    end_watch(context.session, &context.worker.server.store.0);
-    out.ok();
-    Outcome::Done
-}
-
-/// Forgets what is queued since MULTI, if anything is.
-pub(in crate::server) fn end_queue(session: &mut Session, inner: &Inner) {
-    if let Some(multi) = session.rare.multi.take() {
-        multi.free(inner);
-    }
-}
-
-/// Ends the watch of a client.
-pub(in crate::server) fn end_watch(session: &mut Session, inner: &Inner) {
-    if let Some(watching) = session.rare.watching.take() {
-        watching.end(inner);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::dispatch::INDEX;
     use crate::{Store, StoreOptions};
 
     #[test]
     fn a_long_queue_is_freed_aside_and_a_short_one_at_once() {
         for (count, threads) in [(10, 0), (10_000, 1)] {
             let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
-            let row = INDEX.find(b"set").expect("it exists");
-            let command = &INDEX.rows()[usize::from(row)];
+            let row = store.0.rows.find(b"set").expect("it exists");
             let mut multi = Multi::default();
             let account = Account::new(&store.0.memory);
             for _ in 0..count {
-                multi.push(&account, row, command, &[b"SET", b"k", b"v"], None);
+                multi.push(&account, row, &[b"SET", b"k", b"v"], None);
             }
             assert!(multi.bytes.abs_diff(account.bytes()) < 1024, "{count} commands");
             multi.free(&store.0);
