@@ -83,19 +83,24 @@ macro_rules! figures {
         }
     };
     (@fetch sc, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("sc_", $name)], CounterOf::Numbered, CounterFigure::$figure, concat!("Of a tracked counter, by its number: ", $docs)));
+        $rows.push(fetch(&[concat!("sc_", $name)], CounterOf::Numbered, CounterFigure::$figure, concat!("For a tracked \
+         counter, by its number: ", $docs)));
     };
     (@fetch num, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("sc0_", $name)], CounterOf::Slot(0), CounterFigure::$figure, concat!("Of tracked counter 0: ", $docs)));
-        $rows.push(fetch(&[concat!("sc1_", $name)], CounterOf::Slot(1), CounterFigure::$figure, concat!("Of tracked counter 1: ", $docs)));
-        $rows.push(fetch(&[concat!("sc2_", $name)], CounterOf::Slot(2), CounterFigure::$figure, concat!("Of tracked counter 2: ", $docs)));
+        $rows.push(fetch(&[concat!("sc0_", $name)], CounterOf::Slot(0), CounterFigure::$figure, concat!("For tracked \
+         counter 0: ", $docs)));
+        $rows.push(fetch(&[concat!("sc1_", $name)], CounterOf::Slot(1), CounterFigure::$figure, concat!("For tracked \
+         counter 1: ", $docs)));
+        $rows.push(fetch(&[concat!("sc2_", $name)], CounterOf::Slot(2), CounterFigure::$figure, concat!("For tracked \
+         counter 2: ", $docs)));
     };
     (@fetch src, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("src_", $name)], CounterOf::Source, CounterFigure::$figure, concat!("Of the client's address: ", $docs)));
+        $rows.push(fetch(&[concat!("src_", $name)], CounterOf::Source, CounterFigure::$figure, concat!("For the \
+         client's address: ", $docs)));
     };
     (@fetch table, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {};
     (@converter table, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(converter($name, CounterFigure::$figure, concat!("Of the table's entry under the sample: ", $docs)));
+        $rows.push(converter($name, CounterFigure::$figure, concat!("For the table's entry under the sample: ", $docs)));
     };
     (@converter $other:ident, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {};
 }

@@ -45,7 +45,7 @@ pub(crate) static KEYWORDS: Table<GroupParser> = Table::new(&[Row {
     min: 2,
     max: 2,
     usage: "STATUS FILE",
-    docs: "The whole response that stands for the page of a status; an empty file closes without an answer.",
+    docs: "The complete response that replaces the page of a status; an empty file closes without a response.",
     parser: |reader, pages, line, diagnostics| {
         if let Some((code, page)) = reader.error_file(line, diagnostics) {
             pages.insert(code, page);

@@ -9,8 +9,8 @@ use crate::model::{
 
 pub(super) const USAGE: &str = "NAME key EXPRESSION rate N/PERIOD [burst B] [algorithm gcra|sliding|fixed] | max N [lease TIME] \
      [store NAME] [cost EXPRESSION] [shadow] [headers draft-11|x|off] [deny_status N] [on-error open|closed|local[:FRACTION]]";
-pub(super) const DOCS: &str = "Limits a rate, or how much goes on at once, for each key; what is too much is denied (429), or \
-     closed by TCP rules. See [limits](limits.md).";
+pub(super) const DOCS: &str = "Limits a rate, or concurrency, for each key; requests beyond the limit are denied \
+ (429), connections closed by TCP rules. See [limits](limits.md).";
 
 const WORDS: [&str; 12] = [
     "key",
