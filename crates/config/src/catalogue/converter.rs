@@ -8,7 +8,7 @@ use sluicegate_pattern::{Method, ValueType};
 use super::counter::{CounterFigure, table_rows};
 use super::{ArgKind, Output};
 
-/// What a map gives.
+/// The type of a map's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapGives {
     /// The value, typed.
@@ -121,9 +121,9 @@ pub enum Converter {
     SrvQueue,
     When,
     Debug,
-    /// `map` and its kin: how keys are compared, and what is given.
+    /// The `map` converters: the match method, and the type of the result.
     Map(Method, MapGives),
-    /// What an entry of a stick table holds.
+    /// A datum of a stick table's entry.
     Table(CounterFigure),
     StoreGet,
     StoreIncr,
@@ -138,11 +138,11 @@ pub(crate) struct ConverterRow {
     pub(crate) name: &'static str,
     pub(crate) converter: Converter,
     pub(crate) args: &'static [ArgKind],
-    /// How many of `args` must be given.
+    /// The number of required arguments.
     pub(crate) required: usize,
-    /// What the sample is cast to.
+    /// The type to which the sample is cast.
     pub(crate) input: Output,
-    /// What is given; [`Output::Any`] for the sample itself.
+    /// The type of the result; [`Output::Any`] for the sample itself.
     pub(crate) output: Output,
     /// It asks a store, so it may wait.
     pub(crate) waits: bool,

@@ -5,7 +5,7 @@ use super::converter::ConverterRow;
 use super::fetch::{Fetch, FetchRow, Needs};
 use super::{ArgKind as A, Converter, Output as O};
 
-/// Whose entry is asked.
+/// The source of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterOf {
     /// `sc_…(N)`: the tracked counter of this number.
@@ -16,7 +16,7 @@ pub enum CounterOf {
     Source,
 }
 
-/// What is asked of an entry.
+/// The queried figure of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the rows hold the documentation
 pub enum CounterFigure {
@@ -68,8 +68,8 @@ impl CounterFigure {
     }
 }
 
-/// A figure: its enum, its name behind `sc_`, behind `table_`, what it is, and which families have it
-/// (`num` is `sc0_` to `sc2_`).
+/// A figure: its enum variant, its name after `sc_`, its name after `table_`, its description, and the families that
+/// have it (`num` is `sc0_` to `sc2_`).
 macro_rules! figures {
     ($fetches:ident, $converters:ident: $($figure:ident, $name:literal, $table:literal, [$($family:ident)*], $docs:literal;)*) => {
         /// Adds the rows of all fetches.

@@ -115,7 +115,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
 ]);
 
 pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
-/// What `proto` does.
+/// The description of `proto`.
 pub(crate) const PROTO: &str = "No effect: HTTP/1 is the only protocol, and h2 is refused.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
 

@@ -22,7 +22,7 @@ use crate::word::Line;
 const PORT: u16 = 6379;
 /// A sentinel's.
 const SENTINEL_PORT: u16 = 26379;
-/// Where systems keep the authorities that they trust.
+/// The usual file of the system's trusted authorities.
 const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A section while it is read.
@@ -30,14 +30,14 @@ pub(crate) struct EngineReader<'d> {
     /// With those whose line names no port.
     servers: Vec<(EngineServer, bool)>,
     mode: &'static str,
-    /// Words that belong to a mode or to `ssl`, by name: the line's place and what follows.
+    /// Words that belong to a mode or to `ssl`, by name: the line's position and the argument.
     parts: HashMap<&'static str, (Position, Part)>,
     files: &'d dyn Files,
     section: RedisSection,
     diagnostics: &'d mut Diagnostics,
 }
 
-/// What follows a word that is looked at when all lines are known.
+/// The argument of a word that is checked when all lines are known.
 enum Part {
     Flag,
     Text(String),
@@ -395,7 +395,7 @@ impl EngineReader<'_> {
             Ok(bytes) => self.part(name, line, Part::File(bytes)),
             Err(error) => {
                 self.diagnostics.error(line.at(1), format!("'{name}': cannot read '{path}': {error}"));
-                // Said once: it is there, though nobody knows what it holds.
+                // Avoids a second error: the file counts as given, though its contents are unknown.
                 self.part(name, line, Part::File(Vec::new()));
             }
         }

@@ -19,12 +19,12 @@ use crate::word::bad_name_byte;
 
 /// The system's own list of name servers.
 const SYSTEM: &str = "/etc/resolv.conf";
-/// The section that is there without a line.
+/// The name of the implicit section.
 const DEFAULT: &str = "default";
 /// Name servers of a section.
 const NAMESERVERS: usize = 64;
 
-/// What reads a section's line.
+/// The reader of a section's lines.
 pub(crate) struct ResolversReader<'a> {
     section: Resolvers,
     files: &'a dyn Files,
@@ -149,7 +149,7 @@ pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Dia
         found.push(reader.section);
     }
     if !found.iter().any(|section| &*section.name == DEFAULT) {
-        // It is there whether the system has a list or not.
+        // It exists whether or not the system has a list.
         found.push(Resolvers { nameservers: system(files).unwrap_or_default(), ..blank(DEFAULT.into()) });
     }
     found

@@ -26,7 +26,7 @@ use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 use crate::word::bad_name_byte;
 
-/// What options set; a `default-server`'s is what a `server` starts from.
+/// The settings of options; a `server` starts with those of a `default-server`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     sid: Option<u32>,
@@ -75,7 +75,7 @@ pub(crate) struct ServerSettings {
     initial: InitialState,
 }
 
-/// What options say about `agent-check`.
+/// The settings of `agent-check`.
 #[derive(Clone, Debug, Default)]
 struct AgentSettings {
     on: bool,
@@ -754,7 +754,7 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
     true
 }
 
-/// Reads `default-server OPTION…`; what it sets adds to the `default-server` lines before it.
+/// Reads `default-server OPTION…`; its settings add to those of the `default-server` lines before it.
 pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
     let mut settings = reader.settings.default_server.clone();
     if let Some(index) = (1..line.len()).find(|i| line.text(*i) == "id") {

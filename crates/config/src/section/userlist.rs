@@ -10,7 +10,7 @@ use crate::section::{Section, SectionKind};
 use crate::suggest;
 use crate::word::Line;
 
-/// A group as its line says it: its name, and its users where the line names them.
+/// A group as declared by its line: its name, and its users if the line names them.
 struct Group {
     name: String,
     users: Vec<(String, Position)>,

@@ -11,7 +11,7 @@ const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE)
 const ANY: Contexts = TCP.or(HTTP);
 const REQUEST: Contexts = Contexts::HTTP_REQUEST;
 const TO_SERVER: Contexts = Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST);
-/// What sees contents, of either protocol.
+/// The rule sets that see contents, of either protocol.
 const CONTENT: Contexts = MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
 const EVERYWHERE: Contexts = MESSAGE.or(TCP);
 const ADDRESS: Contexts = EARLY.or(TO_SERVER);

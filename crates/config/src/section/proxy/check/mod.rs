@@ -198,7 +198,7 @@ pub(super) const TCP: Row<ProxyParser> = keywords::row(
     |r, line| r.tcp_check_option(line),
 );
 
-/// What a section says about checks, as it was read.
+/// The check settings of a section as they were read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CheckSettings {
     chosen: Option<Chosen>,
@@ -220,7 +220,7 @@ struct Rules {
     list: Vec<Rule>,
     /// They are those of the section's `defaults`.
     inherited: bool,
-    /// Where the first of the section's own stands.
+    /// The position of the section's own first line.
     at: Option<Position>,
 }
 
@@ -269,7 +269,7 @@ struct Request {
 }
 
 impl Request {
-    /// What `newer` says wins.
+    /// Overwrites settings by those of `newer`.
     fn overwrite(&mut self, newer: Request) {
         self.method = newer.method.or(self.method.take());
         self.uri = newer.uri.or(self.uri.take());
@@ -335,7 +335,7 @@ impl Rules {
         }
     }
 
-    /// Adds a line of `http-check`; says why it can't stand there.
+    /// Adds a line of `http-check`; returns the reason if it is not allowed there.
     fn add_http(&mut self, mut rule: Rule) -> Result<(), String> {
         let last = self.list.iter().rev().map(|rule| &rule.kind).find(|kind| kind.acts());
         let step = rule.index + 1;
@@ -576,7 +576,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// Makes the section's sequence of what was read.
+    /// Builds the section's sequence from its lines.
     pub(super) fn finish_checks(&mut self) {
         let CheckSettings { chosen, http, tcp } = std::mem::take(&mut self.settings.checks);
         for (rules, what, option, used) in [
