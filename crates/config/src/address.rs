@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use crate::limits;
 use crate::model::{BindAddress, ServerAddress, ServerPort};
 
-/// What is wrong with an address, and where in its text.
+/// An error in an address, with its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressError {
     /// Byte of the text.
     pub(crate) offset: usize,
-    /// What is wrong.
+    /// The message.
     pub(crate) message: String,
-    /// What to do.
+    /// The hint.
     pub(crate) hint: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn unresolved<T>(message: String) -> Result<T, AddressError> {
     fail(0, message, Some("the name is resolved once, while the file is read"))
 }
 
-/// Which family a prefix asks for.
+/// The address family requested by a prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Any,
@@ -41,7 +41,7 @@ enum Prefixed<'a> {
     Fd(&'a str),
 }
 
-/// Prefixes of HAProxy's that need what is not here yet.
+/// HAProxy's prefixes that are not supported yet.
 const LATER: &[&str] = &[
     "quic4", "quic6", "udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring", "abnsz",
 ];
@@ -71,7 +71,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     }
 }
 
-/// Splits `host:port`; the port is what follows the last colon, unless that colon is within brackets.
+/// Splits `host:port`; the port is the part after the last colon, unless that colon is within brackets.
 fn host_port(text: &str) -> (&str, Option<&str>) {
     if let Some(end) = text.rfind(']') {
         return match text[end + 1..].strip_prefix(':') {
@@ -127,7 +127,7 @@ fn unix(path: &str, offset: usize) -> Result<PathBuf, AddressError> {
     Ok(PathBuf::from(path))
 }
 
-/// What `bind` lists: addresses separated by commas, ports that may be ranges, each expanded.
+/// Parses the addresses of `bind`: separated by commas, with port ranges expanded.
 pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -189,7 +189,7 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
     Ok(())
 }
 
-/// What a `server` line connects to. Names are kept: the start resolves them, a check doesn't.
+/// Parses the address of a `server` line. Names are kept: the start resolves them, a check doesn't.
 pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     let (family, rest) = match prefix(text, 0)? {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
@@ -199,7 +199,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     };
     // An address without a port may be IPv6 without brackets, which is full of colons.
     if let Some(address) = rest.parse::<Ipv6Addr>().ok().filter(|_| family != Family::V4 && !rest.contains('.')) {
-        // `::1:80` is an address of its own; HAProxy reads what follows the last colon as the port all the same.
+        // `::1:80` is a complete address; HAProxy nevertheless reads the part after the last colon as the port.
         let (host, port) = host_port(rest);
         return match (ip(host, family), port.map(|p| port_number(p, 0))) {
             (Some(address), Some(Ok(port))) => Ok(ServerAddress::Inet(address, ServerPort::Fixed(port))),
@@ -247,7 +247,7 @@ pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     }
 }
 
-/// Where a name server is, and whether it is asked over TCP.
+/// Parses the address of a name server; the flag is whether it uses TCP.
 pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError> {
     let (family, tcp, rest) = match text.split_once('@') {
         None => (Family::Any, false, text),

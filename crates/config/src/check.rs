@@ -12,14 +12,14 @@ use crate::model::{
 use crate::suggest;
 use crate::track;
 
-/// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
-/// `default_backend` stands.
+/// Checks the whole configuration, and drops settings that HAProxy ignores with a warning. `defaults` has the position
+/// of each proxy's `default_backend`.
 pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnostics: &mut Diagnostics) {
     // After an error something may seem to be missing that is only misspelt.
     let whole = !diagnostics.has_errors();
     for proxy in &mut config.proxies {
         http_only(proxy, diagnostics);
-        // What is not started is not looked at.
+        // Disabled sections are not checked.
         if whole && !proxy.disabled {
             timeouts(proxy, diagnostics);
             binds(proxy, diagnostics);
@@ -67,7 +67,7 @@ fn limits(config: &mut Config, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Who may see a page of statistics is said in one way.
+/// Refuses a statistics page with both kinds of access rules.
 fn stats(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if let Some(page) = &proxy.stats
         && let Some(rule) = page.access.first()
@@ -79,7 +79,7 @@ fn stats(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A table that servers are stored in has room for them, whatever its line says.
+/// Adds the server's slot to tables in which servers are stored, whatever their lines say.
 fn stick_data(config: &mut Config) {
     let wanted: Vec<_> =
         config.proxies.iter().flat_map(|proxy| &proxy.stick_rules).map(|rule| rule.table.clone()).collect();
@@ -161,7 +161,7 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     http_only_settings(proxy, diagnostics);
 }
 
-/// What else of a TCP proxy HAProxy names and ignores.
+/// Warns about other settings of a TCP proxy that HAProxy ignores.
 fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let (kind, name, at) = (word(proxy.kind), proxy.name.clone(), proxy.at.clone());
     let front = proxy.kind != ProxyKind::Backend;
@@ -196,7 +196,7 @@ fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// What stands in for a log line of HTTP in a proxy of TCP.
+/// Returns the TCP counterpart of an HTTP log format.
 fn tcp_form(keyword: &str) -> Option<(&'static str, &'static str)> {
     match keyword {
         "option httplog" | "option httpslog" => Some(("option tcplog", format::TCP_LOG)),
@@ -340,7 +340,7 @@ fn word(kind: ProxyKind) -> &'static str {
     match kind {
         ProxyKind::Frontend => "frontend",
         ProxyKind::Backend => "backend",
-        // HAProxy's word for what has both sides.
+        // HAProxy calls a section with both sides a proxy.
         ProxyKind::Listen => "proxy",
     }
 }

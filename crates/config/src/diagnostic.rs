@@ -10,10 +10,10 @@ use crate::limits;
 use crate::model::Position;
 use crate::unit::{self, TimeUnit};
 
-/// How bad it is. The order is that of badness.
+/// The severity of a diagnostic, ordered from mild to severe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Only shown with `-dD`: a valid line that is probably not what was meant.
+    /// Only shown with `-dD`: a valid line that is probably not intended.
     Diag,
     /// Information, as `.notice` gives.
     Notice,
@@ -37,13 +37,13 @@ impl fmt::Display for Severity {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where; `None` for what concerns the whole run.
+    /// Its position; `None` if it concerns the whole run.
     pub at: Option<Position>,
-    /// What is wrong, one sentence without a full stop.
+    /// The message, one sentence without a full stop.
     pub message: String,
-    /// What to do about it.
+    /// The hint.
     pub hint: Option<String>,
     /// The line as it stands in the file.
     pub line: Option<String>,
@@ -151,14 +151,14 @@ impl Diagnostics {
         self.add(Severity::Warning, Some(at), message)
     }
 
-    /// Reads a duration at a place, with HAProxy's warning about what follows its unit.
+    /// Reads a duration at a position, with HAProxy's warning about text after its unit.
     pub(crate) fn duration(&mut self, at: Position, text: &str, unit: TimeUnit) -> Result<Duration, String> {
         let time = unit::time(text, unit)?;
         self.behind_unit(at, text);
         Ok(time)
     }
 
-    /// Warns about what follows the unit of a duration, if anything does.
+    /// Warns about text after the unit of a duration, if there is any.
     pub(crate) fn behind_unit(&mut self, at: Position, text: &str) {
         if let Some(found) = unit::behind_unit(text).chars().next() {
             let message = format!(
@@ -199,7 +199,7 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
-    /// How many more there were than [`limits::DIAGNOSTICS`].
+    /// Returns the number of diagnostics beyond [`limits::DIAGNOSTICS`].
     pub fn left_off(&self) -> usize {
         self.left_off
     }

@@ -13,7 +13,7 @@ use crate::model::Position;
 use crate::suggest;
 use crate::word::{self, Line};
 
-/// What `feature(NAME)` says yes to: HAProxy's names of what this program has.
+/// HAProxy's names of features that this program has: those for which `feature(NAME)` is true.
 pub const FEATURES: &[&str] = &[
     "ACCEPT4",
     "CRYPT_H",
@@ -38,7 +38,7 @@ pub const FEATURES: &[&str] = &[
     "ZLIB",
 ];
 
-/// What `enabled(NAME)` says yes to.
+/// The names for which `enabled(NAME)` is true.
 const ENABLED: &[&str] = &["EPOLL", "GETADDRINFO", "POLL", "REUSEPORT"];
 
 /// Predicates and their numbers of arguments.
@@ -61,7 +61,7 @@ const PREDICATES: &[(&str, usize)] = &[
 /// The words that start with a dot and mean something.
 pub(crate) const NAMES: &[&str] = &[".alert", ".diag", ".elif", ".else", ".endif", ".if", ".notice", ".warning"];
 
-/// Where a nested block stands.
+/// The state of a nested block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Branch {
     /// Its lines are read.
@@ -166,7 +166,7 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; the error says what is wrong with it.
+/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; the error describes what is wrong.
 pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
     let unparsable = |message: &str| format!("unparsable conditional expression '{text}': {message}");
     let scope = word::Scope { env, file: "", line: 1, section: "" };

@@ -30,7 +30,7 @@ impl Environment {
         self.variables.insert(name.into(), value.into());
     }
 
-    /// Sets a variable unless it is there (`presetenv`).
+    /// Sets a variable unless it exists (`presetenv`).
     pub fn set_default(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.variables.entry(name.into()).or_insert_with(|| value.into());
     }

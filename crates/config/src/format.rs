@@ -23,15 +23,15 @@ pub(crate) const TCP_LOG: &str = "%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/
 /// `option httplog clf`.
 pub(crate) const HTTP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s \
                                        %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl";
-/// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`. No connection is one of TLS, so what HAProxy fetches about it is
-/// what it prints about a plain connection.
+/// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`. No connection uses TLS, so the TLS fields have HAProxy's values for a
+/// plain connection.
 pub(crate) const HTTPS_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc \
                                     %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r 0/-/-/-/0 -/%sslv/%sslc";
 /// `option tcplog clf`.
 pub(crate) const TCP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%T] \"TCP \" 000 %B \"\" \"\" %cp %ms %ft %b %s \
                                       %Th %Tw %Tc %Tt %U %ts-- %ac %fc %bc %sc %rc %sq %bq \"\" \"\" ";
 
-/// What becomes of blanks.
+/// The treatment of spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blanks {
     /// They are text.
@@ -135,12 +135,12 @@ enum Flag {
     Encoding(Encoding),
 }
 
-/// What `%{…}o` sets.
+/// The settings of `%{…}o`.
 #[derive(Default)]
 struct Whole {
     /// For all items that follow.
     lasting: FormatFlags,
-    /// What every `o` so far agrees on, which holds for the whole format; `None`: there was none.
+    /// The flags common to every `o` so far, which apply to the whole format; `None`: there was none.
     common: Option<FormatFlags>,
 }
 
@@ -216,11 +216,11 @@ pub(crate) fn read(
     Ok(format)
 }
 
-/// What `(name:type)` says of an item.
+/// The parts of an item's `(name:type)`.
 #[derive(Clone, Copy, Default)]
 struct Head {
     cast: Option<Cast>,
-    /// Where the item goes on.
+    /// The place after it.
     next: usize,
 }
 
@@ -259,7 +259,7 @@ fn item_name(bytes: &[u8], start: usize) -> Result<(Option<FormatPart>, Head), P
     Ok((part, Head { cast, next: open + length + 1 }))
 }
 
-/// Reads what the `%` at `start` begins, behind its name; returns the place behind it.
+/// Reads an item that begins with the `%` at `start`; returns the place after it.
 fn item(
     bytes: &[u8],
     start: usize,

@@ -41,10 +41,10 @@ pub fn fuzz_config(data: &[u8]) {
     }
 }
 
-/// Every place that tells what may be read from what may not.
+/// Every place with its own set of allowed fetches.
 const PLACES: [Place; 5] = [Place::TcpConnection, Place::HttpRequest, Place::HttpResponse, Place::UniqueId, Place::Log];
 
-/// Reads any bytes as a log-format, of a line and of a rule; a fault is told within them.
+/// Reads any bytes as a log-format, of a line and of a rule; an error's position must lie within them.
 pub fn fuzz_format(data: &[u8]) {
     let stores = StoreNames::default();
     let place = |offset: usize| Position { file: "fuzz".into(), line: 1, column: offset as u32 + 1 };
@@ -59,7 +59,7 @@ pub fn fuzz_format(data: &[u8]) {
     }
 }
 
-/// Reads any text as a sample expression, of a rule and of an ACL; a fault is told within it.
+/// Reads any text as a sample expression, of a rule and of an ACL; an error's position must lie within it.
 pub fn fuzz_expression(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let stores = StoreNames::default();

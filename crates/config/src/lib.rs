@@ -64,13 +64,13 @@ pub use suggest::nearest;
 /// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.
 pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
 
-/// How files are read, so that tests need no disk and a check reads what a privileged parent may.
+/// Access to files, so that tests need no disk and a check can read files of a privileged parent.
 pub trait Files {
     /// The bytes of one file.
     fn read(&self, path: &std::path::Path) -> std::io::Result<Vec<u8>>;
     /// The files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no directory.
     fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<std::path::PathBuf>>;
-    /// The addresses of a host name in the resolver's order; an error if there is none.
+    /// Returns the addresses of a host name in the resolver's order; an error if there is none.
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
@@ -82,7 +82,7 @@ pub trait Files {
     fn stand_at(&self, _at: &model::Position) {}
 }
 
-/// What Lua registered, asked when rules are typed.
+/// The names registered by Lua, queried when rules are typed.
 pub trait LuaNames {
     /// The number of arguments that `core.register_action` declared for `name`, if it is registered for `hook`
     /// (`http-req`, `http-res`, `tcp-req`, `tcp-res`).
@@ -116,8 +116,8 @@ impl LuaNames for NoLua {
     }
 }
 
-/// Reads a map or ACL file into a process's files, unless one of that name is there; then that one is shared.
-/// `opt@NAME` may be missing and is empty then, `virt@NAME` is no file at all, `file@NAME` is as good as `NAME`.
+/// Reads a map or ACL file into a process's files, unless one of that name exists; then that one is shared. `opt@NAME`
+/// may be missing and is empty then, `virt@NAME` is not a file, `file@NAME` equals `NAME`.
 pub fn load_patterns(
     files: &dyn Files,
     patterns: &PatternFiles,
@@ -150,14 +150,14 @@ pub fn load_patterns(
 /// it is for a store of this process, not for an engine elsewhere.
 pub type CommandCheck = fn(bool, &[Option<&[u8]>]) -> Result<(), CommandProblem>;
 
-/// Why a command can't be called by a rule.
+/// The reason why a rule may not call a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandProblem {
     /// An engine in another process may take it all the same: it may have modules or be newer.
     pub is_local: bool,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// What to do.
+    /// The hint.
     pub hint: Option<String>,
 }
 

@@ -21,8 +21,8 @@ fn allowed(prefix: &str) -> Option<fn(&IpAddr) -> bool> {
     }
 }
 
-/// Replaces the host name of an address, or of each of several with ',' between, by its first address of the allowed
-/// family. What is numeric already, or no internet address, is returned as it is.
+/// Replaces the host name of an address, or of each of several separated by ',', by its first address of the allowed
+/// family. Numeric and non-internet addresses are returned unchanged.
 pub(crate) fn numeric<'a>(text: &'a str, files: &dyn Files) -> Result<Cow<'a, str>, String> {
     if !text.contains(',') {
         return one(text, files);

@@ -186,7 +186,7 @@ impl PatternReader {
         Ok(self.matcher)
     }
 
-    /// What `check` says about a pattern that needs backtracking.
+    /// Returns the notice of `check` about a pattern that needs backtracking.
     pub(crate) fn notice(&self) -> Option<String> {
         match &self.matcher {
             Matcher::Reg(list) => list.iter().find_map(Regex::notice),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Where a word stands: the file as the user named it, line and column from 1.
+/// The position of a word: the file as the user named it, line and column from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The file, as given on the command line.

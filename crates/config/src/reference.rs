@@ -1,4 +1,4 @@
-//! The reference of the language, made from the catalogue so that it can't lag behind it.
+//! The reference of the language, generated from the catalogue so that the two cannot differ.
 
 use std::fmt::Write;
 
@@ -6,28 +6,28 @@ use crate::catalogue::{ArgKind, ConverterRow, FetchRow, Item, ItemKind, known};
 use crate::expression::condition;
 use crate::{BASELINE, FEATURES, format, pattern, section};
 
-/// `docs/reference/configuration.md`, whole.
+/// Returns the text of `docs/reference/configuration.md`.
 pub fn reference() -> String {
     let mut out = String::new();
     let (major, minor, _) = BASELINE;
     let _ = write!(
         out,
         "# Configuration reference\n\n\
-         The language is HAProxy's; the baseline of semantics and defaults is {major}.{minor}. This page lists what \
-         is there: every keyword, action, sample fetch and converter. What HAProxy has and this page lacks is \
-         refused by `sluicegate check` with `not supported yet`, and stands at its end; HAProxy's configuration manual describes each \
+         The language is HAProxy's; the baseline of semantics and defaults is {major}.{minor}. This page lists \
+         every supported keyword, action, sample fetch and converter. HAProxy's other keywords are listed at its end; \
+         `sluicegate check` refuses them with `not supported yet`. HAProxy's configuration manual describes each \
          listed keyword in full.\n\n\
-         This page is made from the catalogue (`crates/config`); a test keeps the two in step.\n\n\
+         This page is generated from the catalogue (`crates/config`); a test compares the two.\n\n\
          ## Words\n\n\
-         Blanks separate words and `#` starts a comment. `\"…\"` and `'…'` quote; `\\ `, `\\\\`, `\\#`, `\\\"`, \
+         Spaces separate words and `#` starts a comment. `\"…\"` and `'…'` quote; `\\ `, `\\\\`, `\\#`, `\\\"`, \
          `\\'`, `\\$`, `\\n`, `\\r`, `\\t` and `\\xHH` escape. Between double quotes `$NAME`, `${{NAME}}` and \
-         `${{NAME-default}}` are the value of a variable, and `${{NAME[*]}}` is as many words as its value has. \
-         `.FILE`, `.LINE` and `.SECTION` are names, too.\n\n\
-         `.if CONDITION`, `.elif CONDITION`, `.else` and `.endif` choose lines; `.notice`, `.warning`, `.alert` and \
-         `.diag` say something. A condition is made of `!`, `&&`, `||`, parentheses, numbers and the predicates \
+         `${{NAME-default}}` are the value of a variable, and `${{NAME[*]}}` expands to the words of its value. \
+         `.FILE`, `.LINE` and `.SECTION` are predefined names.\n\n\
+         `.if CONDITION`, `.elif CONDITION`, `.else` and `.endif` select lines; `.notice`, `.warning`, `.alert` and \
+         `.diag` print a message. A condition consists of `!`, `&&`, `||`, parentheses, numbers and the predicates \
          `defined(NAME)`, `feature(NAME)`, `enabled(NAME)`, `streq(A,B)`, `strneq(A,B)`, `strstr(A,B)`, \
-         `version_atleast(V)`, `version_before(V)`. `feature` knows: {}.\n\n\
-         Durations take `us`, `ms`, `s`, `m`, `h` or `d`, and are milliseconds without; sizes take `k`, `m` or \
+         `version_atleast(V)`, `version_before(V)`. The features are: {}.\n\n\
+         Durations take `us`, `ms`, `s`, `m`, `h` or `d`, and are in milliseconds without a unit; sizes take `k`, `m` or \
          `g`.\n",
         FEATURES.join(", ")
     );
@@ -43,7 +43,7 @@ pub fn reference() -> String {
         out,
         "\n## Sections `defaults`, `frontend`, `backend` and `listen`\n\n\
          `defaults [NAME] [from NAME]`, `frontend|backend|listen NAME [from NAME]`. A proxy starts from the nearest \
-         `defaults` above it, or from the one it names. `no option …` undoes an option, `no log` all log targets.\n\n"
+         `defaults` above it, or from the one it names. `no option …` disables an option, `no log` removes all log targets.\n\n"
     );
     let mut proxies: Vec<&Item> = all
         .iter()
@@ -64,30 +64,33 @@ pub fn reference() -> String {
     let _ = write!(
         out,
         "\n## Section `http-errors`\n\n\
-         `http-errors NAME` is a set of pages that proxies (`errorfiles`) and rules (`return`, `deny`) take from.\n\n"
+         `http-errors NAME` is a set of error pages for proxies (`errorfiles`) and rules (`return`, `deny`).\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "http-errors"), false);
     let _ = write!(
         out,
         "\n## Section `resolvers`\n\n\
-         `resolvers NAME` are name servers that resolve names while the process runs, for `server … resolvers NAME` and \
-         `do-resolve`. A section `default` with the name servers of the system is there without a line.\n\n"
+         `resolvers NAME` defines name servers that resolve names while the process runs, for `server … resolvers NAME` \
+         and `do-resolve`. A section `default` with the name servers of the system always exists.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "resolvers"), false);
-    let _ = write!(out, "\n## Section `userlist`\n\n`userlist NAME` are users, for `http_auth(NAME)` and its kin.\n\n");
+    let _ = write!(
+        out,
+        "\n## Section `userlist`\n\n`userlist NAME` defines users, for `http_auth(NAME)` and `http_auth_group(NAME)`.\n\n"
+    );
     table(&mut out, &of(ItemKind::Keyword, "userlist"), false);
     let _ = write!(
         out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
-         listed here is a parameter as `CONFIG SET` knows it.\n\n"
+         listed here is a parameter of `CONFIG SET`.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "store"), false);
     let _ = write!(
         out,
         "\n## Section `redis`\n\n\
-         `redis NAME` is an engine in another process, Redis or Valkey, which rules and scripts call as they call a \
-         store. Numbers in brackets hold where a keyword is not given.\n\n"
+         `redis NAME` is an engine in another process, Redis or Valkey, which rules and scripts call like \
+         a store. Values in parentheses are defaults.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "redis"), false);
     let _ = write!(out, "\n## Section `origin`\n\n`origin NAME` is a demo server in the same process.\n\n");
@@ -95,7 +98,7 @@ pub fn reference() -> String {
 
     let _ = write!(
         out,
-        "\n## Sample fetches\n\nThe rules of requests in a `frontend` have no backend yet; a `listen` has its own.\n\n| fetch | gives | where | |\n|---|---|---|---|\n"
+        "\n## Sample fetches\n\nRequest rules in a `frontend` run before a backend is chosen; a `listen` has its own.\n\n| fetch | type | where | |\n|---|---|---|---|\n"
     );
     for item in all.iter().filter(|i| i.kind == ItemKind::Fetch) {
         let (args, gives) = item.usage.split_once(" → ").unwrap_or(("", &item.usage));
@@ -103,7 +106,7 @@ pub fn reference() -> String {
         let places = if item.places.len() == 6 { "everywhere".to_owned() } else { item.places.join(", ") };
         let _ = writeln!(out, "| `{}{args}`{aliases} | {gives} | {places} | {} |", item.name, item.docs);
     }
-    let _ = write!(out, "\n## Converters\n\n| converter | gives | |\n|---|---|---|\n");
+    let _ = write!(out, "\n## Converters\n\n| converter | type | |\n|---|---|---|\n");
     for item in all.iter().filter(|i| i.kind == ItemKind::Converter) {
         let (args, gives) = item.usage.split_once(" → ").unwrap_or(("", &item.usage));
         let _ = writeln!(out, "| `{}{args}` | {gives} | {} |", item.name, item.docs);
@@ -123,13 +126,13 @@ pub fn reference() -> String {
     let _ = write!(
         out,
         "\n## Formats\n\n\
-         A format is text with `%[expression]` and aliases; `%%` is a plain `%`, a run of blanks is one blank, and \
+         A format is text with `%[expression]` and aliases; `%%` is a plain `%`, adjacent spaces count as one, and \
          `%{{+Q}}`, `%{{+X}}`, `%{{+E}}` quote, print in hexadecimal and escape the item they precede. `%{{…}}o` sets flags \
-         for all items behind it. `%{{+json}}o` and `%{{+cbor}}o` make one object of all items with a name, `%(name)…` or, \
-         with a type, `%(name:str)…`, `%(name:sint)…`, `%(name:bool)…`; text and items without a name are left out. \
+         for all following items. `%{{+json}}o` and `%{{+cbor}}o` make one object of all items with a name, `%(name)…` or, \
+         with a type, `%(name:str)…`, `%(name:sint)…`, `%(name:bool)…`; text and items without a name are omitted. \
          `%{{+json}}` encodes one item. CBOR is in hexadecimal, with `%{{+cbor,+bin}}o` in bytes; `%{{+bin}}o` alone lets \
-         binary samples be printed as they are. Control characters and what is no UTF-8 are escaped or replaced, so what is \
-         logged is always JSON. In headers, targets, redirections and answers to clients, encodings change nothing. \
+         binary samples be printed as they are. Control characters and invalid UTF-8 are escaped or replaced, so a \
+         log line is always valid JSON. In headers, targets, redirects and responses to clients, encodings have no effect. \
          Aliases: {}.\n",
         aliases.join(", ")
     );
@@ -137,13 +140,13 @@ pub fn reference() -> String {
     out
 }
 
-/// What HAProxy has and this program has not.
+/// Writes the table of HAProxy's names that this program lacks.
 fn missing(out: &mut String) {
     let _ = write!(
         out,
         "\n## Not there yet\n\n\
-         What HAProxy 3.2's manual and `haproxy -dKall` of 2.6 know and a check refuses, with `not supported yet`. A \
-         name that ends in `*` takes something behind it.\n\n| | |\n|---|---|\n"
+         The names of HAProxy 3.2's manual and of `haproxy -dKall` of 2.6 that a check refuses with `not supported yet`. \
+         A name that ends in `*` has a suffix.\n\n| | |\n|---|---|\n"
     );
     let kinds = [
         ("sections", known::SECTIONS),
@@ -180,7 +183,7 @@ fn table(out: &mut String, items: &[&Item], places: bool) {
     }
 }
 
-/// Every row of every table.
+/// Returns every row of every table.
 pub fn items() -> Vec<Item> {
     let mut items = Vec::new();
     for (kind, row) in section::rows() {

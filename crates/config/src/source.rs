@@ -14,7 +14,7 @@ use crate::{Files, limits};
 pub struct SourceFile {
     /// Its name as the user gave it, or directory and name.
     pub name: Arc<str>,
-    /// What it holds.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Source {
     }
 }
 
-/// Where each line of each file starts; built only when there is something to say.
+/// The start of each line of each file; built only when there is a diagnostic.
 pub(crate) struct LineIndex {
     starts: Vec<Vec<usize>>,
 }
@@ -97,7 +97,7 @@ pub struct MemoryFiles {
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// Where a recorded answer about a host name stands among files; no path of a file system contains a zero byte.
+/// Returns the pseudo path of a recorded answer about a host name; no path of a file system contains a zero byte.
 fn name_path(host: &str) -> PathBuf {
     PathBuf::from(format!("\0name/{host}"))
 }

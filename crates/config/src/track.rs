@@ -8,7 +8,7 @@ use crate::suggest;
 
 type Place = (ProxyId, usize);
 
-/// Finds the server behind every `track`, through chains, and what can't be tracked.
+/// Finds the server behind every `track`, through chains, and reports those that cannot be tracked.
 pub(crate) fn resolve(config: &mut Config, diagnostics: &mut Diagnostics) {
     let mut found: Vec<(Place, Place)> = Vec::new();
     for (id, proxy) in (0..).map(ProxyId).zip(&config.proxies) {
@@ -83,7 +83,7 @@ fn check(config: &Config, found: &[(Place, Place)], from: Place, to: Place, diag
         }
     }
     if found.iter().any(|(tracker, _)| *tracker == last) {
-        // The chain runs into a circle that it is no part of, which is told where it is.
+        // The chain leads into a circle of which it is not a part; the circle itself is reported elsewhere.
         return;
     }
     let end = server(last);

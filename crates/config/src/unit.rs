@@ -18,7 +18,7 @@ const MAX_MS: u64 = i32::MAX as u64;
 /// A duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     let (digits, suffix) = digits(text);
-    // What stands behind a unit does not count: see `behind_unit`.
+    // Text after a unit is ignored: see `behind_unit`.
     let suffix = &suffix[..suffix.len() - behind_unit(text).len()];
     if digits.is_empty() {
         return Err(format!("a duration was expected, not '{text}'"));
@@ -44,8 +44,8 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     Ok(Duration::from_millis(nanos.div_ceil(1_000_000) as u64))
 }
 
-/// What follows the unit of a duration: empty unless it is one with a unit and more behind it (`15min`, `2sec`).
-/// HAProxy uses the part before and warns.
+/// Returns the text after the unit of a duration: empty unless more follows a unit (`15min`, `2sec`). HAProxy uses the
+/// part before it and warns.
 pub(crate) fn behind_unit(text: &str) -> &str {
     let (number, suffix) = digits(text);
     let units = ["us", "ms", "s", "m", "h", "d"];

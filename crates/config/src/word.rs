@@ -23,8 +23,8 @@ pub(crate) struct Word {
     raw: Option<Vec<u8>>,
     /// Column of its first character, quotes included, from 1.
     column: u32,
-    /// How many columns the text is shifted by an opening quote, if that's all there was to unquote: then a place
-    /// within the text is a place in the line.
+    /// The number of columns by which an opening quote shifts the text, if that was all there was to unquote: then a
+    /// position within the text is a position in the line.
     shift: Option<u32>,
     /// Any part of it was quoted or escaped.
     quoted: bool,
@@ -93,7 +93,7 @@ impl Line {
         self.words.get(index).map_or("", |word| word.address.as_deref().unwrap_or(&word.text))
     }
 
-    /// Where a byte of the `index`th word stands, as [`Line::address`] returns it.
+    /// Returns the position of a byte of the `index`th word, as [`Line::address`] returns it.
     pub(crate) fn within_address(&self, index: usize, offset: usize) -> Position {
         match self.words.get(index) {
             Some(Word { address: Some(_), .. }) => self.at(index),
@@ -106,12 +106,12 @@ impl Line {
         self.words.len()
     }
 
-    /// Where the `index`th word stands; beyond the end, where it would.
+    /// Returns the position of the `index`th word; beyond the end, where it would be.
     pub(crate) fn at(&self, index: usize) -> Position {
         self.at_offset(index, None)
     }
 
-    /// Where a byte of the `index`th word stands.
+    /// Returns the position of a byte of the `index`th word.
     pub(crate) fn within(&self, index: usize, offset: usize) -> Position {
         self.at_offset(index, Some(offset))
     }
@@ -126,7 +126,7 @@ impl Line {
     }
 }
 
-/// What variables see besides the environment.
+/// Variables in addition to the environment.
 pub(crate) struct Scope<'a> {
     pub(crate) env: &'a Environment,
     pub(crate) file: &'a str,
@@ -145,14 +145,14 @@ impl Scope<'_> {
     }
 }
 
-/// Why a line can't be split.
+/// The reason why a line cannot be split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitError {
-    /// Where, from 1.
+    /// The column, from 1.
     pub(crate) column: u32,
-    /// Why.
+    /// The message.
     pub(crate) message: &'static str,
-    /// What to do.
+    /// The hint.
     pub(crate) hint: Option<&'static str>,
 }
 
@@ -305,7 +305,7 @@ fn expand_address(text: &str, scope: &Scope<'_>) -> String {
             rest = rest.strip_prefix('}').unwrap_or(rest);
         }
         if expanded.len() > limits::LINE_BYTES {
-            // No address is that long: what is read of it is refused.
+            // No address is that long: the part read so far will be refused.
             break;
         }
     }
@@ -317,7 +317,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
 }
 
-/// What stands behind a backslash: the byte it means and how many it takes. None of the known ones: a plain backslash.
+/// Returns the byte of an escape sequence and its length; an unknown one is a plain backslash.
 fn unescape(rest: &[u8]) -> Result<(u8, usize), ()> {
     Ok(match rest.first() {
         Some(&b @ (b' ' | b'\\' | b'#' | b'"' | b'\'' | b'$')) => (b, 1),

@@ -1,8 +1,8 @@
-//! The control thread: everything that must never delay a request.
+//! The control thread: work that must never delay a request.
 //!
 //! [`run`] drives health checks, the log writer, the stats socket and the once-a-second figures together on one
-//! current-thread runtime. Each is a plain future of its own ([`run_health_checks`], [`write_logs`], [`cli::serve`],
-//! [`stats::tick`], and the watchdog over the workers), so a binary that wants another arrangement spawns them itself.
+//! current-thread runtime. Each is a separate future ([`run_health_checks`], [`write_logs`], [`cli::serve`],
+//! [`stats::tick`], and the watchdog of the workers), so a binary can also spawn them in another arrangement.
 
 use std::future::Future;
 use std::io;
@@ -19,7 +19,7 @@ use crate::server::run_health_checks;
 use crate::stats;
 use crate::watchdog;
 
-/// How long the last log lines may take to be written at the end.
+/// The time limit for writing the last log lines at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Runs the control thread's work until `ended` is ready, which is when the workers have left; then writes the log
@@ -37,13 +37,13 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
     result
 }
 
-/// Writes logs, checks servers and folds figures of what is served, whichever configuration that is.
+/// Writes logs, checks servers and updates figures of the current configuration, including its replacements.
 async fn take_care(current: Arc<Current>) {
     let mut changes = current.watch();
     let mut writers = JoinSet::new();
     loop {
         let running = changes.borrow_and_update().clone();
-        // Destinations of a configuration before are written to until they are empty and nobody has them any more.
+        // The log targets of an earlier configuration are written to until they are empty and no longer referenced.
         writers.spawn(write_logs(running.logger.clone()));
         let mut tasks = JoinSet::new();
         tasks.spawn(run_health_checks(running.clone()));

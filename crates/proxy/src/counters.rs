@@ -1,11 +1,11 @@
-//! What is counted, once per frontend, backend and server.
+//! Counters of frontends, backends and servers.
 //!
-//! Every figure is kept per worker on cache lines of its own and written by that worker alone, so counting costs a
-//! plain store; who reads sums over workers. Gauges that decide (current sessions against `maxconn`, a server's
-//! served requests) are shared atomics.
+//! Every figure is kept per worker on separate cache lines and written by that worker alone, so counting costs a plain
+//! store; a reader sums over the workers. Gauges on which decisions depend (current sessions against `maxconn`, a
+//! server's active requests) are shared atomics.
 //!
-//! Rates are HAProxy's two-slot counters (this second and the one before), kept per worker too: a reader adds up the
-//! slots of one second. The highest rate is that of whole seconds, which [`Figures::tick`] folds in once a second from
+//! Rates are HAProxy's two-slot counters (the current second and the previous one), also kept per worker: a reader adds
+//! up the slots of one second. The maximum rate is that of whole seconds, updated once a second by [`Figures::tick`] on
 //! the control thread, so no request pays for a shared maximum.
 //!
 //! Invariant: a worker writes only [`Figures::at`] its own index. Cost: about 512 bytes per worker and object.
@@ -161,7 +161,7 @@ pub struct Counters {
     pub req_rate: Rate,
     /// Connections per second (frontends).
     pub conn_rate: Rate,
-    /// When a session was last assigned, in [`second`]s; 0 never.
+    /// The time of the last session assignment, in [`second`]s; 0: never.
     pub lastsess: Count,
 }
 

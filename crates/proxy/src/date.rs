@@ -1,13 +1,13 @@
-//! Dates as log lines have them.
+//! Dates in the formats of log lines.
 //!
-//! Dates are local time. Each thread keeps the texts of the last two seconds it needed, so a line costs a copy and
-//! three digits.
+//! Dates are in local time. Each thread caches the texts of the last two seconds it formatted, so a line costs a copy
+//! and three digits.
 
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How a date of a line is written.
+/// The format of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// `20/Nov/2026:22:03:01.440`, local time (`%t`, `%tr`).

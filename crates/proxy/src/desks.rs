@@ -1,4 +1,4 @@
-//! Mailboxes of workers: jobs of other threads, and configurations to change over to.
+//! Mailboxes of workers: jobs from other threads, and new configurations.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Process {
         worker: usize,
         job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
     ) -> Option<T> {
-        /// How often it is looked whether the worker is stuck.
+        /// The interval at which the worker is checked for being stuck.
         const LOOK: Duration = Duration::from_millis(250);
         let desk = Desks::of(self)?.jobs.get(worker)?;
         let is_stuck = || self.workers[worker].stuck.load(Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Process {
         }
         let (answer, mut answered) = oneshot::channel();
         let job: Job = Box::new(move |worker| {
-            // Who asked may have gone.
+            // The requester may have gone.
             let _ = answer.send(job(worker));
         });
         desk.send(job).await.ok()?;

@@ -1,4 +1,4 @@
-//! Proxies, tables and limits that rules name.
+//! Proxies, tables and limits referenced by rules.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! Errors of a configuration that show when it is compiled.
+//! Errors found when a configuration is compiled.
 
 use std::fmt;
 
 use sluicegate_config::model::Position;
 
-/// Why a part of the configuration cannot run.
+/// The reason why a part of the configuration cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
     /// Its place in the file.

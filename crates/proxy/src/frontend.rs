@@ -1,4 +1,4 @@
-//! State that the listeners and sessions of a frontend share.
+//! State shared by the listeners and sessions of a frontend.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::pace::Pace;
 use crate::process::Limit;
 use crate::stream::LastInvalid;
 
-/// Whether a frontend takes connections.
+/// The state in which a frontend accepts connections or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// It does.
@@ -47,12 +47,12 @@ impl FrontendShared {
         }
     }
 
-    /// Whether it takes connections.
+    /// Returns its present state.
     pub fn gate(&self) -> Gate {
         *self.gate.borrow()
     }
 
-    /// Tells of changes of the gate.
+    /// Returns a receiver of state changes.
     pub(crate) fn watch_gate(&self) -> watch::Receiver<Gate> {
         self.gate.subscribe()
     }
@@ -67,7 +67,7 @@ impl FrontendShared {
         *self.pace.write() = session_rate.map(Pace::new).map(Arc::new);
     }
 
-    /// Opens, pauses or shuts it; what is shut stays so. Its listeners act on it by themselves.
+    /// Opens, pauses or shuts it; shutting is final. The listeners follow by themselves.
     pub fn set_gate(&self, to: Gate) {
         self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
     }

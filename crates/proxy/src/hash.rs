@@ -1,7 +1,7 @@
-//! Hashes that give an integer: of converters and of balancing.
+//! Hash functions with an integer result, for converters and balancing.
 //!
-//! CRCs are slicing-by-8 over tables made when the program is built: 8 bytes per step without any feature of the
-//! processor. The four small hashes are HAProxy's own.
+//! CRCs use slicing-by-8 with tables computed at build time: 8 bytes per step without special CPU features. The four
+//! small hashes are HAProxy's.
 
 /// A hash that gives an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

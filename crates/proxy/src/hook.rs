@@ -1,6 +1,6 @@
 //! The points of a stream at which rules run.
 
-/// Where in a stream's life a rule list runs.
+/// The point in a stream's life at which a rule list runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
     /// `tcp-request connection`: nothing may wait.

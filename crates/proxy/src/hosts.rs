@@ -1,7 +1,7 @@
-//! `/etc/hosts` for a process that can't read it any more.
+//! `/etc/hosts` for a process that can no longer read it.
 //!
-//! Inside a chroot the system's resolver finds neither this file nor, as a rule, `/etc/resolv.conf`. Names of servers
-//! are resolved before; a script that connects to a name later gets what the file said then ([`remember`]). Other names
+//! Inside a chroot the system's resolver finds neither this file nor, usually, `/etc/resolv.conf`. Names of servers are
+//! resolved before; a later connection of a script uses the remembered content of the file ([`remember`]). Other names
 //! need an `etc/resolv.conf` inside the directory, as with HAProxy.
 //!
 //! Limit: 1 MiB of the file.
@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
-/// What is read of the file; names behind it are not known.
+/// The part of the file that is read; names beyond it are unknown.
 const SIZE_MAX: u64 = 1 << 20;
 
 type Hosts = HashMap<String, Vec<IpAddr>>;
@@ -32,7 +32,7 @@ fn parse(text: &str) -> Hosts {
     let mut hosts = Hosts::new();
     for line in text.lines() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-        // What is no address is no entry.
+        // A line without a valid address is ignored.
         let Some(Ok(address)) = words.next().map(str::parse::<IpAddr>) else { continue };
         for name in words {
             hosts.entry(name.to_ascii_lowercase()).or_default().push(address);
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Hosts {
     hosts
 }
 
-/// The addresses of a name: the remembered ones, or what the system's resolver says.
+/// Returns the addresses of a name: the remembered ones, or those of the system's resolver.
 pub async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let remembered = HOSTS.get().and_then(|hosts| hosts.get(&name.to_ascii_lowercase()));
     match remembered {

@@ -1,7 +1,7 @@
-//! The load balancer: listeners, streams, rules, servers and the Lua that runs on them.
+//! The load balancer: listeners, streams, rules, servers and their Lua scripts.
 //!
-//! The proxy knows its configuration ([`sluicegate_config`]), the codecs and the engine interface
-//! ([`sluicegate_wire`]) and a Lua state ([`sluicegate_script`]); it does not know the store.
+//! The proxy depends on its configuration ([`sluicegate_config`]), the codecs and the engine interface
+//! ([`sluicegate_wire`]) and Lua states ([`sluicegate_script`]); it does not depend on the store.
 
 pub mod auth;
 pub mod balance;

@@ -1,15 +1,15 @@
-//! Listening sockets: how they are made, what limits them, and the loop that accepts.
+//! Listening sockets: their creation, their limits, and the accept loop.
 //!
 //! [`bind`] makes the sockets of every `bind` line through [`Sockets`], before any thread exists: one per worker with
-//! `SO_REUSEPORT` where the address allows it, so that the kernel spreads connections, and otherwise one that all
-//! workers accept from. The kernel spreads by a hash and a shared socket not at all, so the worker that accepts hands
-//! the descriptor to one with clearly fewer sessions before it registers it (a registered socket would cost 2.6 µs to
-//! move).
+//! `SO_REUSEPORT` if the address allows it, so that the kernel distributes connections, and otherwise one from which
+//! all workers accept. The kernel distributes by a hash, and a shared socket not evenly at all; so the accepting worker
+//! passes the descriptor to a worker with clearly fewer sessions before it registers it (moving a registered socket
+//! would cost 2.6 µs).
 //!
-//! A session holds a slot of its listener, its frontend and the process, and waits for the frontend's pace. Slots are taken before `accept`, so a limit is
-//! exact and what exceeds it stays in the kernel's backlog. A listener that finds no slot waits until one is given
-//! back. One that finds no descriptor closes idle server connections; if there are none, it waits until a session ends,
-//! or a tenth of a second.
+//! A session holds a slot of its listener, its frontend and the process, and waits for the frontend's rate limit. Slots
+//! are acquired before `accept`, so a limit is exact and excess connections stay in the kernel's backlog. A listener
+//! without a slot waits until one is released. Without a descriptor, it closes idle server connections; if there are
+//! none, it waits until a session ends, or a tenth of a second.
 
 pub(crate) mod accept;
 mod sockets;
@@ -37,7 +37,7 @@ use state::key_of;
 pub use state::{Accepted, DisplayAddress, Listener, Slots};
 pub(crate) use state::{name, numbered};
 
-/// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
+/// HAProxy's backlog of a bind without `backlog`, unless a larger `maxconn` applies.
 const DEFAULT_BACKLOG: u32 = 1024;
 
 /// A `bind` address that could not be listened on.
@@ -49,7 +49,7 @@ pub struct BindError {
     pub proxy: Arc<str>,
     /// The address as the user would write it.
     pub address: String,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -76,8 +76,8 @@ fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Binds every address of every frontend, or says which could not be bound and why. What the snapshot before listens to
-/// already is taken over from it.
+/// Binds every address of every frontend, or returns the failed ones with the reasons. Sockets of the previous snapshot
+/// are taken over.
 pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {
     bind_after(running, &[], sockets)
 }

@@ -1,4 +1,4 @@
-//! Answers that rules and scripts make themselves, before they are framed and sent.
+//! Responses made by rules and scripts, before they are framed and sent.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use sluicegate_wire::http::Message;
 /// An answer that this process makes itself.
 #[derive(Debug)]
 pub struct LocalReply {
-    /// Why it is sent.
+    /// The reason for sending it.
     pub source: ReplySource,
     /// The status line, header fields and body; framing (Content-Length, Connection) is the writer's.
     pub head: Message,
     /// The body.
     pub body: Vec<u8>,
-    /// The connection must close afterwards whatever keep-alive says (error pages of HAProxy do).
+    /// The connection must close afterwards regardless of keep-alive (as with HAProxy's error pages).
     pub close: bool,
-    /// Whether a proxy's page is sent in place of head and body.
+    /// The proxy's page, if any, that replaces head and body.
     pub page: ReplyPage,
 }
 
-/// Which page a local reply stands for.
+/// The page represented by a local reply.
 #[derive(Clone, Debug)]
 pub enum ReplyPage {
     /// None: head and body are sent.
@@ -31,7 +31,7 @@ pub enum ReplyPage {
     File(Arc<ErrorPage>),
 }
 
-/// Why a local reply is sent: it decides counters and the log's termination state.
+/// The reason for a local reply: it determines counters and the log's termination state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplySource {
     /// `deny` in a request (PR) or a response (PH).

@@ -1,9 +1,9 @@
-//! `rate-limit sessions` of a frontend, `maxconnrate` and `maxsessrate` of the process: so many connections a second,
+//! `rate-limit sessions` of a frontend, `maxconnrate` and `maxsessrate` of the process: connections per second,
 //! measured as HAProxy measures a rate.
 //!
-//! The rate is what came in this second and the part of the second before that still lies within the last 1,000 ms, as
-//! if its connections had been spread evenly. Who exceeds it is told how long to wait; the connection stays in the
-//! kernel's queue meanwhile. The lock is taken once per connection, and only where a limit is.
+//! The rate is the count of this second plus the part of the previous second that lies within the last 1,000 ms, as if
+//! its connections had been spread evenly. Beyond the limit, the result is the time to wait; the connection stays in
+//! the kernel's queue meanwhile. The lock is acquired once per connection, and only if there is a limit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -37,12 +37,12 @@ impl Pace {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit, for whoever asks from now on.
+    /// Changes the limit for later calls.
     pub fn set_limit(&self, limit: u32) {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Counts an event, or says how long to wait before it is asked for again.
+    /// Counts an event, or returns the time to wait before the next attempt.
     pub fn take(&self, now: Instant) -> Result<(), Duration> {
         let limit = u64::from(self.limit());
         if limit == 0 {
@@ -60,13 +60,13 @@ impl Pace {
             counts.current += 1;
             return Ok(());
         }
-        // The second before weighs less from one millisecond to the next; what came in this one does not.
+        // The weight of the previous second decreases every millisecond; that of the current second does not.
         let bearable = (limit.saturating_sub(current) * 1000).checked_div(previous).unwrap_or(0);
         let wait = if current >= limit { left } else { left.saturating_sub(bearable) };
         Err(Duration::from_millis(wait.max(1)))
     }
 
-    /// Counts an event at all of them, or at none and says how long to wait.
+    /// Counts an event at all of them, or at none and returns the time to wait.
     pub fn take_all(paces: &[&Pace], now: Instant) -> Result<(), Duration> {
         for (index, pace) in paces.iter().enumerate() {
             if let Err(pause) = pace.take(now) {

@@ -1,11 +1,11 @@
-//! Limits and figures of the whole process, and its way to the end.
+//! Limits and figures of the process, and the phases of its stop.
 //!
-//! One [`Process`] is shared by all workers and the control thread. It holds what HAProxy counts per process (current
-//! sessions against `maxconn`, sessions and requests so far) and the [`Phase`] in which the process is. Workers watch
-//! the phase, so a signal that the control thread reads acts on all of them at once.
+//! One [`Process`] is shared by all workers and the control thread. It has HAProxy's per-process counters (current
+//! sessions against `maxconn`, sessions and requests so far) and the [`Phase`] of the process. Workers watch the phase,
+//! so a signal received by the control thread takes effect on all of them at once.
 //!
-//! **Invariant:** the phase only moves forward. A soft stop ends by itself: the last session that goes after it moves
-//! the phase to [`Phase::Ended`].
+//! **Invariant:** the phase only moves forward. A soft stop ends by itself: the end of the last session moves the phase
+//! to [`Phase::Ended`].
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -23,12 +23,12 @@ use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::pace::Pace;
 
-/// Where the process stands between its start and its end.
+/// The phase of the process between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// It accepts and serves.
     Serving,
-    /// It no longer listens, finishes what it has and closes connections that are idle (SIGUSR1).
+    /// It no longer listens, finishes current requests and closes idle connections (SIGUSR1).
     Stopping,
     /// Workers leave at once; what still runs is dropped (SIGTERM, SIGINT, or the end of a soft stop).
     Ended,
@@ -45,7 +45,7 @@ pub struct Process {
     pub sessions: Limit,
     /// The `maxconn` of the file or, without one, of the descriptors; `set maxconn global` can't exceed it.
     hard_maxconn: AtomicU32,
-    /// What the start printed (`show startup-logs`).
+    /// The messages of the start (`show startup-logs`).
     startup_logs: Mutex<String>,
     /// Connections a second of all frontends (`maxconnrate`, `set rate-limit connections`).
     pub connection_pace: Pace,
@@ -59,7 +59,7 @@ pub struct Process {
     pub(crate) current: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
-    /// Told when a session of a process that had run out of descriptors ends.
+    /// Notified when a session ends after the process had run out of descriptors.
     pub descriptors: Notify,
     /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
     pub boot: OnceLock<Duration>,
@@ -79,13 +79,13 @@ pub struct Process {
     accepting: watch::Sender<(u32, u32)>,
 }
 
-/// What one worker tells the others and the control thread. Each lies on cache lines of its own.
+/// Figures that a worker publishes to other threads. Each is on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerFigures {
     /// Sessions it serves or is about to be handed; who hands a descriptor over adds before it sends.
     pub load: AtomicU32,
-    /// What compression costs.
+    /// The cost of compression.
     pub compression: Cost,
     /// Sessions accepted so far (`CumConns`).
     pub sessions: Count,
@@ -107,20 +107,20 @@ pub struct WorkerFigures {
     pub full: Count,
     /// Times that accepting paused because descriptors or memory ran out.
     pub exhausted: Count,
-    /// It has not turned for a while; the watchdog says so.
+    /// Set by the watchdog while the worker makes no progress.
     pub stuck: AtomicBool,
-    /// What its thread uses of a core, and the thread's number.
+    /// The CPU clock of its thread, and the thread's number.
     pub(crate) thread: OnceLock<(CpuClock, i32)>,
-    /// For how long, in milliseconds, when that was told last.
+    /// The duration of the standstill at the last alert, in milliseconds.
     pub still_ms: AtomicU64,
-    /// What its runtime counts, from the start of its thread on.
+    /// The metrics of its runtime, from the start of its thread on.
     pub runtime: OnceLock<RuntimeMetrics>,
 }
 
 /// Shortest time over which [`Process::idle_percent`] looks.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// How busy the workers were when somebody asked, and what the answer was.
+/// The workers' busy times at the last query, and the result.
 #[derive(Debug)]
 struct IdleSample {
     at: Instant,
@@ -128,7 +128,7 @@ struct IdleSample {
     percent: u32,
 }
 
-/// How much was sent when somebody asked, and what the rate was then.
+/// The bytes sent at the last query, and the resulting rate.
 #[derive(Debug)]
 struct SentSample {
     at: Instant,
@@ -183,18 +183,18 @@ impl Process {
         self.sessions.set_max(Some(maxconn));
     }
 
-    /// What the start of what is served printed.
+    /// Returns the messages of the start of the current configuration.
     pub fn startup_logs(&self) -> String {
         self.startup_logs.lock().clone()
     }
 
-    /// Keeps what a start printed.
+    /// Stores the messages of a start.
     pub fn set_startup_logs(&self, text: String) {
         *self.startup_logs.lock() = text;
     }
 
-    /// How much of their time the workers waited for events, in percent (`Idle_pct`): since the question before if that
-    /// was a second ago or more, as it was answered then otherwise.
+    /// Returns the share of time in which the workers waited for events, in percent (`Idle_pct`): since the previous
+    /// query if that was a second ago or more, otherwise the previous result.
     pub fn idle_percent(&self) -> u32 {
         let busy = self.workers.iter().filter_map(|worker| worker.runtime.get());
         let busy: Duration = busy.map(|runtime| runtime.worker_total_busy_duration(0)).sum();
@@ -230,7 +230,7 @@ impl Process {
         self.invalid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sets the rates of the process as a file says.
+    /// Sets the rates of the process as configured.
     pub(crate) fn set_rates(&self, global: &Global) {
         self.connection_pace.set_limit(global.maxconnrate);
         self.session_pace.set_limit(global.maxsessrate);
@@ -251,8 +251,8 @@ impl Process {
         last.per_second
     }
 
-    /// Tasks that were woken by another thread and wait for their worker (`Run_queue`); what a worker wakes on its own
-    /// is not counted by the runtime.
+    /// Returns the number of tasks woken by another thread and waiting for their worker (`Run_queue`); the runtime does
+    /// not count tasks that a worker wakes itself.
     pub fn run_queue(&self) -> usize {
         let runtimes = self.workers.iter().filter_map(|worker| worker.runtime.get());
         runtimes.map(RuntimeMetrics::global_queue_depth).sum()
@@ -274,14 +274,14 @@ impl Process {
         self.phase.subscribe()
     }
 
-    /// Stops listening, finishes what runs and closes what is idle (SIGUSR1). The phase becomes [`Phase::Ended`] when
-    /// the last session has gone.
+    /// Stops listening, finishes current requests and closes idle connections (SIGUSR1). The phase becomes
+    /// [`Phase::Ended`] at the end of the last session.
     pub fn begin_soft_stop(&self) {
         self.advance(Phase::Stopping);
         self.end_if_drained();
     }
 
-    /// Ends at once (SIGTERM, SIGINT, `hard-stop-after`): workers drop what they have and leave.
+    /// Ends immediately (SIGTERM, SIGINT, `hard-stop-after`): workers drop everything and exit.
     pub fn stop_now(&self) {
         self.advance(Phase::Ended);
     }
@@ -310,7 +310,7 @@ impl Process {
         AcceptLoop { process: self.clone(), silent: false }
     }
 
-    /// Whether frontends pause, and its changes; a pause that has begun already is a change.
+    /// Returns a receiver of whether frontends are paused; a pause already in effect counts as a change.
     pub(crate) fn watch_paused(&self) -> watch::Receiver<bool> {
         let mut paused = self.paused.subscribe();
         if *paused.borrow() {
@@ -337,7 +337,7 @@ impl Process {
     }
 }
 
-/// How long a change of listening waits for the workers.
+/// The time limit for the workers to apply a pause or resumption.
 const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// One accept loop among those that pause together.
@@ -347,7 +347,7 @@ pub(crate) struct AcceptLoop {
 }
 
 impl AcceptLoop {
-    /// It has done what the process asks for: nothing is listened to, or again.
+    /// Confirms the requested state: no longer listening, or listening again.
     pub(crate) fn follow(&mut self, silent: bool) {
         if std::mem::replace(&mut self.silent, silent) != silent {
             self.process.accepting.send_modify(|(_, count)| *count = if silent { *count + 1 } else { *count - 1 });
@@ -362,10 +362,10 @@ impl Drop for AcceptLoop {
     }
 }
 
-/// A number of slots, counted exactly, whose waiters are told as soon as one is free.
+/// A number of slots, counted exactly, whose waiters are notified as soon as one is free.
 ///
-/// Listeners wait for room in the process, in their frontend and in their bind with it. Taking and giving are one
-/// atomic operation each; the waiters' lock is touched only while somebody waits.
+/// Listeners use it to wait for room in the process, in their frontend and in their bind. Acquiring and releasing are
+/// one atomic operation each; the waiters' lock is touched only if there is a waiter.
 #[derive(Debug)]
 pub struct Limit {
     current: AtomicU32,
@@ -392,7 +392,7 @@ impl Limit {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// Whether so many slots are free.
+    /// Returns whether this many slots are free.
     pub fn leaves(&self, count: u32) -> bool {
         self.current().saturating_add(count) <= self.max.load(Ordering::Relaxed)
     }
@@ -410,7 +410,7 @@ impl Limit {
         }
     }
 
-    /// Changes the limit; raised, it wakes who waits, lowered, it takes nothing back.
+    /// Changes the limit: raising it wakes waiters, lowering it revokes nothing.
     pub fn set_max(&self, max: Option<u32>) {
         self.max.store(max.unwrap_or(u32::MAX), Ordering::SeqCst);
         self.room.notify_waiters();
@@ -429,13 +429,14 @@ impl Limit {
         self.current.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
     }
 
-    /// Takes a slot, whatever the limit: somebody who has one elsewhere moves here.
+    /// Acquires a slot regardless of the limit, for the owner of a slot elsewhere that moves here.
     pub fn force(&self) {
         self.current.fetch_add(1, Ordering::SeqCst);
         self.used();
     }
 
-    /// The slot taken last serves somebody: the peak counts it. One taken only to look for work never does.
+    /// Marks the last slot as used, so that it counts in the peak. A slot acquired only to look for work is never
+    /// marked.
     pub fn used(&self) {
         let current = self.current();
         if current > self.peak.load(Ordering::Relaxed) {
@@ -451,7 +452,7 @@ impl Limit {
         }
     }
 
-    /// Waits until a slot may be free; somebody else may still be faster.
+    /// Waits until a slot may be free; another waiter may still be faster.
     pub async fn room(&self) {
         let _waiting = Waiting::new(&self.waiting);
         let mut notified = std::pin::pin!(self.room.notified());

@@ -11,7 +11,7 @@ pub struct Proxied {
     pub peer: Option<SocketAddr>,
     /// This end of the connection.
     pub local: Option<SocketAddr>,
-    /// What its PROXY protocol header says besides addresses; without a header rules of the session set the addresses.
+    /// The TLVs of its PROXY protocol header; without a header, session rules set the addresses.
     pub tlvs: Option<Tlvs>,
 }
 
@@ -47,10 +47,10 @@ fn within(ssl: &[u8], kind: u8) -> Option<&[u8]> {
     None
 }
 
-/// Why a connection ended before its first byte was looked at.
+/// The reason why a connection ended before its first byte was examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The client left without a word.
+    /// The client closed the connection without sending anything.
     #[error("Connection closed while waiting for PROXY protocol header")]
     Empty,
     /// The connection broke.

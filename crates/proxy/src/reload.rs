@@ -1,12 +1,12 @@
-//! One configuration takes over from another in a living process.
+//! Replacement of the configuration in the running process.
 //!
-//! A [`Running`] that was built after another one ([`build_after`]) shares its counters,
-//! queues, states and tables. [`Current::replace`] makes it the one that is served: what the file now says otherwise is
-//! applied to what is shared, the workers change over, and the old snapshot goes with its last stream. Nothing here can
-//! fail: whatever can was done before.
+//! A [`Running`] built after another one ([`build_after`]) shares its counters, queues, states and tables.
+//! [`Current::replace`] makes it the current one: changed definitions are applied to the shared objects, the workers
+//! switch, and the old snapshot is dropped with its last stream. Nothing here can fail: all fallible steps were taken
+//! before.
 //!
-//! What counts where file and run time differ: a definition that the new file changes wins, and a line says so; one
-//! that it leaves alone stays as it was changed at run time.
+//! When file and run-time state differ: a definition that the new file changes wins, with a message; for an unchanged
+//! definition the run-time state stays.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ pub struct Current {
     making: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Nothing else takes the place of what is served while this is held.
+/// While this is held, no other replacement of the configuration can start.
 pub struct Turn(#[expect(dead_code, reason = "held, never read")] tokio::sync::OwnedMutexGuard<()>);
 
 /// The configuration that is served, changed at run time.
@@ -44,7 +44,7 @@ pub(crate) struct Amended {
     pub(crate) added: Option<ProxyId>,
 }
 
-/// No sockets: all that is listened on is there.
+/// No new sockets: all listening sockets exist.
 struct NoSockets;
 
 impl Sockets for NoSockets {
@@ -54,7 +54,7 @@ impl Sockets for NoSockets {
 }
 
 impl Process {
-    /// What is served, and how it is changed; `None` before anything is served.
+    /// Returns the current configuration and the means to change it; `None` before the first one.
     pub(crate) fn current(&self) -> Option<Arc<Current>> {
         self.current.get()?.upgrade()?.downcast().ok()
     }
@@ -72,7 +72,7 @@ impl Current {
         current
     }
 
-    /// What is served now.
+    /// Returns the current snapshot.
     pub fn running(&self) -> Arc<Running> {
         self.running.borrow().clone()
     }
@@ -82,13 +82,13 @@ impl Current {
         self.stats.borrow().clone()
     }
 
-    /// Waits until nobody else makes a successor of what is served; servers that are added or deleted meanwhile wait in
-    /// turn, and then find what came of this. Blocks, so it is for threads of their own.
+    /// Waits until no other thread builds a successor of the current snapshot; servers added or deleted in the meantime
+    /// wait in turn, and then see the result. Blocks, so it is for dedicated threads.
     pub fn take_turn(&self) -> Turn {
         Turn(self.making.clone().blocking_lock_owned())
     }
 
-    /// What is served, and its changes.
+    /// Returns a receiver of the current snapshot and its replacements.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Running>> {
         self.running.subscribe()
     }
@@ -98,8 +98,7 @@ impl Current {
         self.stats.subscribe()
     }
 
-    /// Serves the same with another configuration, which `change` makes of the one that is served, or says why it can't
-    /// be. Scripts go on in it as they are.
+    /// Replaces the configuration by the one that `change` derives from it, or returns the error. Scripts keep running.
     pub(crate) async fn amend(
         &self,
         change: impl FnOnce(&Arc<Running>) -> Result<Amended, String>,
@@ -114,7 +113,7 @@ impl Current {
         let config = Arc::new(config);
         let logger = Logger::after(&config, Identity::default(), Some(&old.logger));
         logger.open(None).map_err(|errors| errors.join("\n"))?;
-        // Whoever amends it holds the turn, so nobody else does between this and what is built.
+        // The caller holds the turn, so no other change happens before this one is built.
         if added.is_some() {
             process.turn_of_servers(true);
         }
@@ -145,8 +144,8 @@ impl Current {
         Ok(())
     }
 
-    /// Serves `next`, which was built after what is served now and bound its addresses. Gives what is to be said: where
-    /// the file now says otherwise, and which proxies it no longer has.
+    /// Switches to `next`, which was built after the current snapshot and has bound its addresses. Returns the
+    /// messages: differences from the file's earlier definitions, and removed proxies.
     pub async fn replace(
         &self,
         next: Arc<Running>,
@@ -170,9 +169,9 @@ impl Current {
 
 /// A line about a change, for stderr and for the logs of the proxy that it is about.
 pub struct Said {
-    /// Whose logs get it, too.
+    /// The proxy whose log also receives it.
     pub proxy: Arc<ProxyRun>,
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
     /// The line.
     pub text: String,

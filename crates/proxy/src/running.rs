@@ -1,8 +1,8 @@
 //! The running objects of one configuration: an immutable snapshot, shared by every worker.
 //!
-//! A reload builds a new [`Running`] beside the old one ([`build_after`]) and swaps it ([`reload`](crate::reload)). What
-//! must outlive a snapshot (counters, queues, health, run-time changes) hangs off `shared` fields and is handed over by
-//! proxy and server name.
+//! A reload builds a new [`Running`] while the old one serves ([`build_after`]) and swaps them
+//! ([`reload`](crate::reload)). Objects that must outlive a snapshot (counters, queues, health, run-time changes) are
+//! `shared` fields, handed over by the names of proxies and servers.
 
 pub mod pages;
 
@@ -40,8 +40,8 @@ pub trait ScriptStates: Bindings + Send + Sync {
     /// Gives scripts the stores they may name, before [`init`](Self::init) and before any worker starts.
     fn attach(&self, engines: Engines);
 
-    /// Shows scripts what runs: `core.proxies` and its kin. Once, when the snapshot is complete, before any worker
-    /// starts.
+    /// Publishes the running objects to scripts: `core.proxies`, `core.frontends` and `core.backends`. Called once,
+    /// when the snapshot is complete, before any worker starts.
     fn publish(&self, running: &Arc<Running>);
 
     /// Scripts see another snapshot from here on, whose proxies are the same.
@@ -56,13 +56,13 @@ pub trait ScriptStates: Bindings + Send + Sync {
     /// Returns one worker's scripts; `index` from 0. Call it on the worker's thread.
     fn worker(self: Arc<Self>, index: usize) -> Rc<dyn Scripts>;
 
-    /// Returns what may be seen of a worker that runs scripts.
+    /// Returns the watchdog's view of a worker that runs scripts.
     fn watch_of(&self, worker: usize) -> Option<Watch>;
 }
 
 /// One configuration, running.
 pub struct Running {
-    /// What it was built from.
+    /// The configuration it was built from.
     pub config: Arc<Config>,
     /// By [`ProxyId`].
     pub proxies: Vec<Arc<ProxyRun>>,
@@ -92,7 +92,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// What the frontends listen on, once workers serve this snapshot.
+    /// Returns the listeners of the frontends, once workers serve this snapshot.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         self.listeners.get().map_or(&[], |listeners| listeners)
     }
@@ -102,7 +102,7 @@ impl Running {
         matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }
 
-    /// What one frontend listens on.
+    /// Returns the listeners of one frontend.
     pub fn listeners_of(&self, proxy: ProxyId) -> &[Arc<Listener>] {
         // They stand in the order of the proxies.
         let all = self.listeners();
@@ -116,7 +116,7 @@ impl Running {
         if proxy.config.options.socket_stats { self.listeners_of(proxy.id) } else { &[] }
     }
 
-    /// Says what is listened on, once.
+    /// Sets the listeners, once.
     pub(crate) fn set_listeners(&self, listeners: Vec<Arc<Listener>>) {
         let set = self.listeners.set(listeners);
         debug_assert!(set.is_ok(), "a snapshot is served once");
@@ -133,7 +133,7 @@ impl Running {
     }
 }
 
-/// What [`build`] needs besides the configuration.
+/// The inputs of [`build`] in addition to the configuration.
 pub struct Parts {
     /// The stores and engines that rules and scripts may name.
     pub engines: Engines,
@@ -141,19 +141,20 @@ pub struct Parts {
     pub lua: Option<Arc<dyn ScriptStates>>,
     /// The statistics page and the exporter.
     pub pages: Arc<dyn Pages>,
-    /// Where log lines go.
+    /// The destination of log lines.
     pub logger: Logger,
     /// Limits and figures of the process; it knows how many workers there are.
     pub process: Arc<Process>,
 }
 
-/// Builds the running objects of a configuration, or says which rules can't run. It opens nothing and starts nothing.
+/// Builds the running objects of a configuration, or returns the rules that cannot run. It opens nothing and starts
+/// nothing.
 pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<CompileError>> {
     build_after(config, parts, None)
 }
 
-/// The same for a configuration that takes over from `before`: what is counted and changes at run time is the same
-/// object in both, found by the names of proxies and servers. Nothing of `before` is changed.
+/// The same for a configuration that replaces `before`: counters and run-time state are shared by both, matched by the
+/// names of proxies and servers. `before` is not changed.
 pub fn build_after(
     config: Arc<Config>,
     parts: Parts,
@@ -244,7 +245,7 @@ pub fn build_after(
         generation: before.map_or(0, |before| before.generation + 1),
         listeners: OnceLock::new(),
     });
-    // What is served already changes only once the new snapshot takes over.
+    // Shared objects of the current snapshot change only when the new one takes over.
     if before.is_none() {
         running.settle_trackers();
     }
@@ -257,7 +258,7 @@ pub fn build_after(
     Ok(running)
 }
 
-/// Who tracks whom, from the tracked server's side.
+/// Returns the trackers of each tracked server.
 fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>> {
     let mut trackers: HashMap<_, Vec<_>> = HashMap::new();
     for (id, proxy) in (0..).map(ProxyId).zip(&config.proxies) {
@@ -271,7 +272,7 @@ fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>
 }
 
 impl Running {
-    /// What each store or engine tells of itself, by name; those that tell nothing of the kind are left out.
+    /// Returns the given information about each store or engine that has it, by name.
     pub(crate) fn told<T>(&self, of: impl Fn(&dyn Engine) -> Option<T>) -> Vec<(&str, T)> {
         let mut told: Vec<_> =
             self.engines.iter().filter_map(|(name, engine)| Some((&**name, of(&**engine)?))).collect();
@@ -296,7 +297,7 @@ impl Running {
         server
     }
 
-    /// Servers that track are as what they track, and no others inherit anything.
+    /// Copies the state of tracked servers to their trackers.
     pub(crate) fn settle_trackers(&self) {
         for proxy in &self.proxies {
             for server in &proxy.servers {
@@ -317,8 +318,8 @@ impl Running {
     }
 }
 
-/// A backend's `fullconn`, or a tenth of what the frontends may hold that name it; names that are made per request do
-/// not count. A frontend without a limit may hold what the process may (`limit`).
+/// Returns a backend's `fullconn`, or a tenth of the limits of the frontends that name it; names computed per request
+/// do not count. A frontend without a limit counts with the process's (`limit`).
 fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
     if let Some(fullconn) = config.proxies[backend.0 as usize].fullconn {
         return fullconn;

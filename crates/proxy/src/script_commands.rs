@@ -11,23 +11,23 @@ use tokio::sync::mpsc;
 /// The highest number of commands that scripts may add.
 const DYNAMIC_MAX: usize = 1_024;
 
-/// The client of a dynamic command has gone.
+/// The client of a dynamic command has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// Where a dynamic command writes its answer. It may be used on any thread and runtime.
+/// The output of a dynamic command. Usable on any thread and runtime.
 #[derive(Clone, Debug)]
 pub struct Outlet(pub(crate) mpsc::Sender<Vec<u8>>);
 
 impl Outlet {
-    /// Hands over a piece of the answer; waits while the client does not read what is there.
+    /// Sends a piece of the reply; waits while the client does not read.
     pub async fn send(&self, piece: Vec<u8>) -> Result<(), Gone> {
         self.0.send(piece).await.map_err(|_| Gone)
     }
 }
 
-/// What a dynamic command does: given all words of its line and its outlet, a future that ends with its answer. The
-/// future runs on the control thread and must not block it.
+/// The function of a dynamic command: takes all words of its line and its outlet, and returns a future that ends with
+/// the reply. The future runs on the control thread and must not block it.
 pub type Handler = dyn Fn(Vec<Vec<u8>>, Outlet) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 /// A command that a script added.
@@ -35,9 +35,9 @@ pub type Handler = dyn Fn(Vec<Vec<u8>>, Outlet) -> Pin<Box<dyn Future<Output = (
 pub struct Dynamic {
     /// Its words.
     pub name: Vec<String>,
-    /// How help shows it, arguments included; empty hides it.
+    /// Its line in the help, arguments included; empty hides it.
     pub usage: String,
-    /// Who may use it.
+    /// The required level.
     pub level: StatsLevel,
     /// Its code.
     pub handler: Arc<Handler>,
@@ -49,7 +49,7 @@ impl Dynamic {
     }
 }
 
-/// Why a command was not added.
+/// The reason why a command was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It has no words.

@@ -1,11 +1,11 @@
 //! A client connection from its acceptance to its end.
 //!
-//! A session that waits is a task of at most 512 bytes (a test measures it): the socket, one timer, who the client is.
-//! It takes a buffer when the socket is readable and a stream when bytes have come; the stream's own future is boxed
+//! A waiting session is a task of at most 512 bytes (a test measures it): the socket, one timer, the client's identity.
+//! It gets a buffer when the socket is readable and a stream when bytes have arrived; the stream's own future is boxed
 //! and lives for one request. In TCP mode the session is one stream from the start.
 //!
-//! A head that comes slowly occupies the session's buffer alone. `timeout http-request` runs from the acceptance or
-//! from the head's first byte until its last; between two requests `timeout http-keep-alive` does.
+//! A head that arrives slowly occupies only the session's buffer. `timeout http-request` covers the time from the
+//! acceptance, or from the head's first byte, to its last; `timeout http-keep-alive` applies between two requests.
 
 mod handshake;
 pub(crate) mod run;
@@ -29,7 +29,7 @@ use crate::site::Site;
 use crate::stream::{Active, Client, Fault, Invalid};
 use crate::worker::{SessionPlace, Worker};
 
-/// How long, and how much, a client that was answered early may go on sending before it is closed.
+/// The limits of time and bytes for data that a client sends after an early response, before the connection is closed.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
@@ -100,7 +100,7 @@ impl Session {
         Active::take(self.worker(), &self.client, self.frontend())
     }
 
-    /// Where it was accepted.
+    /// Returns the listener that accepted it.
     pub(crate) fn listener(&self) -> &Arc<Listener> {
         self.slots.listener()
     }
@@ -119,7 +119,7 @@ impl Session {
             return;
         }
         self.forget_own();
-        // An empty buffer belongs to nobody.
+        // An empty buffer goes back to the free list.
         self.place.worker().buffers.reclaim(&mut self.input);
         // There are no streams that share it.
         let Some(client) = Rc::get_mut(&mut self.client) else { return };
@@ -134,7 +134,7 @@ impl Session {
         server::forget_own(&worker.running.unshared, worker.index, self.place());
     }
 
-    /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
+    /// Reads available data, compacting the buffer if there is no room. 0 is the client's end.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Without readiness no buffer is taken.
         std::task::ready!(self.socket.poll_read_ready(cx))?;
@@ -156,7 +156,7 @@ impl Session {
         result
     }
 
-    /// Holds these bytes for the server instead of what the client sent.
+    /// Replaces the client's data for the server by these bytes.
     pub(crate) fn replace_input(&mut self, bytes: &[u8]) {
         let worker = self.place.worker();
         worker.buffers.equip(&mut self.input);
@@ -169,8 +169,8 @@ impl Session {
         self.input.len() == self.worker().buffers.size()
     }
 
-    /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
-    /// is gone; with `half` also when it has ended its side.
+    /// Polls a client that waits for its response: data that it sends meanwhile is kept for later. Ready when it has
+    /// disconnected; with `half` also when it has ended its side.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, half: bool) -> Poll<()> {
         loop {
             if self.ended {

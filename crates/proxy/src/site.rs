@@ -1,7 +1,7 @@
 //! A proxy of one snapshot without its compiled code.
 //!
-//! Streams, logs, samples and servers know a proxy as its [`Site`]; the rules and formats that are compiled for it belong
-//! to [`ProxyRun`](crate::running::ProxyRun), which only the drivers of streams and connections reach.
+//! Streams, logs, samples and servers refer to a proxy as its [`Site`]; its compiled rules and formats belong to
+//! [`ProxyRun`](crate::running::ProxyRun), which only the drivers of streams and connections access.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! The machine's time zone, read once.
 //!
-//! A process that locks itself into a directory can't read `/etc/localtime` any more, and `jiff` reads it again every
-//! few minutes, to fall back to UTC where it is missing. So the zone is kept from the first use on, which must come
-//! before `chroot`; a zone that changes later is seen after a restart, as with HAProxy.
+//! A process in a chroot can no longer read `/etc/localtime`, and `jiff` reads it again every few minutes and falls
+//! back to UTC if it is missing. So the zone is cached at the first use, which must precede `chroot`; a later change of
+//! the zone takes effect after a restart, as with HAProxy.
 
 use std::sync::OnceLock;
 

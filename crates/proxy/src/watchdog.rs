@@ -1,17 +1,17 @@
-//! The watchdog: workers that have stopped to turn.
+//! The watchdog: detection of stuck workers.
 //!
-//! A worker turns: it polls its tasks, looks at its sockets, and begins again. The control thread looks a few times a
-//! second whether each worker has done so since the last look, or rests; the runtime counts both anyway, so a worker pays
-//! nothing. One that has not for [`STUCK`] is *stuck*: in a C module of a script, in blocking I/O, or in a computation that
-//! should not be so long. Then
+//! A worker's event loop polls its tasks, polls its sockets, and starts again. A few times a second the control thread
+//! checks whether each worker has completed an iteration since the last check, or is idle; the runtime counts both
+//! anyway, so a worker pays nothing. A worker that has not for [`STUCK`] is *stuck*: in a C module of a script, in
+//! blocking I/O, or in a computation that is too long. Then
 //!
-//! - an alert names the worker, the seconds, and the line of the script that it is in; again after each doubling of the
-//!   time, and once it goes on;
-//! - other workers accept on its sockets ([`accept_for`]), and nobody hands it a connection;
-//! - with `tune.lua.watchdog-abort` the process aborts if it is in a script.
+//! - an alert names the worker, the seconds, and the current line of its script; again each time the duration has
+//!   doubled, and when the worker continues;
+//! - other workers accept on its sockets ([`accept_for`]), and no worker hands it a connection;
+//! - with `tune.lua.watchdog-abort` the process aborts if the worker is in a script.
 //!
-//! A worker that is ready to run and gets no core is not stuck. Time in which the control thread did not run itself
-//! counts as one look, so a machine that stood still is no fault.
+//! A worker that is ready to run and gets no core is not stuck. Time in which the control thread itself did not run
+//! counts as one check, so a suspended machine causes no alert.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// After so long without a turn a worker is stuck.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// How long a worker has to say where its script is.
+/// The time limit for a worker to report the position of its script.
 const ANSWER: Duration = Duration::from_millis(20);
 
-/// What counts a worker's turns.
+/// The source of a worker's iteration count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turns {
     parks: u64,
@@ -60,15 +60,15 @@ impl Turns {
 #[derive(Default)]
 struct Watched {
     turns: Option<Turns>,
-    /// How long it has not turned.
+    /// The duration of the standstill.
     still: Duration,
-    /// What its thread had used when that began.
+    /// The CPU time of its thread at the start of the standstill.
     used: Duration,
-    /// When that is told again; zero before it was told.
+    /// The duration at which the next alert is due; zero before the first.
     told_at: Duration,
 }
 
-/// Looks after the workers for as long as the future lives. On the control thread's runtime.
+/// Watches the workers for the lifetime of the future. Runs on the control thread's runtime.
 pub(crate) async fn watch(current: Arc<Current>) {
     let process = current.running().process.clone();
     let mut watched: Vec<Watched> = process.workers.iter().map(|_| Watched::default()).collect();
@@ -104,7 +104,8 @@ fn used(process: &Process, index: usize) -> Duration {
     process.workers[index].thread.get().map_or(Duration::ZERO, |(clock, _)| clock.ran())
 }
 
-/// Whether a worker that does not turn would, if the machine let it: it is ready to run, and has hardly run.
+/// Returns whether a worker stands still because the machine does not schedule it: it is ready to run, and has hardly
+/// run.
 fn starves(process: &Process, index: usize, worker: &Watched) -> bool {
     if used(process, index).saturating_sub(worker.used) >= worker.still / 4 {
         return false;
@@ -115,7 +116,7 @@ fn starves(process: &Process, index: usize, worker: &Watched) -> bool {
     status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R')) && !worker.still.is_zero()
 }
 
-/// A worker does not turn: tells it, and has others accept in its place.
+/// Handles a stuck worker: alerts, and lets others accept in its place.
 async fn is_stuck(current: &Arc<Current>, index: usize, still: Duration, first: bool) {
     let running = current.running();
     let script = running.lua.as_ref().and_then(|lua| lua.watch_of(index)).filter(Watch::runs);
@@ -130,7 +131,7 @@ async fn is_stuck(current: &Arc<Current>, index: usize, still: Duration, first: 
     let plural = if seconds == 1 { "" } else { "s" };
     let message =
         format!("Worker {} has stopped processing traffic for {seconds} second{plural}{place}{more}.", index + 1);
-    // Before it is told: whoever reads of it finds that nobody hands the worker a connection.
+    // Set before the alert: a reader of the alert can rely on no worker handing it a connection.
     let process = &running.process;
     process.workers[index].stuck.store(true, Ordering::Relaxed);
     process.workers[index].still_ms.store(still.as_millis() as u64, Ordering::Relaxed);
@@ -145,7 +146,7 @@ async fn is_stuck(current: &Arc<Current>, index: usize, still: Duration, first: 
     }
 }
 
-/// Where the script is, as far as its worker can say it.
+/// Returns the position of the script, as far as its worker can report it.
 async fn place_of(watch: &Watch) -> String {
     watch.ask();
     let asked = Instant::now();
@@ -158,7 +159,7 @@ async fn place_of(watch: &Watch) -> String {
     "a script".to_owned()
 }
 
-/// Another worker accepts on the sockets of one that is stuck, for as long as it is.
+/// Makes another worker accept on the sockets of a stuck one, until that continues.
 fn relieve(process: Arc<Process>, stuck: usize) {
     let load = |index: &usize| process.workers[*index].load.load(Ordering::Relaxed);
     let well = |index: &usize| !process.workers[*index].stuck.load(Ordering::Relaxed);
@@ -175,7 +176,7 @@ fn relieve(process: Arc<Process>, stuck: usize) {
     });
 }
 
-/// A worker turns; where it had been stuck that is told.
+/// Handles a worker that continues; if it was stuck, this is logged.
 fn goes_on(current: &Arc<Current>, index: usize, before: Watched) {
     let running = current.running();
     if !running.process.workers[index].stuck.swap(false, Ordering::Relaxed) {

@@ -1,14 +1,14 @@
-//! A worker: one thread, one runtime, and what belongs to it alone.
+//! A worker: one thread, one runtime, and the state of that thread.
 //!
-//! A worker accepts, serves the sessions it accepted or was handed, and runs what the binary gave it besides (the
-//! store's listener, demo servers). Nothing of it is shared with another thread except an inbox of accepted
-//! descriptors and the figures in [`Process`](crate::process::Process).
+//! A worker accepts connections, serves the sessions that it accepted or received, and runs tasks of the binary (the
+//! store's listener, demo servers). It shares nothing with other threads except an inbox of accepted descriptors and
+//! the figures in [`Process`](crate::process::Process).
 //!
-//! A configuration that replaces another one gets a [`Worker`] of its own on the same thread: sessions change from the
-//! old to the new between two requests, and the old one goes with the last stream that began under it.
+//! A configuration that replaces another one gets a new [`Worker`] on the same thread: sessions switch from the old to
+//! the new between two requests, and the old one is dropped with its last stream.
 //!
-//! It leaves when the phase becomes [`Phase::Ended`]; its runtime then drops whatever still runs, and a stream that is
-//! dropped writes its log line as it goes.
+//! It exits when the phase becomes [`Phase::Ended`]; its runtime then drops all running tasks, and a dropped stream
+//! writes its log line.
 
 mod thread;
 
@@ -32,10 +32,10 @@ use crate::stream::{Cards, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
 
-/// How long the wall clock is told from the monotonic one before it is read again.
+/// The time for which the wall clock is derived from the monotonic one before it is read again.
 const WALL_CLOCK_KEPT: Duration = Duration::from_secs(1);
 
-/// What one worker's tasks share, behind an `Rc` that never leaves its thread.
+/// State shared by a worker's tasks, behind an `Rc` that never leaves its thread.
 pub struct Worker {
     /// From 0.
     pub index: usize,
@@ -47,14 +47,14 @@ pub struct Worker {
     pub scripts: Option<Rc<dyn Scripts>>,
     /// Buffers of `tune.bufsize`.
     pub buffers: BufferPool,
-    /// What a head may take (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
+    /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
     pub limits: Limits,
     pub(crate) streams: FreeList,
     pub(crate) cards: Cards,
     station: Rc<Station>,
 }
 
-/// What stays of a worker from one configuration to the next.
+/// The state of a worker that outlives configurations.
 struct Station {
     peers: Arc<[mpsc::Sender<Accepted>]>,
     phase: Cell<Phase>,
@@ -64,7 +64,7 @@ struct Station {
     clocks: Cell<(Instant, SystemTime)>,
     /// The worker of the configuration that is served now; `None` before the start and after the end.
     current: RefCell<Option<Rc<Worker>>>,
-    /// Those of configurations before, for as long as a stream goes on under them.
+    /// Workers of earlier configurations that still have a stream.
     elders: RefCell<Vec<Weak<Worker>>>,
 }
 
@@ -119,13 +119,13 @@ impl Worker {
         all
     }
 
-    /// What this worker tells the others.
+    /// Returns the figures that this worker publishes.
     pub fn figures(&self) -> &WorkerFigures {
         &self.running.process.workers[self.index]
     }
 
-    /// The wall clock at `instant`, which is now or was a while ago. It is read itself once a second and otherwise told
-    /// from the monotonic clock, which every request reads anyway.
+    /// Returns the wall-clock time at `instant`, which is now or in the recent past. The wall clock is read once a
+    /// second and otherwise derived from the monotonic clock, which every request reads anyway.
     pub fn wall_clock(&self, instant: Instant) -> SystemTime {
         let (known, wall) = self.station.clocks.get();
         match instant.checked_duration_since(known) {
@@ -156,8 +156,8 @@ impl Worker {
         })
     }
 
-    /// The worker under the configuration that a connection was accepted by; where that has gone meanwhile, the
-    /// connection changes to this one. `None` where nothing listens to its address any more.
+    /// Returns the worker of the configuration under which a connection was accepted; if that is gone, the connection
+    /// is moved to this one. `None` if no listener has its address any more.
     pub(crate) fn for_listener(self: &Rc<Self>, accepted: &mut Accepted) -> Option<Rc<Worker>> {
         let generation = accepted.slots.listener().generation;
         if generation == self.running.generation {
@@ -179,7 +179,7 @@ impl Worker {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Says who is to be woken for a session; tells whether it was ended.
+    /// Registers the waker of a session; returns whether the session was ended.
     fn session_waits(&self, place: u32, waker: &Waker) -> bool {
         let entry = &mut self.station.sessions.borrow_mut().entries[place as usize];
         if !entry.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -192,7 +192,7 @@ impl Worker {
         self.station.sessions.borrow_mut().entries[place as usize].killed = false;
     }
 
-    /// Ends a session: its task drops what it does as soon as it runs.
+    /// Ends a session: its task drops its work as soon as it runs.
     pub(crate) fn kill_session(&self, place: u32) {
         let waker = match self.station.sessions.borrow_mut().entries.get_mut(place as usize) {
             Some(entry) => {
@@ -217,8 +217,8 @@ impl Worker {
     }
 }
 
-/// This worker's sessions: who is to be woken, and whether it was ended by an administrator. A place of an ended
-/// session is used again.
+/// This worker's sessions: their wakers, and whether an administrator ended them. The place of an ended session is
+/// reused.
 #[derive(Default)]
 struct Sessions {
     entries: Vec<SessionEntry>,
@@ -247,7 +247,7 @@ impl SessionPlace {
         self.worker = worker;
     }
 
-    /// Says who is to be woken. A task's waker doesn't change, so this costs a comparison after the first time.
+    /// Registers a waker. A task's waker doesn't change, so this costs a comparison after the first time.
     pub(crate) fn waits(&self, waker: &Waker) {
         self.worker.session_waits(self.place, waker);
     }
@@ -257,7 +257,7 @@ impl SessionPlace {
         self.place
     }
 
-    /// Who looks whether it was ended.
+    /// Returns the watch of whether it was ended.
     pub(crate) fn watch(&self) -> SessionWatch {
         SessionWatch { worker: self.worker.clone(), place: self.place }
     }

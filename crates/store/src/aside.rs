@@ -1,10 +1,9 @@
-//! Threads for what takes long, beside the workers.
+//! The thread pool for long computations.
 //!
-//! A command over millions of elements and the freeing of such a value take a second whatever is done about it. On a
-//! worker they would keep the worker's other clients waiting, in slices or not; so they are done by threads of their
-//! own, which the kernel lets run behind the workers (`nice` 10). There are few, they are made when first needed and
-//! end when nothing was to be done for a while. What waits for one is bounded by what is put in: commands by the
-//! number of tickets, values by what the store had.
+//! A command over millions of elements, or freeing such a value, takes about a second in any case. On a worker it would
+//! delay the worker's other clients, even in slices; so it runs on separate threads, which the kernel schedules behind
+//! the workers (`nice` 10). They are few, created on demand, and exit after an idle period. The queue is bounded by its
+//! sources: commands by the number of tickets, values by the content of the store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 const THREADS_MAX: usize = 4;
 /// A thread that had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
-/// How far behind the workers these threads stand.
+/// The nice value of these threads.
 const NICE: libc::c_int = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -39,7 +38,7 @@ struct State {
 }
 
 impl Aside {
-    /// Whether all that was to be done is done.
+    /// Returns whether all queued work is done.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
         let state = self.0.state.lock();

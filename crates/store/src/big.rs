@@ -34,8 +34,8 @@ pub(crate) const MANY_KEYS: usize = 2048;
 /// Keys that are gathered between two looks at the clock.
 pub(crate) const KEYS_PER_LOOK: usize = 256;
 
-/// Whether a command of a transaction takes so long that it is not done on the transaction's worker.
-/// `held` has the ticket that holds its only key, and the key's hash, if there is such a key.
+/// Returns whether a command of a transaction takes so long that it must not run on the transaction's worker. `held`
+/// has the ticket that holds its only key, and the key's hash, if there is such a key.
 pub(crate) fn takes_long(
     inner: &Inner,
     spec: &'static CommandSpec,
@@ -104,7 +104,7 @@ pub(crate) struct Big {
     pieces: Pieces,
 }
 
-/// How far it is.
+/// The progress of the command.
 enum Turn {
     /// Its keys are gathered, those before this word are.
     Gathering(Gathered, usize),
@@ -293,7 +293,7 @@ impl Pieces {
 
 impl Drop for Big {
     fn drop(&mut self) {
-        // Its client has gone in the middle; half a command must not stay.
+        // Its client has disconnected in the middle; half a command must not remain.
         let Some(mut section) = self.section.take() else { return };
         let nothing = Pieces::new(self.pieces.spec, Words::new(&[]), self.pieces.db);
         let mut pieces = std::mem::replace(&mut self.pieces, nothing);

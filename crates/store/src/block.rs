@@ -1,26 +1,26 @@
-//! Clients that wait for an element: BLPOP and its kin, and XREAD.
+//! Clients blocked until an element arrives: BLPOP and the other blocking commands, and XREAD.
 //!
-//! A command that finds nothing leaves a *waiter* with each of its keys, in the key's stripe and under the lock under
-//! which it looked, so nothing can come in between. A key that comes to life while somebody waits for it is noted as
-//! *ready* by its stripe, whatever brought it: a push, RENAME, RESTORE, COPY, SORT … STORE, SWAPDB. The thread that did
-//! it serves the waiters when its command or its section has ended, and before anybody else sees the key: a plain
-//! command takes a hold on the ready key under the same lock, a section has it already. That is Redis's order: the
-//! command, then blocked clients in the order in which they blocked, then everybody else. What serving brings to life
-//! (BLMOVE) is served in turn.
+//! A command that finds nothing leaves a *waiter* for each of its keys, in the key's stripe and under the lock of its
+//! look-up, so there is no race. When a key with waiters is created, its stripe records it as *ready*, whatever created
+//! it: a push, RENAME, RESTORE, COPY, SORT … STORE, SWAPDB. The creating thread serves the waiters when its command or
+//! section has ended, and before any other command sees the key: a plain command acquires a hold on the ready key under
+//! the same lock, a section has it already. That is Redis's order: the command, then blocked clients in the order in
+//! which they blocked, then all others. Keys created by serving (BLMOVE) are served in turn.
 //!
 //! Each waiter has one [claim](crate::claim): push, timeout, CLIENT UNBLOCK and disconnection race for it, and only the
-//! winner acts. If a section filled several keys of a waiter, the first key that the waiter's command names serves it
-//! (Redis 7.2), whichever was filled first. The waiter leaves the queues of its other keys when its client takes the
+//! winner acts. If a section filled several keys of a waiter, it is served from the first key in its command's order
+//! (Redis 7.2), whichever was filled first. The waiter leaves the queues of its other keys when its client receives the
 //! reply.
 //!
-//! A stream is ready whenever an entry is added, and of use to those alone whose [`suits`](crate::catalogue::Blocking::suits) says so; it
-//! serves all of them, as nothing is taken from it, and a waiter gets the entries of all its streams that are ready.
+//! A stream is ready whenever an entry is added, but suits only waiters whose
+//! [`suits`](crate::catalogue::Blocking::suits) accepts it; it serves all of them, as reading removes nothing, and a
+//! waiter gets the entries of all its streams that are ready.
 //!
-//! When the destination of a BLMOVE is held by a section, its waiter becomes a parked command on both keys and takes
-//! its turn like any other; if it then finds nothing, it waits on, at its old place.
+//! When a section holds the destination of a BLMOVE, its waiter becomes a parked command on both keys and is queued
+//! like any other; if it then finds nothing, it waits again, at its old place.
 //!
-//! Cost: a stripe without waiters pays one branch when a key is made, and one when it is unlocked. Limits: a waiter per
-//! connection.
+//! Cost: a stripe without waiters pays one branch when a key is created, and one when it is unlocked. Limit: one waiter
+//! per connection.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ impl Inner {
         is_traceless: bool,
     ) -> Option<Arc<Waiter>> {
         let blocking = spec.blocking?;
-        // What is wrong with the timeout the handler says.
+        // The handler reports an invalid timeout.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
         Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, is_traceless), deadline))
     }
@@ -100,7 +100,7 @@ impl Inner {
         free
     }
 
-    /// Serves those who wait for what a plain command brought, and passes the keys on.
+    /// Serves the waiters of keys created by a plain command, and passes the keys on.
     #[cold]
     pub(crate) fn serve_and_end(&self, ready: Ready) {
         if let Some(ticket) = ready.ticket {
@@ -109,7 +109,8 @@ impl Inner {
         }
     }
 
-    /// Serves those who wait for what SWAPDB or a transaction that was alone brought. Another command may come before them, as nothing holds the keys.
+    /// Serves the waiters of keys created by SWAPDB or an exclusive transaction. Another command may come before them,
+    /// as there are no holds on the keys.
     pub(crate) fn serve_woken(&self) {
         if self.keyspace.waiting.load(Ordering::SeqCst) == 0 {
             return;
@@ -133,8 +134,8 @@ impl Inner {
         self.aside.run(move || inner.serve_woken());
     }
 
-    /// Serves those who wait for keys that came to life, in the name of a ticket that holds them. Returns what the
-    /// ticket holds beyond that now. The caller is outside the gate.
+    /// Serves the waiters of created keys, on behalf of a ticket that holds them. Returns the additional keys that the
+    /// ticket then holds. The caller is outside the gate.
     pub(crate) fn serve(&self, id: u64, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
         let mut extra = Vec::new();
         while let Some((db, key)) = ready.pop_front() {
@@ -143,7 +144,7 @@ impl Inner {
         extra
     }
 
-    /// Serves the first one that waits for a key; false if there is none, or nothing for it.
+    /// Serves the first suitable waiter of a key; false if there is none.
     fn serve_next(
         &self,
         id: u64,
@@ -398,18 +399,18 @@ impl Inner {
     }
 }
 
-/// What became of serving a key.
+/// The result of serving a key.
 enum Served {
-    /// Nobody waits for what the key has.
+    /// No waiter suits the key's content.
     Nobody,
     /// Its wait had ended.
     Gone,
     With(Arc<Waiter>, Finished),
-    /// Others hold what it needs.
+    /// Other tickets hold the keys it needs.
     MustPark(Arc<Waiter>),
 }
 
-/// The first one that waits for what a key of a locked stripe has.
+/// Returns the first suitable waiter of a key of a locked stripe.
 fn next_waiter(stripe: &mut Stripe, hash: u64, key: &[u8], now: &mut Now<'_>) -> Option<Arc<Waiter>> {
     stripe.waits.as_ref()?;
     let slot = stripe.find(hash, key, now, true)?;

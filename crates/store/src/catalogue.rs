@@ -26,13 +26,13 @@ use crate::waiter::{Blocks, Suits, Wanted};
 
 /// The most keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;
-/// The most elements that a command goes over in one breath.
+/// The maximum number of elements that a command processes without preemption.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
 
-/// A command's function: reads and writes through the context, says exactly one reply.
+/// A command's function: reads and writes through the context, and writes exactly one reply.
 ///
-/// The sink is called through a table: a command says one to three elements, at 2 ns each, and the catalogue can hold
-/// only one function for both kinds of sink.
+/// The sink is dynamic: a command writes one to three elements, at 2 ns each, and the catalogue can have only one
+/// function for both kinds of sink.
 pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
 
 /// The function of a command that has the whole keyspace for itself: words and database of the caller follow.
@@ -85,7 +85,7 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether all of `other` are set.
+    /// Returns whether all flags of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -149,7 +149,7 @@ impl Category {
     }
 }
 
-/// What a command's work grows with: it decides whether a command runs in one breath or in slices.
+/// The growth of a command's work: it decides whether a command runs non-preemptibly or in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// The same for every value ("cheap").
@@ -191,7 +191,7 @@ pub enum ConnectionCommand {
     Transaction,
 }
 
-/// Who carries a command out.
+/// The executor of a command.
 #[derive(Clone, Copy)]
 pub enum Handler {
     /// A function over the keyspace.
@@ -221,19 +221,19 @@ impl std::fmt::Debug for Handler {
 /// The function of a command about scripts: its words, the caller's database, and the form of its reply.
 pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
 
-/// What such a command is called with.
+/// The arguments of such a command.
 pub struct Start<'s> {
     pub(crate) inner: &'s Arc<Inner>,
     pub(crate) words: &'s [&'s [u8]],
-    /// What they stand in, of a long request that came from a client.
+    /// The buffer that contains the words, for a long request of a client.
     pub(crate) received: Option<&'s Received>,
     pub(crate) db: u32,
-    /// The connection's number; 0: there is none.
+    /// The connection's number; 0: none.
     pub(crate) client: u64,
-    /// When the command began, if that is known.
+    /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     /// The section that a script is part of, in a transaction: a `RefCell<Option<Section>>`, opaque here because
     /// sections are made of rows.
@@ -243,20 +243,21 @@ pub struct Start<'s> {
 /// Milliseconds that are out of range: the sum with the present time, which is rounded up here to the year 2100.
 const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
 
-/// How a blocking command waits.
+/// The blocking behaviour of a command.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
     pub(crate) wants: u8,
-    /// Where the timeout stands.
+    /// The position of the timeout.
     pub(crate) timeout: Timeout,
     /// The word of a second key, which is written.
     pub(crate) destination: Option<u8>,
-    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
+    /// Decides whether a key's present content suits a client; without it any value of the type does.
     pub(crate) suits: Option<Suits>,
     /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
     pub(crate) serve: Handle,
-    /// The reply where nothing is there and the client may not wait. One that has waited gets a null array in any case.
+    /// Writes the reply if there is no element and the client may not wait. After a wait, the reply is always a null
+    /// array.
     pub(crate) nothing: fn(&mut dyn ReplySink),
 }
 
@@ -271,7 +272,7 @@ impl Ctx<'_> {
     }
 }
 
-/// Where a timeout stands among the words.
+/// The position of a timeout among the words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timeout {
     /// In seconds, in this word, from the end if negative.
@@ -284,12 +285,12 @@ pub(crate) enum Timeout {
 pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Refused>;
 
 impl Blocking {
-    /// Returns what a client that waits by it has a use for.
+    /// Returns the condition under which a waiting client is served.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted { wants: self.wants, destination: self.destination, suits: self.suits }
     }
 
-    /// Whether a command with these words waits if it finds nothing.
+    /// Returns whether a command with these words waits if it finds nothing.
     pub(crate) fn waits(&self, words: &[&[u8]]) -> bool {
         match self.timeout {
             Timeout::Word(_) => true,
@@ -297,12 +298,12 @@ impl Blocking {
         }
     }
 
-    /// Whether a command that finds nothing leaves a waiter in the stripes of its keys.
+    /// Returns whether a command that finds nothing leaves a waiter in the stripes of its keys.
     pub(crate) fn leaves_waiters(&self, ctx: &Ctx<'_>) -> bool {
         !matches!(ctx.blocks, Blocks::Never) && self.waits(ctx.words)
     }
 
-    /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
+    /// Returns the deadline of a wait that begins now; [`None`] if there is none. The error is Redis's.
     pub(crate) fn deadline(&self, words: &[&[u8]]) -> Result<Option<Instant>, Refused> {
         let word = match self.timeout {
             Timeout::Word(word @ 0..) => word as usize,
@@ -310,8 +311,8 @@ impl Blocking {
             Timeout::Of(find) => return find(words).map(Option::flatten),
         };
         let seconds = Extended::parse(words[word]).ok_or("ERR timeout is not a float or out of range")?;
-        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit. What is above zero is
-        // one of them at least, also where 64 bits can't tell it from zero.
+        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit. Any positive time
+        // is at least one millisecond, even if 64 bits cannot distinguish it from zero.
         let ms = match (seconds.to_f64() * 1000.0).ceil() {
             0.0 if seconds.is_positive() => 1.0,
             ms => ms,
@@ -329,7 +330,8 @@ impl Blocking {
     }
 }
 
-/// The keys that a command of these words and this database leads to now, if its value has at most so many elements.
+/// Finds the keys that a command of these words and this database refers to now, if its value has at most this many
+/// elements.
 type Find = fn(&Inner, &[&[u8]], u32, usize) -> Vec<Vec<u8>>;
 /// Carries out a command of this database and these words.
 type Run = fn(&mut dyn Keys, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
@@ -370,14 +372,14 @@ pub(crate) trait Keys {
     ) -> Result<(), SectionError>;
 }
 
-/// How a command finds keys that its words do not name.
+/// The way in which a command finds keys not named in its words.
 #[derive(Debug)]
 pub(crate) struct OtherKeys {
-    /// Whether these words lead to such keys.
+    /// Returns whether these words refer to such keys.
     pub(crate) wanted: fn(&[&[u8]]) -> bool,
     /// It takes a stripe's lock for a look.
     pub(crate) find: Find,
-    /// How many keys and elements it will go over. It takes a stripe's lock for a look.
+    /// Returns the number of keys and elements it will process. Briefly locks a stripe.
     pub(crate) work: fn(&Inner, &[&[u8]], u32) -> usize,
     /// It writes nothing, neither keys nor a reply, before it has touched all its keys.
     pub(crate) run: Run,
@@ -395,11 +397,11 @@ pub struct CommandSpec {
     pub arity: i32,
     /// Properties.
     pub flags: Flags,
-    /// Where its keys stand.
+    /// The positions of its keys.
     pub keys: KeyRule,
     /// ACL categories beyond those that follow from the flags.
     pub categories: &'static [Category],
-    /// What its work grows with.
+    /// The growth of its work.
     pub cost: Cost,
     /// The version of Redis that brought it.
     pub since: &'static str,
@@ -411,18 +413,19 @@ pub struct CommandSpec {
     pub complexity: &'static str,
     /// The commands of a container.
     pub subcommands: &'static [CommandSpec],
-    /// What is done before its stripes are locked, because it takes too long under locks. A row without it that has
-    /// the flag `denyoom` gets its long words copied instead.
+    /// Preparation before its stripes are locked, because it takes too long under locks. A row without it that has the
+    /// flag `denyoom` gets its long words copied instead.
     pub prepare: Option<fn(&mut Ctx<'_>)>,
-    /// Whether its values are so long that it must hold its keys while it works outside of their locks.
+    /// Returns whether its values are so long that it must hold its keys while it works outside of their locks.
     pub(crate) large: Option<IsLarge>,
-    /// How it finds keys that its words do not name, if it does.
+    /// The way in which it finds keys not named in its words, if it does.
     pub(crate) others: Option<&'static OtherKeys>,
-    /// How it waits, if it is one that does.
+    /// Its blocking behaviour, if it blocks.
     pub(crate) blocking: Option<&'static Blocking>,
-    /// How much it goes over in one of its keys, where that is neither all nor told by indexes among its words.
+    /// Returns the number of elements of a key that it processes, if that is neither all nor given by indexes among its
+    /// words.
     pub(crate) visits: Option<CountVisits>,
-    /// Who carries it out.
+    /// Its executor.
     pub handler: Handler,
 }
 
@@ -451,7 +454,7 @@ impl CommandSpec {
         handler: Handler::Container,
     };
 
-    /// Whether it changes keys, or calls what may do so.
+    /// Returns whether it changes keys, or calls code that may do so.
     pub(crate) fn may_write(&self) -> bool {
         match self.handler {
             Handler::Script(_) => self.arity < 0 && !self.flags.has(Flags::READONLY),
@@ -459,17 +462,17 @@ impl CommandSpec {
         }
     }
 
-    /// Whether in a section it needs all keys of all databases.
+    /// Returns whether it needs all keys of all databases in a section.
     pub(crate) fn needs_everything(&self) -> bool {
         matches!(self.handler, Handler::Global(_)) || self.name == "keys"
     }
 
-    /// How the command finds further keys, if these words lead to some.
+    /// Returns how the command finds further keys, if these words refer to some.
     pub(crate) fn leads(&self, words: &[&[u8]]) -> Option<&'static OtherKeys> {
         self.others.filter(|others| (others.wanted)(words))
     }
 
-    /// Whether it has so many keys that it must be worked in slices.
+    /// Returns whether it has so many keys that it must be processed in slices.
     pub(crate) fn is_big(&self, words: &[&[u8]]) -> bool {
         match self.keys {
             KeyRule::Range { first, last, step } if last < 0 && self.cost == Cost::PerKey => {
@@ -479,7 +482,7 @@ impl CommandSpec {
         }
     }
 
-    /// What its work grows with if it has so many words, the name included.
+    /// Returns the growth of its work with this many words, the name included.
     #[inline]
     pub(crate) fn cost_of(&self, words: usize) -> Cost {
         match self.cost {
@@ -489,7 +492,7 @@ impl CommandSpec {
         }
     }
 
-    /// Whether `words` words (the name included) are a number this command takes.
+    /// Returns whether the command accepts `words` words, the name included.
     pub fn takes(&self, words: usize) -> bool {
         match usize::try_from(self.arity) {
             Ok(exact) => words == exact,
@@ -497,14 +500,14 @@ impl CommandSpec {
         }
     }
 
-    /// Position of the first key, of the last (negative: from the end) and the step, as `COMMAND` says them.
+    /// Returns the positions of the first and the last key (negative: from the end) and the step, as in `COMMAND`.
     pub fn key_positions(&self) -> (i64, i64, i64) {
         match self.keys {
             KeyRule::None => (0, 0, 0),
             KeyRule::Channels { last } => (1, i64::from(last), 1),
             KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
             KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
-            // What can be said without the words.
+            // The values that are known without the words.
             KeyRule::Streams => (0, 0, 0),
             KeyRule::Counted { destination, .. } => {
                 (i64::from(destination), i64::from(destination), i64::from(destination))
@@ -561,7 +564,7 @@ pub(crate) struct Numbered {
 /// All rows, by name and by number: those of containers are numbered behind all commands.
 pub(crate) struct Rows {
     rows: Vec<&'static CommandSpec>,
-    /// How many of them are commands of their own.
+    /// The number of entries that are separate commands.
     commands: usize,
     names: Names,
     /// For each command the number of the first one of its container.

@@ -1,28 +1,28 @@
-//! The claim word of a blocked client: who ends its wait.
+//! The claim word of a blocked client: decides which thread ends its wait.
 //!
-//! A push that serves it, its timeout, CLIENT UNBLOCK and its disconnection come from different threads. Each must win
-//! the word before it does anything, so an element is popped for a client only if that client will get it, and only
-//! once. Whoever wins leaves a reply, then wakes the client's task.
+//! The push that serves it, its timeout, CLIENT UNBLOCK and its disconnection come from different threads. Each must
+//! win the word before it does anything, so an element is popped for a client only if that client will receive it, and
+//! only once. The winner leaves a reply, then wakes the client's task.
 //!
-//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
-//! a model checker with others.
+//! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
+//! under a model checker with other primitives.
 
 use std::sync::PoisonError;
 use std::task::{Poll, Waker};
 
 use super::sync::{AtomicU8, Mutex, Ordering};
 
-/// Who ended a wait.
+/// The side that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum By {
-    /// A command that brought what was waited for, or an error found on the way.
+    /// A command that created the awaited element, or an error.
     Server = 1,
     /// Its time.
     Timeout,
     /// CLIENT UNBLOCK.
     Unblock,
-    /// The client itself, which has gone.
+    /// The client itself, which has disconnected.
     Client,
 }
 
@@ -40,12 +40,12 @@ impl<R> Claim<R> {
         Claim { word: AtomicU8::new(WAITING), reply: Mutex::new(None), waker: Mutex::new(None) }
     }
 
-    /// Ends the wait; false if somebody else did. The winner calls [`answer`](Self::answer), unless it is the client.
+    /// Ends the wait; false if another side did. The winner calls [`answer`](Self::answer), unless it is the client.
     pub(crate) fn win(&self, by: By) -> bool {
         self.word.compare_exchange(WAITING, by as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether somebody ended the wait.
+    /// Returns whether the wait has ended.
     pub(crate) fn is_won(&self) -> bool {
         self.word.load(Ordering::SeqCst) != WAITING
     }
@@ -59,7 +59,7 @@ impl<R> Claim<R> {
         }
     }
 
-    /// The reply, once. Otherwise whoever leaves it will wake.
+    /// Returns the reply, once. Otherwise the sender of the reply will wake.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<R> {
         {
             let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);

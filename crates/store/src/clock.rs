@@ -13,7 +13,7 @@ pub enum Clock {
     /// The system's wall clock.
     #[default]
     System,
-    /// A clock that moves only when told.
+    /// A clock that is advanced explicitly.
     Manual(ManualClock),
 }
 

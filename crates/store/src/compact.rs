@@ -1,13 +1,13 @@
-//! Compaction: entries move together, so that pages which are nearly empty go back.
+//! Compaction: entries are moved together, so that sparsely used pages are freed.
 //!
-//! When nine of ten keys have gone, or have grown into another size class, the pages that they leave are a tenth used.
-//! Each stripe publishes how many bytes of its pages nobody uses; a tick looks at those in which that number has grown
-//! since it was last looked at, and empties one page after the other, each under the stripe's lock for some
-//! microseconds. A store in which nothing is loose costs a look at a dense array.
+//! When nine of ten keys were deleted, or have moved to another size class, their former pages are used to a tenth.
+//! Each stripe publishes the number of unused bytes in its pages; a tick examines stripes in which that number has
+//! grown since the last examination, and empties one page after the other, each under the stripe's lock for some
+//! microseconds. A store without loose bytes costs the scan of a dense array.
 //!
-//! How long a tick works depends on what there is to gain: [`BUDGET`], or [`BUDGET_MUCH`] if it is an eighth of all
-//! memory. An entry costs about half a microsecond to move, so nine tenths of ten million keys are made good in half a
-//! minute.
+//! The time of a tick depends on the possible gain: [`BUDGET`], or [`BUDGET_MUCH`] if it is an eighth of all memory.
+//! Moving an entry costs about half a microsecond, so the removal of nine tenths of ten million keys is compacted in
+//! half a minute.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::stripe::Figures;
 const BUDGET: Duration = Duration::from_micros(2_500);
 /// The same if there is much to gain.
 const BUDGET_MUCH: Duration = Duration::from_millis(10);
-/// What there is to gain is much if it is this part of all memory.
+/// The gain is large if it is this part of all memory.
 const MUCH_PART: u64 = 8;
-/// A stripe is looked at when so many bytes have come loose since the last look.
+/// A stripe is examined when this many bytes have become loose since the last examination.
 const LOOSE_MIN: u32 = 1_024;
 
-/// Where compaction goes on after it ran out of time.
+/// The place at which compaction continues after its time was over.
 #[derive(Default)]
 pub(crate) struct Compactor {
     db: AtomicU32,

@@ -29,7 +29,7 @@ pub struct ServerOptions {
     pub protected_mode: bool,
     /// Databases that SELECT can choose.
     pub databases: u32,
-    /// Who may call DEBUG: `no`, `yes`, or `local` for clients of the own machine.
+    /// The clients that may call DEBUG: `no`, `yes`, or `local` for clients of this machine.
     pub enable_debug_command: &'static str,
     /// Most clients at a time.
     pub maxclients: u32,
@@ -41,13 +41,13 @@ pub struct ServerOptions {
     pub proto_max_bulk_len: u64,
     /// Most bytes of requests that one client may have outstanding.
     pub client_query_buffer_limit: u64,
-    /// What a client may leave unread: normal, replica and pub/sub clients.
+    /// The limits of unread output: normal, replica and pub/sub clients.
     pub client_output_buffer_limit: [OutputLimit; 3],
     /// Most bytes of data and clients' buffers; 0: no limit.
     pub maxmemory: u64,
     /// Most bytes of clients' buffers and of what clients have queued, watch and listen to.
     pub maxmemory_clients: MemoryShare,
-    /// What is evicted at `maxmemory`.
+    /// The eviction policy at `maxmemory`.
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
     pub lfu_decay_time: u32,
@@ -61,7 +61,7 @@ pub struct ServerOptions {
     pub lua_memory_limit: u64,
     /// Bytes of an interpreter from which on it collects its garbage before it rests.
     pub lua_mem_gc_threshold: u64,
-    /// Whether replies that scripts drop are not made into values.
+    /// Whether replies discarded by scripts are not converted to values.
     pub lua_auto_async: bool,
     /// Microseconds of execution from which a command is kept in the slow log; negative: none is.
     pub slowlog_slower_than_us: i64,
@@ -69,7 +69,7 @@ pub struct ServerOptions {
     pub slowlog_max_len: i64,
     /// Milliseconds from which an event is kept for LATENCY; 0: none is.
     pub latency_threshold_ms: i64,
-    /// Whether the time of every command goes into a histogram.
+    /// Whether the duration of every command is recorded in a histogram.
     pub latency_tracking: bool,
     /// Percentiles that `INFO latencystats` shows.
     pub latency_percentiles: Vec<f64>,
@@ -77,9 +77,9 @@ pub struct ServerOptions {
     pub limits: [i64; limits::COUNT],
     /// The store has this process for itself, so [`PROCESS`] acts.
     pub standalone: bool,
-    /// What is in [`PROCESS`].
+    /// The parameters of [`PROCESS`].
     pub process: ProcessOptions,
-    /// What a file or `CONFIG SET` set of [`IDLE`].
+    /// The parameters of [`IDLE`] set by a file or `CONFIG SET`.
     pub idle: BTreeMap<&'static str, Vec<u8>>,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
@@ -178,7 +178,7 @@ impl Default for ServerOptions {
 const ALONE_BELOW_US: i64 = 1000;
 
 impl ServerOptions {
-    /// Whether every command is to be timed by itself, for the slow log or as an event.
+    /// Returns whether every command must be timed separately, for the slow log or as an event.
     pub(crate) fn times_all(&self) -> bool {
         self.latency_threshold_ms > 0 || (0..ALONE_BELOW_US).contains(&self.slowlog_slower_than_us)
     }
@@ -205,7 +205,7 @@ impl ServerOptions {
             if value.eq_ignore_ascii_case(fixed.value.as_bytes()) {
                 return Ok(());
             }
-            // What makes no sense is said to make none.
+            // Values without meaning are reported as such.
             match fixed.name {
                 "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
                 "save" => drop(file::save_points(&[value.to_vec()])?),
@@ -236,13 +236,13 @@ impl ServerOptions {
         }
     }
 
-    /// Where the value of a parameter that acts lives.
+    /// Returns the storage of a parameter with an effect.
     fn field(&self, name: &str) -> Option<&'static Field> {
         let own = || PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
         find(name).map(|parameter| &parameter.field).or_else(|| own().filter(|_| self.standalone))
     }
 
-    /// Whether a parameter is read at start alone.
+    /// Returns whether a parameter is read only at the start.
     pub fn is_immutable(&self, name: &str) -> bool {
         let name = canonical(name);
         let process = PROCESS.iter().find(|parameter| self.standalone && parameter.name == name);
@@ -251,13 +251,13 @@ impl ServerOptions {
             || tables::is_immutable(name)
     }
 
-    /// Whether a client must authenticate.
+    /// Returns whether a client must authenticate.
     pub fn needs_password(&self) -> bool {
         !self.requirepass.is_empty()
     }
 
-    /// What to warn of when the store listens on `address`: a bind that other machines reach, and no password. Protected
-    /// mode refuses their clients then; without it the store is open to everybody.
+    /// Returns the warning for a store that listens on `address`: a bind reachable from other machines, without a
+    /// password. Protected mode refuses their clients then; without it the store is open to everyone.
     pub fn public_bind_warning(&self, address: std::net::IpAddr) -> Option<&'static str> {
         match (self.needs_password() || address.to_canonical().is_loopback(), self.protected_mode) {
             (true, _) => None,
@@ -272,7 +272,7 @@ impl ServerOptions {
         }
     }
 
-    /// Whether clients from other machines are refused: protected mode, and no password.
+    /// Returns whether clients from other machines are refused: protected mode, and no password.
     pub fn refuses_strangers(&self) -> bool {
         self.protected_mode && !self.needs_password()
     }
@@ -282,14 +282,14 @@ impl ServerOptions {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// Whether `CONFIG SET` may change it; otherwise it is read at start.
+    /// Whether `CONFIG SET` may change it; otherwise it is read at the start.
     pub live: bool,
     /// One sentence.
     pub docs: &'static str,
     field: Field,
 }
 
-/// Where a parameter's value lives, its type and its range.
+/// The storage of a parameter's value, its type and its range.
 enum Field {
     Integer(fn(&mut ServerOptions) -> &mut u32, u32, u32),
     Memory(fn(&mut ServerOptions) -> &mut u64, u64, u64),
@@ -500,13 +500,13 @@ pub static PARAMETERS: &[Parameter] = &[
     size("zset-max-listpack-value", |o| &mut o.limits[6], "Longest member there; of the process."),
 ];
 
-/// A truth about this store that Redis makes a parameter of: it can be read, and "set" to what it is.
+/// A fixed property of this store that is a parameter in Redis: it can be read, and "set" to its present value.
 pub struct Fixed {
     /// Its name.
     pub name: &'static str,
     /// Its value.
     pub value: &'static str,
-    /// Why it can't be changed.
+    /// The reason why it cannot be changed.
     pub why: &'static str,
 }
 
@@ -696,7 +696,8 @@ fn parse_output_limits(rows: &mut [OutputLimit; 3], value: &[u8]) -> Result<(), 
 /// A number of bytes: `1k` is 1,000, `1kb` is 1,024, as in Redis.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // As C reads numbers: none are 0, and what is too large is the largest, which is out of every range.
+    // As in C: without digits the number is 0, and a number that is too large is the maximum, which is outside every
+    // range.
     let number = text[..digits]
         .iter()
         .fold(0u64, |number, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
@@ -718,17 +719,17 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
 pub struct ParameterError<P> {
     /// The keyword.
     pub name: String,
-    /// Where it stands, as the caller names places.
+    /// Its position, in the caller's terms.
     pub at: P,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What to write instead, if that is known.
+    /// The alternative, if known.
     pub hint: Option<String>,
 }
 
-/// Types the keywords of a `store` section; all errors are reported, each with its place.
+/// Types the keywords of a `store` section; all errors are reported, each with its position.
 ///
-/// Where a keyword stands twice the last one counts, as in a Redis configuration file.
+/// The last of several lines with a keyword wins, as in a Redis configuration file.
 pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptions, Vec<ParameterError<P>>> {
     let mut options = ServerOptions::default();
     let mut errors = Vec::new();

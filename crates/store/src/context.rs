@@ -1,8 +1,8 @@
 //! The context of a running command: its words, its keys behind locks, and time.
 //!
-//! A command ends by [`Ctx::finish`], which unlocks its stripes, frees what was replaced, and emits the command's effects.
-//! A context that is dropped unfinished is aborted: its handler panicked. The locks go, the effects of the writes that
-//! were done are published, waiters of the keys that it made are served, and the abort is counted; no reply is written.
+//! A command ends with [`Ctx::finish`], which unlocks its stripes, frees replaced values, and emits the command's
+//! effects. A context dropped before that is aborted: its handler panicked. The locks are released, the effects of
+//! completed writes are published, waiters of created keys are served, and the abort is counted; no reply is written.
 
 mod ending;
 
@@ -48,35 +48,35 @@ pub struct Ctx<'p> {
     pub(crate) now: Now<'p>,
     pub(crate) places: SmallVec<[Place; 2]>,
     pub(crate) locks: Locks<'p>,
-    /// What was made before the stripes were locked, by the few commands that have much to make.
+    /// The results of work done before the stripes were locked, for the few commands with much to prepare.
     pub(crate) ahead: Option<Box<Ahead>>,
     /// Memory to be freed after the stripes are unlocked.
     pub(crate) garbage: Vec<Garbage>,
-    /// What happens outside the keyspace after the stripes are unlocked.
+    /// Effects outside the keyspace, emitted after the stripes are unlocked.
     pub(crate) effects: Effects,
-    /// Where effects wait for the end of a section, if one runs the command.
+    /// The section's list of deferred effects, if a section runs the command.
     pub(crate) collected: Option<&'p Collected>,
     /// Whether the stripes stay locked for further commands, as in a transaction of few keys.
     pub(crate) keeps_locks: bool,
-    /// How many clients the message of this command reaches, if that was asked before the stripes were locked.
+    /// The number of receivers of this command's message, if it was counted before the stripes were locked.
     pub(crate) reached: Option<usize>,
-    /// Whether the command may wait.
+    /// Whether the command may block.
     pub(crate) blocks: Blocks<'p>,
     /// Whether a script runs it.
     pub(crate) of_script: bool,
-    /// Whether the command may be run aside instead.
+    /// Whether the command may be moved to the thread pool instead.
     pub(crate) defers: bool,
-    /// Why there is no reply yet.
+    /// The reason why there is no reply yet.
     pub(crate) pending: Pending,
     /// The command's words with what some stand for now, if it waits by them.
     pub(crate) resolved: Option<Box<Words>>,
-    /// Where its keys are found if it runs aside, on keys that it holds.
+    /// The places of its keys if it runs on the thread pool, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
     /// Whether its end was reached; a drop before that is an abort.
     is_finished: bool,
 }
 
-/// What a command waits for that has not replied.
+/// The event for which a command without a reply waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pending {
     /// It has replied, or will.
@@ -87,7 +87,7 @@ pub(crate) enum Pending {
     Turn,
 }
 
-/// What takes too long to be made while stripes are locked.
+/// Results of work that takes too long while stripes are locked.
 #[derive(Default)]
 pub(crate) struct Ahead {
     /// Large values with their words' places.
@@ -101,13 +101,13 @@ pub(crate) struct Ahead {
 /// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command holds
 /// its keys.
 pub(crate) struct Pins {
-    /// What was read last of each key.
+    /// The entry last read of each key.
     pub(crate) entries: Vec<Option<Entry>>,
     /// Keys that came to life while others wait for them.
     pub(crate) ready: VecDeque<ReadyKey>,
 }
 
-/// Where one of the command's keys stands.
+/// The place of one of the command's keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) hash: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Place {
     pub(crate) db: u32,
 }
 
-/// The most fields that a command removes because they have expired, beside those that it names.
+/// The maximum number of expired fields that a command removes, in addition to those that it names.
 const EXPIRED_MAX: usize = 128;
 
 /// The lock of a key whose database does not exist.
@@ -158,8 +158,8 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// To be called by a blocking command before it takes anything. False if its client does not wait any more: it
-    /// then returns without a word.
+    /// Called by a blocking command before it removes anything. False if its client no longer waits: the command then
+    /// returns without a reply.
     pub(crate) fn win(&self) -> bool {
         match self.blocks {
             Blocks::Known { waiter, won } => {
@@ -219,8 +219,8 @@ impl<'p> Ctx<'p> {
         self.locks.push(locked);
     }
 
-    /// Unlocks what is locked. A command that runs aside notes which keys it brought to life, because it serves those
-    /// who wait for them only at its end.
+    /// Releases the locks. A command on the thread pool records the keys that it created, because it serves their
+    /// waiters only at its end.
     fn let_go(&mut self) {
         if let Some(pins) = &mut self.pins {
             for waits in self.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()) {
@@ -251,9 +251,9 @@ impl<'p> Ctx<'p> {
             return None;
         };
         locked.hits += 1;
-        // SAFETY: this command's ticket holds the key, so nobody but this command changes or removes the entry, and
-        // expiry, eviction and compaction pass over it; the handle is read only until the handler's next use of the
-        // context, and the handler returns before the ticket ends.
+        // SAFETY: this command's ticket holds the key, so only this command changes or removes the entry, and expiry,
+        // eviction and compaction skip it; the handle is read only until the handler's next use of the context, and the
+        // handler returns before the ticket ends.
         let entry = unsafe { locked.table.entry(slot).alias() };
         drop(locked);
         let place = &mut self.pins.as_mut()?.entries[index];
@@ -318,7 +318,7 @@ impl<'p> Ctx<'p> {
             let place = self.places[index];
             let stripe: &Stripe = self.locks.get(usize::from(place.lock))?;
             let slot = stripe.table.find(place.hash, self.words[place.word as usize])?;
-            // One that has expired may still be there if somebody holds it.
+            // An expired entry may still exist if its key is held.
             let entry = stripe.table.entry(slot);
             entry.object().filter(|_| entry.expiry().is_none_or(|at_ms| at_ms > now_ms))
         };
@@ -401,7 +401,7 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Says an event of a key, if somebody wants its class.
+    /// Records an event of a key, if its class is enabled.
     #[cold]
     fn say(&mut self, class: Class, name: &'static str, place: Place) {
         if self.inner.notifier.wants(class) {
@@ -465,8 +465,8 @@ impl<'p> Ctx<'p> {
         Value::of(bytes)
     }
 
-    /// Says that something happened to key `index`, by the name that Redis gives it. Clients that watch the key learn
-    /// of it, so a handler that changes a key must call this, before it unlocks, and one that changes nothing must not.
+    /// Records an event of key `index` by Redis's name. Clients that watch the key are notified, so a handler that
+    /// changes a key must call this before it unlocks, and one that changes nothing must not.
     #[inline]
     pub(crate) fn notify(&mut self, index: usize, class: Class, name: &'static str) {
         self.lock_pinned(index);
@@ -479,7 +479,7 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Tells those who watch key `index` that it changed, where Redis says no event.
+    /// Notifies the watchers of key `index` of a change for which Redis has no event.
     pub(crate) fn touch(&mut self, index: usize) {
         self.lock_pinned(index);
         let place = self.places[index];
@@ -488,8 +488,8 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Removes those of the named fields of the hash at key `index` that have expired, and says so, as Redis does when it
-    /// comes across one. What a command that only reads finds in a stripe with holds is left to the sweep.
+    /// Removes those of the named fields of the hash at key `index` that have expired, and records the event, as Redis
+    /// does. Expired fields found by a read-only command in a stripe with holds are left to the sweep.
     #[cold]
     pub(crate) fn expire_fields(&mut self, index: usize, fields: &[&[u8]], writes: bool) {
         self.expire_in(index, writes, |hash, now_ms| fields.iter().filter(|field| hash.expire(field, now_ms)).count());
@@ -551,7 +551,7 @@ fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> 
     entry.map(|entry| entry.object().and_then(ObjectRef::typed).ok_or(WRONG_TYPE.into())).transpose()
 }
 
-/// A long string that nobody shares, with room for so many bytes. One that grows gets an eighth more, so that many
+/// Returns a long, unshared string with room for this many bytes. A growing string gets an eighth more, so that many
 /// small additions copy each byte a few times only; one that becomes mostly zeros gets them from the system.
 fn with_room(long: Arc<Vec<u8>>, len: usize) -> Arc<Vec<u8>> {
     if len / 2 > long.len() {
@@ -577,7 +577,7 @@ fn with_room(long: Arc<Vec<u8>>, len: usize) -> Arc<Vec<u8>> {
 /// One key that a command may change.
 pub(crate) struct KeyMut<'c, 'p> {
     stripe: &'c mut Locked<'p>,
-    /// Whether its value is changed with the stripe unlocked: the command runs aside and holds the key.
+    /// Whether its value is changed with the stripe unlocked: the command runs on the thread pool and holds the key.
     is_apart: bool,
     slot: Option<Slot>,
     hash: u64,
@@ -590,7 +590,7 @@ pub(crate) struct KeyMut<'c, 'p> {
 }
 
 impl KeyMut<'_, '_> {
-    /// Whether the key exists.
+    /// Returns whether the key exists.
     pub(crate) fn exists(&self) -> bool {
         self.slot.is_some()
     }
@@ -644,8 +644,8 @@ impl KeyMut<'_, '_> {
         Ok(Some(result))
     }
 
-    /// Lets `change` edit an object while others use the stripe: an empty one stands in for it meanwhile. Nobody sees
-    /// that except who looks at types of keys without asking who holds them.
+    /// Calls `change` on an object while other commands use the stripe; meanwhile an empty object takes its place. Only
+    /// code that reads the types of keys without regard to holds can see that.
     #[cold]
     fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: Access, change: impl FnOnce(&mut K) -> R) -> Option<R> {
         let entry = self.stripe.table.entry_mut(slot);
@@ -680,7 +680,7 @@ impl KeyMut<'_, '_> {
         self.entry().and_then(Entry::expiry)
     }
 
-    /// Serves those who wait for more of an existing value, as it has more now, when the command ends.
+    /// When the command ends, serves waiters for more elements of an existing value.
     pub(crate) fn wake(&mut self) {
         if let Some(waits) = &mut self.stripe.waits {
             waits.note(self.key);
@@ -762,8 +762,8 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Whether to edit the string, which will have so many bytes, takes longer than a stripe may be locked. `own` of them
-    /// are written anyway, and behind what it has now there are at first zeros.
+    /// Returns whether editing the string, which will have this many bytes, takes longer than a stripe may be locked.
+    /// `own` of them are written anyway, and the bytes beyond its present length are at first zeros.
     pub(crate) fn takes_long_to_edit(&self, end: usize, own: usize) -> bool {
         let (old_len, moved) = self.entry().map_or((0, 0), |entry| {
             let old_len = entry.string().map_or(0, View::len);
@@ -775,13 +775,13 @@ impl KeyMut<'_, '_> {
         copied + own > COPIED_MAX
     }
 
-    /// Whether the stripe is to be unlocked while a long value is changed.
+    /// Returns whether the stripe is to be unlocked while a long value is changed.
     pub(crate) fn is_apart(&self) -> bool {
         self.is_apart
     }
 
-    /// Lets `change` edit the string, made `len` bytes long with zeros, while others use the stripe: an empty one stands in
-    /// for a long one meanwhile, which nobody sees, because the command holds the key.
+    /// Calls `change` on the string, extended to `len` bytes with zeros, while other commands use the stripe; meanwhile
+    /// an empty string takes the place of a long one, which is invisible, because the command holds the key.
     #[cold]
     pub(crate) fn edit_string_apart(&mut self, len: usize, change: impl FnOnce(&mut Vec<u8>)) {
         let bytes = self.entry().map_or(0, Entry::outside_bytes);
@@ -831,7 +831,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Removes the key; false if there is none.
+    /// Removes the key; false if it does not exist.
     pub(crate) fn remove(&mut self) -> bool {
         let Some(slot) = self.slot.take() else { return false };
         if let Some(garbage) = self.stripe.remove(slot) {
@@ -840,7 +840,7 @@ impl KeyMut<'_, '_> {
         true
     }
 
-    /// Removes an existing key and returns what it was.
+    /// Removes an existing key and returns its value.
     pub(crate) fn take(&mut self) -> Option<(Value<'static>, Option<i64>)> {
         let slot = self.slot.take()?;
         let expiry = self.stripe.table.entry(slot).expiry();

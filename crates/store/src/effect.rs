@@ -1,9 +1,10 @@
-//! What a command does outside the keyspace: keyspace events and messages.
+//! Effects of a command outside the keyspace: keyspace events and messages.
 //!
-//! They leave after the stripes are unlocked. Those of a section (a transaction, a script) are collected and leave in
-//! order at its end, before its holds go, so that nobody hears of a section that is half done. A transaction that
-//! changes what its own client listens to publishes the earlier ones before that: each message goes to the clients that
-//! listened when it was published. Who hears of them early has to wait for the keys of the section all the same.
+//! They are emitted after the stripes are unlocked. Those of a section (a transaction, a script) are collected and
+//! emitted in order at its end, before its holds are released, so that a half-finished section is invisible. A
+//! transaction that changes its own client's subscriptions emits the earlier effects before that: each message goes to
+//! the clients subscribed at that moment. Receivers of such early messages still have to wait for the keys of the
+//! section.
 
 use std::cell::RefCell;
 
@@ -23,7 +24,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Whether it is neither an event nor a message.
+    /// Returns whether it is neither an event nor a message.
     pub(crate) fn is_deferred(&self) -> bool {
         matches!(self, Effect::Other(_))
     }
@@ -32,7 +33,7 @@ impl Effect {
 /// Effects of one command, in the order in which they came about.
 pub(crate) type Effects = Vec<Effect>;
 
-/// Where a section's commands leave their effects.
+/// The list of effects of a section's commands.
 pub(crate) type Collected = RefCell<Vec<Effect>>;
 
 impl Inner {

@@ -119,7 +119,7 @@ impl Store {
     }
 }
 
-/// Why a command can't be called by a rule, as far as that shows before it runs.
+/// The reason why a rule cannot call a command, as far as that is known before it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// There is no such command.
@@ -161,8 +161,8 @@ pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
     waits.then(|| Unfit::Waits(format!("{} is not allowed here: a rule must not wait for other clients", spec.name)))
 }
 
-/// What a rule or script gets that calls a command of the connection: the few that need none are answered, the others
-/// refused with the way to do it.
+/// Returns the reply for a rule or script that calls a command about the connection: the few that need none are
+/// answered, the others refused with the alternative.
 fn without_connection(command: ConnectionCommand, args: &[&[u8]]) -> Reply {
     let refuse = |text: &str| Reply::Error(format!("ERR {text}"));
     match command {

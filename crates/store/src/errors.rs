@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 /// Kinds of errors remembered: as many as Redis, so that a client can't fill memory with codes of its own making.
 const CODES_MAX: usize = 128;
 
-/// The longest code that is told apart from others, in bytes.
+/// The maximum length of a code that is counted separately, in bytes.
 const CODE_MAX: usize = 64;
 
 /// The code of an error reply, whose line starts behind the dash.
@@ -16,7 +16,7 @@ pub(crate) fn code_of(line: &[u8]) -> &[u8] {
     line.split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default()
 }
 
-/// How many errors of which code there were.
+/// The number of errors by code.
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
 

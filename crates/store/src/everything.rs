@@ -1,22 +1,22 @@
-//! Sections that hold everything: a script that calls FLUSHALL, FLUSHDB, SWAPDB or KEYS, or a transaction that does so
-//! beside scripts.
+//! Sections that hold all keys: a script that calls FLUSHALL, FLUSHDB, SWAPDB or KEYS, or a transaction that does so in
+//! addition to scripts.
 //!
-//! Such a section can't close the [gate](crate::gate) from its beginning to its end, because a script may be long and be
-//! suspended. It holds every key of every database instead: each stripe's table of holds says whose all its keys are, so
-//! commands on keys queue there as for any held key, and those that look through holds go on looking. Databases that
-//! are made meanwhile are made held.
+//! Such a section can't close the [gate](crate::gate) for its whole duration, because a script may be long and be
+//! suspended. It holds every key of every database instead: each stripe's table of holds records the owner of all its
+//! keys, so commands on keys queue there as for any held key, and commands that ignore holds proceed. Databases created
+//! meanwhile are created in the held state.
 //!
-//! To get there it keeps the keys that it has, and *wants* everything: from then on no section and no parked command is
-//! granted its keys, except that those which have begun may take more; when no other is left, the stripes are marked, with
-//! the gate closed for that moment. One section at a time wants everything, others queue. A script that wants it waits as
-//! for a key that it did not declare (`script::take`), so circles are found there: one that must begin anew wants
-//! everything before it has any key, and then nobody can wait for it.
+//! To get there it keeps its keys, and *wants* everything: from then on no section and no parked command is granted its
+//! keys, except that sections that have begun may acquire more; when no other is left, the stripes are marked, with the
+//! gate closed for that moment. One section at a time wants everything, others queue. A script that wants it waits as
+//! for an undeclared key (`script::take`), so deadlocks are found there: a script that must be restarted wants
+//! everything before it has any key, and then no section can wait for it.
 //!
-//! Who counts: a ticket is counted as one that has its keys before it looks whether somebody wants everything, and who
-//! wants everything says so before it looks at the count, so one of the two sees the other.
+//! Counting: a ticket is counted as granted before it checks whether a section wants everything, and such a section
+//! announces itself before it reads the count, so one of the two sees the other.
 //!
-//! Cost: about 1,024 locks for each database that exists, at its beginning and at its end. Nobody else pays more than a
-//! look at one word when a section begins.
+//! Cost: about 1,024 locks for each existing database, at its beginning and at its end. All other sections pay one load
+//! when they begin.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::Inner;
 use crate::hold::{HeldKey, Holding, NOBODY, Phase, Ticket};
 use crate::thread::assert_none_locked;
 
-/// Who holds everything, or wants to.
+/// The owner of everything, or the section that wants it.
 #[derive(Default)]
 pub(crate) struct Everything {
     /// The section of `owner`, or [`NOBODY`].
@@ -41,20 +41,20 @@ pub(crate) struct Everything {
 struct State {
     /// A ticket of the section that wants everything, granted once it has it.
     owner: Option<Arc<Ticket>>,
-    /// Those who want it after that.
+    /// The queue of sections that want it after that.
     next: VecDeque<Arc<Ticket>>,
     /// Tickets that would have been granted otherwise, by number.
     denied: HashMap<u64, Arc<Ticket>>,
 }
 
 impl Everything {
-    /// Whether a section that is not this one wants everything.
+    /// Returns whether a section other than this one wants everything.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted_by.load(Ordering::SeqCst) != NOBODY
     }
 
-    /// Whether a ticket may not be granted its keys, because somebody wants everything; it is tried again afterwards. A
-    /// section that has begun may take more, and what names no key goes on.
+    /// Returns whether a ticket may not be granted its keys, because a section wants everything; the grant is retried
+    /// afterwards. A section that has begun may acquire more, and a ticket without keys proceeds.
     pub(crate) fn denies(&self, ticket: &Arc<Ticket>) -> bool {
         if !self.is_wanted() || ticket.takes() || (ticket.keys.is_empty() && ticket.is_command()) {
             return false;
@@ -72,7 +72,7 @@ impl Everything {
         Some(self.wanted_by.load(Ordering::SeqCst)).filter(|id| *id != NOBODY)
     }
 
-    /// Those who want everything and have not got it.
+    /// Returns the tickets that want everything and do not have it yet.
     pub(crate) fn waiting(&self) -> Vec<Arc<Ticket>> {
         if !self.is_wanted() {
             return Vec::new();
@@ -82,7 +82,7 @@ impl Everything {
         all.filter(|ticket| ticket.phase() == Phase::Waiting).cloned().collect()
     }
 
-    /// Those who are kept from their keys.
+    /// Returns the tickets denied their keys.
     pub(crate) fn denied(&self) -> Vec<Arc<Ticket>> {
         match self.is_wanted() {
             true => self.state.lock().denied.values().cloned().collect(),
@@ -90,7 +90,7 @@ impl Everything {
         }
     }
 
-    /// Tells who wants everything that a ticket has gone, or waits. The caller has no stripe locked.
+    /// Notifies the section that wants everything that a ticket has ended, or waits. The caller has no stripe locked.
     #[inline]
     pub(crate) fn note_change(&self) {
         if self.is_wanted() {

@@ -1,31 +1,31 @@
-//! Eviction: which keys go when memory is full.
+//! Eviction: the choice of keys to remove when memory is full.
 //!
-//! A hand goes round over all segments of all databases, as a clock's. It takes in about [`SEEN`] keys at a time, which
-//! are as good as drawn by chance because segments are in the order of hashes, and evicts the sixteenth part that is
-//! worth least. So a victim is the worst of sixteen and not, as in Redis, of five; and a key that was just written has a
-//! sixteenth of a round to be used before it is judged again, which is what lets new keys in although the old ones have
-//! been used more often. The price is one look at sixteen keys per victim, whose lines are asked for together: about a
+//! A clock hand moves over all segments of all databases. It examines about [`SEEN`] keys at a time, which are
+//! practically a random sample because segments are in the order of hashes, and evicts the least valuable sixteenth of
+//! them. So a victim is the worst of sixteen and not, as in Redis, of five; and a newly written key has a sixteenth of
+//! a round to be used before it is judged again, which admits new keys even though the old ones have been used more
+//! often. The price is one look at sixteen keys per victim, whose cache lines are prefetched together: about a
 //! microsecond.
 //!
-//! Recency is the time of last access in sixteenths of a second. Frequency is a counter as Redis's, but one that counts
-//! the first accesses exactly, because what decides is whether a key was used once or four times: see
-//! [`Entry::touch`](crate::value::Entry::touch). Sticky and held keys are passed over.
+//! Recency is the time of last access in sixteenths of a second. Frequency is a counter like Redis's, but it counts the
+//! first accesses exactly, because the distinction between one and four uses matters: see
+//! [`Entry::touch`](crate::value::Entry::touch). Sticky and held keys are skipped.
 //!
-//! Memory is looked at before a command's stripes are locked, and the command itself makes room, for at most
-//! [`BUDGET`]; what is still to be evicted then is left to those that follow and to the tick. So a command is refused
-//! only after the hand went round once without finding anything. What was flushed goes before keys do, in the same time:
-//! right after a large FLUSHALL commands pass until it is freed, even where what is left is beyond a new limit.
+//! Memory is checked before a command's stripes are locked, and the command itself evicts, for at most [`BUDGET`]; the
+//! rest is left to later commands and to the tick. So a command is refused only after the hand made one round without
+//! finding a victim. Flushed databases are freed before keys are evicted, in the same time: right after a large
+//! FLUSHALL commands pass until it is freed, even if the rest exceeds a new limit.
 //!
-//! **Held keys.** A long transaction or script may hold most keys, and may itself be what overfills the store. A look ends
-//! after [`LOOKED_MAX`] keys; if nearly all of them were held, the hand rests for twenty times as long as the look took, and
-//! commands pass meanwhile although memory is over the limit: what is held can be evicted soon. A section that was told
-//! so once does not ask again; its end ends the rest.
+//! **Held keys.** A long transaction or script may hold most keys, and may itself overfill the store. A scan ends after
+//! [`LOOKED_MAX`] keys; if nearly all of them were held, the hand rests for twenty times the duration of the scan, and
+//! commands pass meanwhile although memory exceeds the limit: held keys can be evicted soon. A section that found this
+//! once does not check again; its end ends the rest.
 //!
-//! **What clients and scripts have** counts in full for who is refused, and up to half of the limit for what is evicted
-//! ([`Memory::is_over_without_clients`](crate::memory::Memory::is_over_without_clients)): beyond that the largest clients
-//! are closed, and no client makes everything be evicted.
+//! **Memory of clients and scripts** counts in full for refusing commands, and up to half of the limit for eviction
+//! ([`Memory::is_over_without_clients`](crate::memory::Memory::is_over_without_clients)): beyond that the largest
+//! clients are closed, so no client causes the eviction of everything.
 //!
-//! The evictor's lock stands above the stripes': it is held while a segment is looked at.
+//! The evictor's lock is above the stripes' in the lock order: it is held while a segment is examined.
 
 use std::time::{Duration, Instant};
 
@@ -39,15 +39,15 @@ use crate::value::Entry;
 
 /// Keys that are taken in at a time.
 const SEEN: usize = 128;
-/// Of so many keys one is evicted.
+/// The number of keys of which one is evicted.
 const PER_VICTIM: usize = 16;
 /// Time that one command takes for eviction at most.
 const BUDGET: Duration = Duration::from_micros(500);
 /// Keys that one look goes over at most.
 const LOOKED_MAX: usize = 4096;
-/// So many held keys for each that may go make a look a poor one.
+/// The ratio of held to evictable keys that makes a scan unproductive.
 const HELD_PER_FREE: usize = 16;
-/// After a poor look the hand rests for so many times as long as the look took.
+/// The rest after an unproductive scan, as a multiple of the scan's duration.
 const REST_TIMES: u32 = 20;
 /// A round that was not finished by then begins anew: keys that it passed may have become such that may go.
 const ROUND_MAX: Duration = Duration::from_millis(100);
@@ -62,12 +62,12 @@ struct Candidate {
     /// The higher, the sooner it goes.
     score: u64,
     hash: u64,
-    /// What the entry showed; one that has been used since is not evicted.
+    /// The entry's stamp when it was examined; an entry used since then is not evicted.
     stamp: u64,
     db: u32,
 }
 
-/// Where the hand stands, and what it found.
+/// The position of the hand, and the candidates found.
 #[derive(Debug, Default)]
 pub(crate) struct Evictor {
     db: u32,
@@ -82,12 +82,12 @@ pub(crate) struct Evictor {
     passed: usize,
     /// In one of them was a key that would go if it were not held.
     met_held: bool,
-    /// When it passed the first of them.
+    /// The time at which it passed the first of them.
     round_began: Option<Instant>,
 }
 
 impl Evictor {
-    /// Drops what was found under another policy.
+    /// Drops the candidates found under another policy.
     pub(crate) fn forget(&mut self) {
         self.candidates.clear();
         self.begin_round();
@@ -98,14 +98,14 @@ impl Evictor {
     }
 }
 
-/// How an attempt to evict a key ended.
+/// The result of an attempt to evict a key.
 enum Evicted {
     Key,
     /// It was used, changed or removed meanwhile.
     Gone,
     /// The look ended before a key was found that may go.
     NotYet,
-    /// What may go is held by sections, and the hand rests.
+    /// The evictable keys are held by sections, and the hand rests.
     Held,
     /// The hand went round and found nothing.
     Nothing,
@@ -150,7 +150,7 @@ impl Inner {
             }
             let policy = self.memory.policy();
             if policy == Policy::NoEviction {
-                // What was discarded last may just have been freed.
+                // The last discarded database may just have been freed.
                 return is_full();
             }
             if !self.memory.is_over_without_clients() {
@@ -199,7 +199,7 @@ impl Inner {
         self.keyspace.databases() as usize * self.keyspace.stripes()
     }
 
-    /// Moves the hand until enough keys were seen, [`LOOKED_MAX`] were gone over, or all were.
+    /// Moves the hand until enough keys were examined, [`LOOKED_MAX`] were scanned, or all were.
     fn look(&self, evictor: &mut Evictor, policy: Policy) {
         let start = Instant::now();
         let now = self.clock.coarse_ticks();
@@ -306,17 +306,17 @@ impl Inner {
     }
 }
 
-/// Whether the policy lets the entry go.
+/// Returns whether the policy allows evicting the entry.
 fn would_go(entry: &Entry, policy: Policy) -> bool {
     (!policy.is_volatile() || entry.expiry().is_some()) && !entry.sticky()
 }
 
-/// Whether somebody holds the key of the entry.
+/// Returns whether the entry's key is held.
 fn is_held(stripe: &Stripe, entry: &Entry) -> bool {
     stripe.holds.as_deref().is_some_and(|holds| holds.concerns(entry.key()))
 }
 
-/// How little the entry is worth.
+/// Returns the entry's score: the higher, the less valuable.
 fn score(entry: &Entry, policy: Policy, now: u32, random: impl FnOnce() -> u64) -> u64 {
     let idle = idle_ticks(now, entry.access());
     match policy {
@@ -331,7 +331,7 @@ fn score(entry: &Entry, policy: Policy, now: u32, random: impl FnOnce() -> u64) 
     }
 }
 
-/// What changes when the entry is used or gets another score.
+/// Returns a value that changes when the entry is used or gets another score.
 fn stamp(entry: &Entry, policy: Policy) -> u64 {
     match policy {
         Policy::VolatileTtl => entry.expiry().map_or(0, |at_ms| at_ms as u64),

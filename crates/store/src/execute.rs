@@ -24,7 +24,7 @@ use crate::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use crate::waiter::{Blocks, WaitTable, Waiter};
 use crate::{Inner, Store};
 
-/// How long a command that meets a held key waits actively before it parks: most holds are that short.
+/// The time for which a command spins on a held key before it parks: most holds are that short.
 const SPIN_ON_HOLD: Duration = Duration::from_micros(20);
 
 /// A client as the store sees it.
@@ -38,22 +38,22 @@ pub struct Caller {
     pub client_id: u64,
 }
 
-/// Who sends a command, as far as the store cares.
+/// The originator of a command, as far as the store needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin<'r> {
     /// The selected database.
     pub(crate) db: u32,
-    /// The connection's number; 0: there is none.
+    /// The connection's number; 0: none.
     pub(crate) client: u64,
-    /// What the words stand in, of a long request that came from a client.
+    /// The buffer that contains the words, for a long request of a client.
     pub(crate) received: Option<&'r Received>,
-    /// When the command began, if that is known.
+    /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
-    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
 }
 
-/// What became of a command.
+/// The result of executing a command.
 #[derive(Debug)]
 #[must_use]
 pub enum Executed {
@@ -86,14 +86,14 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
     }
 }
 
-/// Who runs a command.
+/// The identity under which a command runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Who<'w> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
     /// The time of a section.
     pub(crate) time: Option<&'w Frozen>,
-    /// Where a section's effects are collected.
+    /// The section's list of effects.
     pub(crate) collected: Option<&'w Collected>,
     /// Its ticket holds all keys of the command.
     pub(crate) covers: bool,
@@ -114,12 +114,12 @@ impl Who<'_> {
     }
 }
 
-/// What became of an attempt to run a command.
+/// The result of an attempt to run a command.
 #[must_use]
 pub(crate) enum Attempted {
     /// It has replied.
     Done,
-    /// It has replied and brought keys to life that others wait for: whoever runs it serves them.
+    /// It has replied and created keys with waiters: the caller serves them.
     Ready(Box<Ready>),
     /// It found nothing and waits.
     Blocked(Arc<Waiter>),
@@ -130,12 +130,13 @@ pub(crate) enum Attempted {
 }
 
 impl CommandSpec {
-    /// Whether it is held back and refused where writes are: with what writes, what Redis would tell its replicas of.
+    /// Returns whether it is paused and refused like a write: commands that write, and those that Redis would
+    /// replicate.
     pub(crate) fn counts_as_write(&self) -> bool {
         self.flags.has(Flags::WRITE) || matches!(self.name, "pfcount" | "publish" | "spublish")
     }
 
-    /// How its keys are held if they must be.
+    /// Returns the mode in which its keys are held if they must be.
     pub(crate) fn mode(&self) -> Mode {
         if self.may_write() { Mode::Exclusive } else { Mode::Shared }
     }
@@ -202,7 +203,7 @@ impl Inner {
         }
     }
 
-    /// What follows from a plain command that ran.
+    /// Handles the consequences of a plain command.
     fn after(&self, this: &Arc<Inner>, attempted: Attempted) -> Option<Parked> {
         match attempted {
             Attempted::Done | Attempted::Held | Attempted::Long => None,
@@ -291,7 +292,7 @@ impl Inner {
         ticket: Option<&Arc<Ticket>>,
     ) -> Attempted {
         let mut ctx = self.context(pass, words, db, who);
-        // Who is alone keeps no one waiting by a lock.
+        // An exclusive transaction need not yield its locks.
         ctx.defers = who.id != NOBODY || who.collected.is_none();
         if words.iter().skip(2).any(|word| word.len() >= SHARED_MIN) && take_long_words(&mut ctx, spec) {
             ctx.finish();
@@ -329,7 +330,7 @@ impl Inner {
         ctx
     }
 
-    /// Lets `work` see the keys of a command, under the locks of their stripes, for who is alone.
+    /// Calls `work` with the keys of a command, under the locks of their stripes, for an exclusive caller.
     pub(crate) fn with_keys(
         &self,
         pass: &Pass<'_>,
@@ -346,7 +347,7 @@ impl Inner {
         ctx.finish();
     }
 
-    /// What follows from a command's run where clients wait, or one is about to.
+    /// Handles the consequences of a command if clients wait, or one is about to.
     #[cold]
     fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {
         let form = if let Blocks::As(form) = who.blocks { form } else { ReplyForm::Value };
@@ -360,7 +361,7 @@ impl Inner {
         attempted
     }
 
-    /// The same of a command that has replied.
+    /// The same for a command that has replied.
     fn after_reply(&self, ctx: &mut Ctx<'_>, who: Who<'_>) -> Attempted {
         match ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
             // A transaction that is alone takes no holds.
@@ -459,7 +460,7 @@ impl Inner {
         }
     }
 
-    /// Whether holds let the command pass; queues its ticket if not.
+    /// Returns whether holds admit the command; queues its ticket if not.
     #[cold]
     fn admit(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, who: Who<'_>, ticket: Option<&Arc<Ticket>>) -> bool {
         let mode = spec.mode();

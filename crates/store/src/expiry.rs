@@ -1,4 +1,4 @@
-//! Expiry: lazily, when a key is touched, and actively, from a periodic tick.
+//! Expiry: lazily, when a key is accessed, and actively, from a periodic tick.
 //!
 //! Each stripe publishes the earliest expiry of its keys, and within it each segment knows its own, so a tick finds
 //! what is due by reading a dense array: a store in which nothing is due costs about a microsecond per database and
@@ -17,34 +17,34 @@ use crate::Inner;
 use crate::effect::Effect;
 use crate::notify::Event;
 
-/// Time that a tick takes for what has expired or was flushed at most.
+/// The maximum time of a tick for expired keys and flushed databases.
 const BUDGET: Duration = Duration::from_millis(25);
-/// How long the thread aside works before it looks at the time anew, and lets others have the processor.
+/// The time for which the pool thread works before it checks the time again, and yields the processor.
 const SLICE: Duration = Duration::from_millis(2);
 /// Keys that are looked at under a stripe's lock in one go.
 const SLOTS_PER_LOCK: usize = 200;
-/// How often a sweep tries to lock a stripe in use before it goes on to the next one.
+/// The number of attempts of a sweep to lock a busy stripe before it moves on to the next one.
 const LOCK_TRIES: usize = 64;
-/// How often a sweep comes back for stripes that were in use, before it leaves them to the next tick.
+/// The number of returns of a sweep to busy stripes, before it leaves them to the next tick.
 const ROUNDS: usize = 16;
 /// Stripes of a flushed database that are freed between looks at the clock.
 const STRIPES_PER_STEP: usize = 8;
 
-/// Where the sweep goes on after it ran out of time, so that every stripe of every database has its turn.
+/// The place at which the sweep continues after its time was over, so that every stripe of every database has its turn.
 #[derive(Default)]
 pub(crate) struct Sweeper {
     /// Keys are only removed when touched: DEBUG SET-ACTIVE-EXPIRE 0.
     pub(crate) paused: AtomicBool,
-    /// A thread aside goes on with what a tick left.
+    /// Whether a pool thread continues the work of a tick.
     is_aside: AtomicBool,
     db: AtomicU32,
     stripe: AtomicUsize,
-    /// Microseconds that looking for what has expired has taken.
+    /// Time spent looking for expired keys, in microseconds.
     spent_us: AtomicU64,
 }
 
 impl Sweeper {
-    /// Milliseconds that looking for what has expired has taken.
+    /// Returns the time spent looking for expired keys, in milliseconds.
     pub(crate) fn spent_ms(&self) -> u64 {
         self.spent_us.load(Ordering::Relaxed) / 1000
     }
@@ -70,11 +70,11 @@ fn tick_for(inner: &Inner, budget: Duration) {
         go_on_aside(inner);
     }
     if inner.memory.is_over() && !inner.memory.keeps_expired() {
-        // What a command left to be evicted, or buffers pushed out.
+        // The remaining work of a command's eviction, or of growing buffers.
         let _ = inner.make_room_for(budget.saturating_sub(start.elapsed()));
     }
     if is_done {
-        // What is about to be removed is not worth being moved.
+        // Entries about to be removed are not worth moving.
         inner.compact();
     }
     crate::pages::settle();
@@ -104,8 +104,8 @@ fn go_on_aside(inner: &Inner) {
     });
 }
 
-/// Sweeps all databases and frees flushed ones until time is over. `helps` tells that another thread does the same: it
-/// begins elsewhere then. Returns whether it came to the end.
+/// Sweeps all databases and frees flushed ones until time is over. With `helps` another thread does the same: this one
+/// then begins elsewhere. Returns whether it reached the end.
 fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     let is_done = sweep_all(inner, helps, is_over);
@@ -186,7 +186,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
         if !missed {
             break;
         }
-        // Who has a stripe for so long is not running, and needs the processor more.
+        // An owner that holds a stripe for so long is not running, and needs the processor more.
         std::thread::yield_now();
     }
     inner.emit(effects);

@@ -121,12 +121,12 @@ impl Extended {
         if self.negative { -magnitude } else { magnitude }
     }
 
-    /// Whether it is above zero.
+    /// Returns whether it is above zero.
     pub(crate) fn is_positive(self) -> bool {
         !self.negative && (self.infinite || self.mantissa != 0)
     }
 
-    /// Whether it is infinite.
+    /// Returns whether it is infinite.
     pub(crate) fn is_infinite(self) -> bool {
         self.infinite
     }
@@ -146,7 +146,7 @@ impl Extended {
         }
         let (large, small) = if self.exponent >= other.exponent { (self, other) } else { (other, self) };
         let distance = large.exponent - small.exponent;
-        // The larger mantissa gets 62 bits below it; what is left of the smaller one beyond them only breaks ties.
+        // The larger mantissa is followed by 62 bits; the part of the smaller one beyond them only breaks ties.
         let large_wide = u128::from(large.mantissa) << 62;
         let small_wide = u128::from(small.mantissa) << 62;
         let (small_wide, sticky) = match u32::try_from(distance) {

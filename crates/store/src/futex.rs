@@ -1,4 +1,4 @@
-//! A word that threads sleep on until somebody wakes them (`futex(2)`).
+//! A word on which threads sleep until they are woken (`futex(2)`).
 
 use std::sync::atomic::AtomicU32;
 

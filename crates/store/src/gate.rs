@@ -1,13 +1,12 @@
-//! The gate that lets a global section be alone without locking every stripe.
+//! The gate, by which a global section excludes all commands without locking every stripe.
 //!
-//! Every command passes it: it counts itself in on its thread's own cache line and looks at one word that is read by
-//! all and hardly ever written. FLUSHALL, FLUSHDB and SWAPDB close the gate: they set the word and wait until every
-//! count is back to zero, which takes microseconds, because commands are short; then they exchange pointers and open it.
-//!
+//! Every command passes it: it counts itself in on its thread's own cache line and reads one word that is shared by all
+//! and hardly ever written. FLUSHALL, FLUSHDB and SWAPDB close the gate: they set the word and wait until every count
+//! is back to zero, which takes microseconds, because commands are short; then they exchange pointers and open it.
 //! Sections and parked commands live longer than that. They are counted as *tickets*; a global section whose turn it
-//! is not waits for them as a ticket of its own, without the gate being closed, so other commands go on. Tickets that
-//! come later may overtake it 64 times or for 10 ms; after that they wait behind it.
-//!
+//! Sections and parked commands last longer than that. They are counted as *tickets*; a global section that cannot
+//! start yet waits for them as a ticket of its own, without the gate being closed, so other commands proceed. Later
+//! tickets may overtake it 64 times or for 10 ms; after that they wait behind it.
 //! Cost: two atomic additions on an uncontended line for each command (about 10 ns). A thread inside the gate must not
 //! enter it again; one that has closed it may.
 
@@ -32,18 +31,18 @@ pub(crate) struct Gate {
     turnstile: Turnstile,
     /// The thread that has closed the gate, or [`NOBODY`].
     closer: AtomicUsize,
-    /// Counts passes of who has closed the gate, and stops nobody.
+    /// Counts passes of the thread that has closed the gate, without blocking it.
     alone: AtomicU32,
     /// Held by the global section that closes the gate.
     turn: Mutex<()>,
-    /// Whether `waiting` has something.
+    /// Whether `waiting` has entries.
     crowded: AtomicBool,
     waiting: Mutex<Waiting>,
-    /// How long one that waits is overtaken.
+    /// The time for which a waiter may be overtaken.
     pub(crate) overtaken_for: Duration,
 }
 
-/// Those who wait for a global section, or to become one.
+/// The waiters for a global section, or for becoming one.
 #[derive(Default)]
 struct Waiting {
     /// Global commands, and commands that wait behind one.
@@ -57,15 +56,15 @@ struct Waiting {
 /// Proof that a thread is inside the gate.
 pub struct Pass<'s> {
     gate: &'s Gate,
-    /// Where it is counted; [`None`] if its owner has a ticket, which keeps the gate open by itself.
+    /// The counter on which it is counted; [`None`] if its owner has a ticket, which keeps the gate open by itself.
     counter: Option<&'s AtomicU32>,
 }
 
 impl Pass<'_> {
-    /// Does something long outside the gate: a closing gate waits for everybody inside, and everybody else for it.
+    /// Does long work outside the gate: a closing gate waits for all passes inside, and all others wait for it.
     ///
     /// # Safety
-    /// No reference to a database that was found with this pass is used any more: the database may be gone.
+    /// No reference to a database found with this pass is used any more: the database may have been freed.
     pub(crate) unsafe fn outside<R>(&self, work: impl FnOnce() -> R) -> R {
         /// Comes back in even if the work panics, because the pass counts itself out once more when it is dropped.
         struct Back<'p>(&'p Pass<'p>);
@@ -152,14 +151,14 @@ impl Gate {
         Pass { gate: self, counter: Some(counter) }
     }
 
-    /// A pass for who has its keys and was counted in: until it is counted out nobody closes the gate.
+    /// Returns a pass for the owner of a granted, counted ticket: the gate cannot be closed until that is counted out.
     #[inline]
     pub(crate) fn enter_with(&self, _held: &HeldKeys) -> Pass<'_> {
         assert_none_locked();
         Pass { gate: self, counter: None }
     }
 
-    /// Counts a thread in; false if it has closed the gate itself and was counted among those who are alone.
+    /// Counts a thread in; false if it has closed the gate itself and was counted in `alone`.
     #[inline]
     fn count_in(&self, counter: &AtomicU32) -> bool {
         assert_none_locked();
@@ -202,7 +201,7 @@ impl Gate {
         self.turnstile.granted()
     }
 
-    /// Whether a ticket waits for its keys.
+    /// Returns whether a ticket waits for its keys.
     pub(crate) fn has_waiting(&self) -> bool {
         self.turnstile.granted() < self.turnstile.tickets()
     }
@@ -227,13 +226,13 @@ impl Gate {
         self.turnstile.remove_ticket() && self.is_crowded()
     }
 
-    /// Whether somebody waits for a global section, or behind one.
+    /// Returns whether there are waiters for a global section, or behind one.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::SeqCst)
     }
 
-    /// Whether a new ticket must wait behind a global section.
+    /// Returns whether a new ticket must wait behind a global section.
     pub(crate) fn must_wait(&self) -> bool {
         if !self.is_crowded() {
             return false;
@@ -243,7 +242,7 @@ impl Gate {
         waiting.overtaken > OVERTAKE_TIMES || waiting.since.is_some_and(|since| since.elapsed() > self.overtaken_for)
     }
 
-    /// Queues a command. The caller then gives the first one a chance, since the last ticket may just have gone.
+    /// Queues a command. The caller then tries to start the first one, since the last ticket may just have ended.
     pub(crate) fn queue(&self, ticket: Arc<Ticket>) {
         let mut waiting = self.waiting.lock();
         if waiting.tickets.is_empty() {
@@ -266,8 +265,8 @@ impl Gate {
         true
     }
 
-    /// The first that is queued. A command is taken out; somebody who wants a turn alone stays, and [leaves](Self::leave)
-    /// by itself.
+    /// Returns the first queued one. A command is removed; a waiter for an exclusive turn stays, and
+    /// [leaves](Self::leave) by itself.
     pub(crate) fn pop(&self) -> Option<Arc<Ticket>> {
         if !self.is_crowded() {
             return None;
@@ -279,8 +278,8 @@ impl Gate {
         }
     }
 
-    /// Those who wait to be alone. Commands among them are taken out; a transaction stays, and [leaves](Self::leave) by
-    /// itself. The caller says that they [went](Self::went).
+    /// Returns the waiters for exclusivity. Commands among them are removed; a transaction stays, and
+    /// [leaves](Self::leave) by itself. The caller reports the commands' end by [`went`](Self::went).
     pub(crate) fn give_up_alone(&self) -> Vec<Arc<Ticket>> {
         let mut waiting = self.waiting.lock();
         let alone = waiting.tickets.iter().filter(|ticket| ticket.wants_to_be_alone()).cloned().collect();
@@ -288,20 +287,20 @@ impl Gate {
         alone
     }
 
-    /// Puts back a command whose turn it was not.
+    /// Requeues a command that could not start.
     pub(crate) fn requeue(&self, ticket: Arc<Ticket>) {
         let mut waiting = self.waiting.lock();
         waiting.tickets.push_front(ticket);
         self.crowded.store(true, Ordering::SeqCst);
     }
 
-    /// Takes out somebody who queued for a turn alone, and has had it or gives up.
+    /// Removes a waiter for an exclusive turn, which has had it or gives up.
     pub(crate) fn leave(&self, ticket: &Arc<Ticket>) {
         self.waiting.lock().tickets.retain(|queued| !Arc::ptr_eq(queued, ticket));
         self.went();
     }
 
-    /// Tells that a queued command was carried out; wakes the sections behind when none is left.
+    /// Records the end of a queued command; wakes the sections behind when none is left.
     pub(crate) fn went(&self) {
         let wakers = {
             let mut waiting = self.waiting.lock();

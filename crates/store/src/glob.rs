@@ -3,14 +3,14 @@
 //! Redis recurses at each star, which a pattern of many stars makes exponential. Here only the last star is ever
 //! returned to, which suffices because everything else matches exactly one byte: the cost is at most pattern times text.
 
-/// Whether all of `text` matches `pattern`. To Redis an empty text matches nothing but the empty pattern, not even a
-/// star; KEYS and the scans take a star alone for no pattern at all.
+/// Returns whether all of `text` matches `pattern`. In Redis an empty text matches only the empty pattern, not even a
+/// star; KEYS and the scans treat a lone star as no pattern.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
     }
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not match: one byte further.
+    // The place to continue if the part after the last star does not match: one byte further.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if p < pattern.len() && pattern[p] == b'*' {

@@ -1,22 +1,24 @@
-//! Holds: what keeps a section atomic while other commands run.
+//! Holds: locks that keep a section atomic while other commands run.
 //!
-//! A hold is on one key, shared or exclusive, and belongs to a *ticket*. A section declares its keys with one ticket,
+//! A hold locks one key, shared or exclusive, and belongs to a *ticket*. A section declares its keys with one ticket,
 //! which is queued on all of them while all their stripes are locked; it is granted when every key is free for it at
-//! once, never piecewise, so a granted section waits for nobody. A plain command that meets a held key becomes a ticket
-//! too, with the command inside: it is owned by the queues, so it runs when its turn comes even if its client has gone.
+//! once, never piecewise, so a granted section never waits. A plain command that meets a held key becomes a ticket,
+//! too, which contains the command: it is owned by the queues, so it runs when its turn comes even if its client has
+//! disconnected.
 //!
 //! While a ticket waits, others may overtake it, up to 64 times as the first in a queue or for 10 ms
-//! ([`overtaken_for`](crate::StoreOptions::overtaken_for)); from then on it
-//! *reserves*: what comes later queues behind it, and it is given its keys as soon as they are free. Until then a section
-//! is only *invited* to take them: it may sleep on another core, and keys that are given to who sleeps keep everybody
-//! until it has woken up. Tickets stand in all queues in the same order, because they enter with all stripes locked; a
-//! ticket waits only for granted ones and for reserving ones before it, hence there is no circle and nobody starves. Only
-//! sections that have begun and want one more key overtake those that reserve, since these may wait for them; where they
-//! do so for long, they are scripts, which let the starved one [go first](crate::script).
+//! ([`overtaken_for`](crate::StoreOptions::overtaken_for)); from then on it *reserves*: later tickets queue behind it,
+//! and it is granted its keys as soon as they are free. Until then a section is only *invited* to acquire them: it may
+//! sleep on another core, and keys granted to a sleeping task block all others until it has woken up. Tickets have the
+//! same order in all queues, because they enter with all stripes locked; a ticket waits only for granted ones and for
+//! reserving ones before it, hence there is no deadlock and no starvation. Only sections that have begun and want one
+//! more key overtake reserving tickets, since these may wait for them; if they do so for long, they are scripts, which
+//! let the starved one [go first](crate::script).
 //!
-//! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
-//! absence is all that plain commands pay. Who wants very many keys makes such tables beforehand ([`Gathered`]), so that
-//! a stripe is given one as it is, and all stripes are locked for no longer than for a few keys each (`large`).
+//! The table of holds is in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
+//! absence is all that plain commands pay. A ticket with very many keys builds such tables beforehand ([`Gathered`]),
+//! so that a stripe receives a complete table, and all stripes are locked for no longer than for a few keys each
+//! (`large`).
 
 mod large;
 mod table;
@@ -44,21 +46,21 @@ use large::Waiter;
 pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
 use table::Holds;
 
-/// How often a waiting ticket is overtaken before it reserves.
+/// The number of times a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
-/// How many times longer than it may be overtaken a ticket has waited that is starved.
+/// A ticket is starved after this multiple of the time for which it may be overtaken.
 const STARVED_AFTER: u32 = 10;
 /// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
 const CANDIDATES_MAX: usize = 64;
 
-/// What a ticket is counted as by the gate: one that has its keys, or tries whether they are free.
+/// The gate's count of a ticket: granted, or trying whether its keys are free.
 const COUNTED_AS_GRANTED: u8 = 0;
 /// One that stands in the queues.
 const COUNTED_AS_WAITING: u8 = 1;
 /// One that has ended.
 const COUNTED_OUT: u8 = 2;
 
-/// What a hold excludes.
+/// The modes of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Writers.
@@ -95,13 +97,13 @@ pub(crate) struct OwnedCommand {
     pub(crate) words: Words,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     /// The client of a command that may block: it gets the reply of this run or of a later one.
     pub(crate) waiter: Option<Arc<BlockedCommand>>,
 }
 
-/// What a section holds its keys by.
+/// The means by which a section holds its keys.
 pub(crate) enum Holding {
     /// They were free when it came, so it has never stood in a queue.
     AtOnce(HeldKeys),
@@ -124,32 +126,32 @@ impl Deref for Holding {
 /// A place in the queues of its keys.
 pub(crate) struct Ticket {
     held: HeldKeys,
-    /// Whether it is that of a section, which has no command inside.
+    /// Whether it is that of a section, which contains no command.
     is_section: bool,
     /// The parked command until it runs.
     command: Mutex<Option<OwnedCommand>>,
-    /// When it began to wait; a ticket that is granted at once has none.
+    /// The start of its wait; a ticket granted at once has none.
     since: OnceLock<Instant>,
-    /// How long it is overtaken.
+    /// The time for which it may be overtaken.
     overtaken_for: Duration,
     overtaken: AtomicU32,
-    /// Who overtook it last: one that does so on several keys is counted once.
+    /// The last ticket that overtook it: one that does so on several keys is counted once.
     overtaken_by: AtomicU64,
     /// The thread that polled its section last.
     home: AtomicUsize,
     /// Its phase, with the reply of the parked command once that has finished.
     progress: Progress<Finished>,
-    /// How long it ran, in microseconds.
+    /// Its run time, in microseconds.
     worked_us: AtomicU64,
-    /// Whether its command is to be run by a thread aside.
+    /// Whether its command is to run on the thread pool.
     aside: AtomicBool,
-    /// A section that has begun wants one more key: it goes before those who wait for their first ones.
+    /// A section that has begun wants one more key: it precedes tickets that wait for their first ones.
     takes: bool,
     /// It does not go before anybody, because it has no key that others could wait for.
     is_first: bool,
-    /// Whether it is counted among those that wait for their keys.
+    /// Whether it is counted among the waiting tickets.
     counted: AtomicU8,
-    /// Why it was refused while it waited.
+    /// The reason why it was refused while it waited.
     pub(crate) refusal: OnceLock<&'static str>,
     /// The stripes of its keys, where those are very many; otherwise none.
     pub(crate) stripes: Box<[OfStripe]>,
@@ -205,28 +207,29 @@ impl Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
 
-    /// The same of one that has no key yet: nobody waits for it, so it waits like everybody else.
+    /// The same for a section without keys: no ticket waits for it, so it waits like any other.
     pub(crate) fn taking_first(id: u64, keys: KeyList) -> Ticket {
         Ticket { is_first: true, ..Ticket::taking(id, keys) }
     }
 
-    /// Whether it goes before all who wait for their first keys: whoever reserves its key may wait for one that it has.
+    /// Returns whether it precedes all tickets that wait for their first keys: a reserver of its key may wait for one
+    /// of its keys.
     pub(crate) fn goes_first(&self) -> bool {
         self.takes && !self.is_first
     }
 
-    /// Whether it is that of a section that has begun and wants more.
+    /// Returns whether it is that of a section that has begun and wants more.
     pub(crate) fn takes(&self) -> bool {
         self.takes
     }
 
-    /// Whether it is to be counted among those that wait from now on: not if it was, or is counted out.
+    /// Marks it as counted among the waiting tickets; false if it was, or is counted out.
     pub(crate) fn begins_waiting(&self) -> bool {
         let (from, to) = (COUNTED_AS_GRANTED, COUNTED_AS_WAITING);
         self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether it was counted among those that wait, and is not to be any more.
+    /// Marks it as no longer counted among the waiting tickets; false if it was not.
     pub(crate) fn ends_waiting(&self) -> bool {
         let (from, to) = (COUNTED_AS_WAITING, COUNTED_AS_GRANTED);
         self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -246,8 +249,9 @@ impl Ticket {
         self.progress.end_waiting(Phase::Granted)
     }
 
-    /// Whether it is asked to take its keys when they are free, instead of being given them: a section that has not
-    /// begun, and may still be overtaken. What is given waits until its owner has woken up, and with it all behind.
+    /// Returns whether it is invited to acquire its keys when they are free, instead of being granted them: a section
+    /// that has not begun, and may still be overtaken. A grant lasts until its owner has woken up, and blocks all
+    /// tickets behind.
     pub(crate) fn is_to_be_invited(&self) -> bool {
         self.is_section && !self.takes && !self.reserves()
     }
@@ -257,7 +261,7 @@ impl Ticket {
         self.progress.invite()
     }
 
-    /// Whether it was asked to take its keys, and has not tried yet.
+    /// Returns whether it was invited to acquire its keys, and has not tried yet.
     pub(crate) fn is_invited(&self) -> bool {
         self.progress.is_invited()
     }
@@ -267,24 +271,24 @@ impl Ticket {
         self.progress.take_invitation()
     }
 
-    /// Whether its command has blocked its client, which waits for more than a key from then on.
+    /// Returns whether its command has blocked its client, which from then on waits for more than a key.
     pub(crate) fn has_blocked(&self) -> bool {
         let command = self.command.lock();
         command.as_ref().and_then(|command| command.waiter.as_ref()).is_some_and(|waiter| waiter.has_blocked())
     }
 
-    /// Whether it waits to be alone: a global command, or a transaction with one.
+    /// Returns whether it waits for exclusivity: a global command, or a transaction with one.
     pub(crate) fn wants_to_be_alone(&self) -> bool {
         let command = self.command.lock();
         command.as_ref().is_none_or(|command| command.is_global)
     }
 
-    /// Why it was refused while it waited.
+    /// Returns the reason why it was refused while it waited.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         self.refusal.get().copied()
     }
 
-    /// A waiting section gives up; false if it was granted meanwhile.
+    /// Cancels a waiting section; false if it has been granted.
     pub(crate) fn cancel(&self) -> bool {
         self.progress.end_waiting(Phase::Cancelled)
     }
@@ -294,12 +298,12 @@ impl Ticket {
         self.aside.store(true, Ordering::SeqCst);
     }
 
-    /// Whether its command is to be run by a thread aside.
+    /// Returns whether its command is to run on the thread pool.
     pub(crate) fn is_aside(&self) -> bool {
         self.aside.load(Ordering::SeqCst)
     }
 
-    /// Whether there is a parked command inside.
+    /// Returns whether it contains a parked command.
     pub(crate) fn is_command(&self) -> bool {
         self.command.lock().is_some()
     }
@@ -314,14 +318,14 @@ impl Ticket {
         *self.command.lock() = Some(command);
     }
 
-    /// Stores the parked command's reply and how long it ran, and wakes who waits for it.
+    /// Stores the parked command's reply and its run time, and wakes the receiver.
     pub(crate) fn finish(&self, reply: Finished, worked: Duration) {
         self.worked_us.store(worked.as_micros() as u64, Ordering::Relaxed);
         self.progress.finish(reply);
         self.wake();
     }
 
-    /// How long the parked command ran, its waits apart; zero until it has finished.
+    /// Returns the run time of the parked command, without its waits; zero until it has finished.
     pub(crate) fn worked(&self) -> Duration {
         Duration::from_micros(self.worked_us.load(Ordering::Relaxed))
     }
@@ -331,27 +335,27 @@ impl Ticket {
         self.progress.take_reply()
     }
 
-    /// Registers who is woken by the next change. The caller looks at the phase afterwards.
+    /// Registers the waker for the next change. The caller checks the phase afterwards.
     pub(crate) fn listen(&self, waker: &Waker) {
         self.home.store(thread_number(), Ordering::Relaxed);
         self.progress.listen(waker);
     }
 
-    /// Notes that somebody has its key before it.
+    /// Records that another ticket was granted its key first.
     fn note_overtaking(&self, by: u64) {
         if by == NOBODY || self.overtaken_by.swap(by, Ordering::Relaxed) != by {
             self.overtaken.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Wakes who waits for this ticket. The caller has no stripe locked.
+    /// Wakes the task that waits for this ticket. The caller has no stripe locked.
     pub(crate) fn wake(&self) {
         assert_none_locked();
         self.progress.wake();
     }
 
-    /// Whether it has waited for so long that sections which have begun and want one more key are to let it go first if
-    /// they can. What it reserves does not keep it from them.
+    /// Returns whether it has waited for so long that sections which have begun and want one more key should let it go
+    /// first if they can. Its reservation does not exclude them.
     fn is_starved(&self) -> bool {
         self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for.saturating_mul(STARVED_AFTER))
     }
@@ -491,7 +495,7 @@ thread_local! {
     static SPARE: Cell<Vec<Box<HoldTable>>> = const { Cell::new(Vec::new()) };
 }
 
-/// The table of a stripe, made if there is none.
+/// Returns the table of a stripe, created if necessary.
 pub(crate) fn table_of(holds: &mut Option<Box<HoldTable>>) -> &mut HoldTable {
     holds.get_or_insert_with(|| {
         let spare = |spare: &Cell<Vec<Box<HoldTable>>>| {
@@ -524,18 +528,17 @@ pub(crate) fn drop_if_empty(holds: &mut Option<Box<HoldTable>>) {
 struct Hold {
     exclusive: Option<u64>,
     shared: SmallVec<[u64; 2]>,
-    /// Waiting tickets and what they want, in the order in which they came; sections that want one more key stand before
-    /// all others.
+    /// Waiting tickets and their modes, in order of arrival; sections that want one more key precede all others.
     queue: VecDeque<(Arc<Ticket>, Mode)>,
 }
 
 impl Hold {
-    /// How those have the key who have it.
+    /// Returns the mode in which the key is held.
     fn mode(&self) -> Mode {
         if self.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared }
     }
 
-    /// Whether granted tickets other than `id` leave room for `mode`.
+    /// Returns whether granted tickets other than `id` leave room for `mode`.
     fn is_free(&self, id: u64, mode: Mode) -> bool {
         self.exclusive.is_none_or(|holder| holder == id)
             && (mode == Mode::Shared || self.shared.iter().all(|&holder| holder == id))
@@ -558,25 +561,25 @@ impl Hold {
         self.queue.insert(place, (ticket.clone(), mode));
     }
 
-    /// Whether `id` may have the key before those who wait for it. Only the first whom it would overtake is asked: the
-    /// others came later and have been overtaken less.
+    /// Returns whether `id` may have the key before the waiting tickets. Only the first one that it would overtake is
+    /// checked: the others came later and have been overtaken less.
     fn may_pass(&self, id: u64, mode: Mode) -> bool {
         self.is_free(id, mode) && self.overtaken(id, mode).next().is_none_or(|first| !first.reserves())
     }
 
-    /// Whether a queued ticket is to try to have the key: not while one before it is to.
+    /// Returns whether a queued ticket should try to acquire the key: not while one before it should.
     fn may_try(&self, id: u64, mode: Mode) -> bool {
         let first = self.overtaken(id, mode).next();
         self.is_free(id, mode) && first.is_none_or(|first| !first.is_invited() && !first.reserves())
     }
 
-    /// As [`may_pass`](Self::may_pass), of a section that has begun: it waits only behind others like it. Whoever
-    /// reserves this key may wait for one that the section has.
+    /// As [`may_pass`](Self::may_pass), for a section that has begun: it waits only behind others like it. A reserver
+    /// of this key may wait for one that the section has.
     fn may_take(&self, id: u64, mode: Mode) -> bool {
         self.is_free(id, mode) && !self.overtaken(id, mode).any(|ticket| ticket.goes_first())
     }
 
-    /// Whether `id`, a section that has begun, would overtake one that is starved.
+    /// Returns whether `id`, a section that has begun, would overtake a starved ticket.
     fn starves(&self, id: u64, mode: Mode) -> bool {
         self.overtaken(id, mode).find(|ticket| !ticket.goes_first()).is_some_and(|first| first.is_starved())
     }
@@ -587,9 +590,9 @@ impl Hold {
         }
     }
 
-    /// Those who may profit first now that the key is free: mostly one of them has its turn, and those behind it do not.
-    /// A section that this thread polls is preferred to those of others, which have to be woken up, as long as these may
-    /// be overtaken.
+    /// Adds the tickets that may benefit first now that the key is free: usually one of them can proceed, and those
+    /// behind it cannot. A section polled by this thread is preferred to those of others, which have to be woken up, as
+    /// long as these may be overtaken.
     fn first_waiting(&self, candidates: &mut Vec<Arc<Ticket>>) {
         let Some((first, _)) = self.queue.front() else { return };
         let mut start = 0;
@@ -606,7 +609,7 @@ impl Hold {
         }
     }
 
-    /// Takes a ticket out of the queue. It mostly stands near the front, so a long queue is not gone through.
+    /// Removes a ticket from the queue. It is usually near the front, so a long queue is not scanned.
     fn leave_queue(&mut self, id: u64) {
         if let Some(place) = self.queue.iter().position(|(ticket, _)| ticket.id == id) {
             self.queue.remove(place);
@@ -630,12 +633,12 @@ thread_local! {
 pub(crate) const NOBODY: u64 = 0;
 
 impl HoldTable {
-    /// Lets a section hold all keys, or nobody all.
+    /// Sets or clears the section that holds all keys.
     pub(crate) fn set_everything(&mut self, id: Option<u64>) {
         self.everything = id;
     }
 
-    /// Adds all who wait for keys.
+    /// Adds all waiting tickets.
     pub(crate) fn queued(&self, waiting: &mut Vec<Arc<Ticket>>) {
         for (ticket, _) in self.keys.values().flat_map(|hold| &hold.queue) {
             if !waiting.last().is_some_and(|last| Arc::ptr_eq(last, ticket)) {
@@ -644,36 +647,36 @@ impl HoldTable {
         }
     }
 
-    /// Whether a ticket holds this key or waits for it.
+    /// Returns whether a ticket holds this key or waits for it.
     pub(crate) fn concerns(&self, key: &[u8]) -> bool {
         self.everything.is_some() || self.keys.get(key).is_some()
     }
 
-    /// Whether `id`, a section or [`NOBODY`], may use the key now.
+    /// Returns whether `id`, a section or [`NOBODY`], may use the key now.
     pub(crate) fn admits(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         if let Some(holder) = self.everything {
             return holder == id;
         }
         match self.keys.get(key) {
             None => true,
-            // A section uses what it holds; nobody can stand before it there.
+            // A section may use its own keys; no ticket can precede it there.
             Some(hold) if id != NOBODY && hold.exclusive == Some(id) => true,
             Some(hold) if id != NOBODY && mode == Mode::Shared && hold.shared.contains(&id) => true,
             Some(hold) => hold.may_pass(id, mode),
         }
     }
 
-    /// Whether a ticket has this key for itself.
+    /// Returns whether a ticket holds this key exclusively.
     pub(crate) fn has(&self, id: u64, key: &[u8]) -> bool {
         self.everything == Some(id) || self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
     }
 
-    /// Whether a ticket has this key for reading.
+    /// Returns whether a ticket holds this key for reading.
     pub(crate) fn shares(&self, id: u64, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|hold| hold.shared.contains(&id))
     }
 
-    /// Who keeps `id` from the key: one that holds it, or one before it that reserves it.
+    /// Returns the ticket that blocks `id` from the key: a holder, or one before it that reserves it.
     pub(crate) fn holder(&self, id: u64, key: &[u8], mode: Mode) -> Option<u64> {
         if let Some(holder) = self.everything.filter(|holder| *holder != id) {
             return Some(holder);
@@ -693,7 +696,7 @@ impl HoldTable {
         hold.exclusive.into_iter().chain(shared).filter(|holder| *holder != id).chain(before).collect()
     }
 
-    /// Takes a waiting ticket out of the queue of a key. Returns the first of those who still wait there.
+    /// Removes a waiting ticket from the queue of a key. Returns the first of the tickets that still wait there.
     pub(crate) fn leave_queue(&mut self, ticket: &Arc<Ticket>, key: &[u8]) -> Vec<Arc<Ticket>> {
         let Some(hold) = self.keys.get_mut(key) else { return Vec::new() };
         hold.queue.retain(|(queued, _)| !Arc::ptr_eq(queued, ticket));
@@ -704,7 +707,7 @@ impl HoldTable {
         waiting
     }
 
-    /// Adds those who wait for keys that `id` holds; not sections that have begun and want one more.
+    /// Adds the tickets that wait for keys held by `id`; not sections that have begun and want one more.
     pub(crate) fn behind(&self, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
         let has_all = self.everything == Some(id);
         let held = self.keys.values().filter(|hold| has_all || hold.exclusive == Some(id) || hold.shared.contains(&id));
@@ -723,12 +726,12 @@ impl HoldTable {
         }
     }
 
-    /// Whether somebody waits for the key.
+    /// Returns whether a ticket waits for the key.
     pub(crate) fn is_wanted(&self, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|hold| !hold.queue.is_empty())
     }
 
-    /// Tells that a plain command used the key before those who wait for it.
+    /// Records that a plain command used the key before the waiting tickets.
     pub(crate) fn note_overtaking(&self, key: &[u8], mode: Mode) {
         if let Some(hold) = self.keys.get(key) {
             hold.note_overtaking(NOBODY, mode);
@@ -743,32 +746,32 @@ impl HoldTable {
         self.keys.get_or_default(key).queue(ticket, mode);
     }
 
-    /// Whether a queued ticket could have this key now.
+    /// Returns whether a queued ticket could have this key now.
     pub(crate) fn may_grant(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
             && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, mode))
     }
 
-    /// Whether a queued ticket is to try to have this key, as nobody before it is to.
+    /// Returns whether a queued ticket should try to acquire this key, as none before it should.
     pub(crate) fn may_try(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
             && self.keys.get(key).is_none_or(|hold| hold.may_try(id, mode))
     }
 
-    /// Adds the first of those who wait for a key that nobody has for himself.
+    /// Adds the first waiting tickets of a key that is not held exclusively.
     pub(crate) fn waiting_for_free(&self, key: &[u8], waiting: &mut Vec<Arc<Ticket>>) {
         if let Some(hold) = self.keys.get(key).filter(|hold| hold.exclusive.is_none()) {
             waiting.extend(hold.queue.iter().take(CANDIDATES_MAX).map(|(ticket, _)| ticket.clone()));
         }
     }
 
-    /// Whether a section that has begun could have this key, too.
+    /// Returns whether a section that has begun could have this key, too.
     pub(crate) fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
             && self.keys.get(key).is_none_or(|hold| hold.may_take(id, mode))
     }
 
-    /// Whether a section that has begun would keep one from this key who has waited for it for very long.
+    /// Returns whether a section that has begun would block a starved ticket from this key.
     pub(crate) fn starves(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.keys.get(key).is_some_and(|hold| hold.starves(id, mode))
     }
@@ -787,7 +790,8 @@ impl HoldTable {
         }
     }
 
-    /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit first to `candidates`.
+    /// Removes a ticket from a key, whether granted or waiting, and adds the tickets that may benefit first to
+    /// `candidates`.
     pub(crate) fn release(&mut self, id: u64, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
         if self.waiter.is_none() && self.keys.end_only(id, key) {
             return;
@@ -807,7 +811,7 @@ impl HoldTable {
         }
     }
 
-    /// Whether no key is held.
+    /// Returns whether no key is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.everything.is_none()
     }

@@ -1,12 +1,13 @@
-//! Who waits for keys that are free now is woken after the turn of who set them free.
+//! Deferred wake-ups of waiters whose keys have become free.
 //!
-//! A worker that has found many connections readable runs the script of one after the other. If each of them woke the
-//! first that waits for its keys on another core, that one would come between every two of them, and both cores would do
-//! little more than wake each other. So a worker that is in a turn notes whom it has invited, and wakes them with the task
-//! that sends its replies, which stands in its runtime's queue behind those connections. Nobody waits for that longer than
-//! [`WAIT_MAX`] while other scripts end, and a ticket that may not be overtaken any more is given its keys at once.
+//! A worker that has found many connections readable runs the script of one after the other. If each script woke the
+//! first waiter of its keys on another core, that waiter's script would run between every two of them, and both cores
+//! would do little more than wake each other. So a worker within an event loop iteration records the tickets that it
+//! has invited, and wakes them with the task that sends its replies, which is queued in its runtime behind those
+//! connections. The delay is at most [`WAIT_MAX`] while other scripts end, and a ticket that may not be overtaken any
+//! more is granted its keys immediately.
 //!
-//! Any other thread wakes at once.
+//! Any other thread wakes immediately.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const TICKETS_MAX: usize = 64;
 struct Later {
     /// The task that wakes them; no thread but a worker has one.
     sender: Option<Waker>,
-    /// When the first of them began to wait.
+    /// The time at which the first of them began to wait.
     since: Option<Instant>,
     tickets: Vec<Arc<Ticket>>,
 }
@@ -43,7 +44,7 @@ pub(crate) fn set_sender(waker: &Waker) {
     });
 }
 
-/// Wakes all who wait for that, and everybody at once from now on: the task has gone.
+/// Wakes all recorded tickets, and later ones immediately: the task has ended.
 pub(crate) fn unset_sender() {
     // A thread that ends has let its task go before.
     let _ = LATER.try_with(|later| later.borrow_mut().sender = None);

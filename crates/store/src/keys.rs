@@ -1,4 +1,4 @@
-//! Which words of a command are keys, and in which database.
+//! The words of a command that are keys, and their database.
 
 use std::iter::{Chain, StepBy};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::option;
 use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
-/// Where a command's keys stand.
+/// The positions of a command's keys.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyRule {
     /// It names no key.
@@ -26,16 +26,16 @@ pub enum KeyRule {
         /// Word of the last channel.
         last: i8,
     },
-    /// Word `count` says how many keys follow it; with `destination` word 1 is a key, too. A number that makes no
-    /// sense finds nothing more: the handler will say so.
+    /// Word `count` is the number of keys that follow it; with `destination` word 1 is a key, too. An invalid number
+    /// yields no further keys: the handler reports it.
     Counted {
         /// Word of the number.
         count: i8,
         /// Whether word 1 is a key that is written.
         destination: bool,
     },
-    /// Behind the word STREAMS, which stands behind options, the first half of what follows. Words that make no sense find
-    /// nothing: the handler will say so.
+    /// The first half of the words after STREAMS, which follows the options. Invalid words yield no keys: the handler
+    /// reports them.
     Streams,
     /// The first key is word 1 of the caller's database; `second` finds the other one, which may be of another
     /// database. Words that make no sense find nothing: the handler will say so.
@@ -85,8 +85,8 @@ impl KeyRule {
         keys
     }
 
-    /// Where keys of the caller's database stand among so many words, the second one `WithDatabase` apart. Of the words
-    /// themselves only those are asked for that say where.
+    /// Returns the positions of the keys of the caller's database among this many words, except the second one of
+    /// `WithDatabase`. Only words that determine positions are read.
     pub(crate) fn places<'w>(self, words: usize, word: impl Fn(usize) -> &'w [u8]) -> Places {
         let (before, row, step) = match self {
             KeyRule::None | KeyRule::Channels { .. } => (None, 0..0, 1),

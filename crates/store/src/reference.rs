@@ -1,4 +1,4 @@
-//! The manual's page of commands and parameters, made from the two catalogues.
+//! The reference page of commands and parameters, generated from the two catalogues.
 
 use std::fmt::Write;
 
@@ -9,10 +9,11 @@ use crate::{commands, redis, syntax};
 const HEAD: &str = "\
 # Store commands and parameters
 
-What the embedded store answers, over RESP and as a function. Commands, replies and error texts are Redis 7's. `arity` counts the words with the command's name; a negative one is the \
-least number. `COMMAND DOCS` says the same at run time.
+The commands and parameters of the embedded store, over RESP and for rules and scripts. Commands, replies and error texts \
+are those of Redis 7. `arity` is the number of words including the command's name; a negative one is a minimum. \
+`COMMAND DOCS` returns the same at run time.
 
-This page is made from the catalogues (`crates/store`); a test keeps them in step.
+This page is generated from the catalogues (`crates/store`); a test compares them.
 
 ## Commands
 
@@ -23,52 +24,52 @@ This page is made from the catalogues (`crates/store`); a test keeps them in ste
 const REDIS_HEAD: &str = "
 ## Every command of Redis 7.2
 
-*yes*: as in Redis; *differs*: how; *no*: why. A command that is not here is answered as an unknown one, with the reason.
-[Where replies differ](differences.md) from those of Debian's redis-server is known by random commands to both.
+*yes*: as in Redis; *differs*: with the difference; *no*: with the reason. A missing command is answered as an unknown
+command, with the reason. Random commands to both programs establish [where replies differ](differences.md).
 
 | command | here | |
 |---|---|---|
 ";
 
 const OWN_HEAD: &str = "
-Commands here that Redis 7.2 has not: ";
+Commands that Redis 7.2 does not have: ";
 
 const PARAMETERS_HEAD: &str = "
 ## Parameters
 
-Keywords of a `store` section, and parameters of `CONFIG GET` and `CONFIG SET`. Those that act:
+Keywords of a `store` section, and parameters of `CONFIG GET` and `CONFIG SET`. Those with an effect:
 
 | parameter | default | `CONFIG SET` | |
 |---|---|---|---|
 ";
 
 const PROCESS_HEAD: &str = "
-`maxmemory` bounds data, scripts and what clients have: their buffers, commands queued by MULTI, watched keys, subscriptions \
-and unread messages. Where keys are evicted, half of it is data's: what clients and scripts have pushes out keys up to the \
-other half. Beyond that, and where no key may be evicted, commands between MULTI and EXEC are refused while memory is full, \
-and the largest clients are closed once it is exceeded by a twentieth or 8 MiB, except those with `CLIENT NO-EVICT ON`. \
-Redis closes clients by `maxmemory-clients` alone, and evicts all keys for one client's sake.
+`maxmemory` limits the memory of data, scripts and clients: their buffers, commands queued by MULTI, watched keys, \
+subscriptions and unread messages. With an eviction policy, half of it is reserved for data: memory of clients and scripts \
+causes eviction only up to the other half. Beyond that, and without an eviction policy, commands between MULTI and EXEC are \
+refused while memory is full, and the largest clients are closed once the limit is exceeded by a twentieth or 8 MiB, except \
+those with `CLIENT NO-EVICT ON`. Redis closes clients only by `maxmemory-clients`, and may evict all keys because of one client.
 
-Those of the process, where the store stands alone (`sluicegate store`, or called as `redis-server`); a `store` section \
-refuses them, with what to write instead:
+Parameters of the process, for a store without the proxy (`sluicegate store`, or called as `redis-server`); a `store` \
+section refuses them and names the alternative:
 
 | parameter | default | `CONFIG SET` | |
 |---|---|---|---|
 ";
 
 const IDLE_HEAD: &str = "
-Those of what is not there. A redis.conf may have them, as they change nothing in Redis either while that is off; \
-`CONFIG GET` shows them. `CONFIG SET` takes these, too, which change nothing:
+Parameters of missing features. A redis.conf may contain them, since in Redis, too, they have no effect while the feature is \
+off; `CONFIG GET` shows them. `CONFIG SET` accepts these, without effect:
 
 ";
 
 const FIRM_HEAD: &str = "
-`CONFIG SET` refuses to change these, as somebody might rely on them:
+`CONFIG SET` refuses to change these, because a user might rely on their effect:
 
 ";
 
 const FIXED_HEAD: &str = "
-Those that can be read, and set to nothing but what they are:
+Parameters that can be read, and set to their present value only:
 
 | parameter | value | why |
 |---|---|---|
@@ -79,7 +80,7 @@ Redis's other parameters are refused with a reason:
 
 ";
 
-/// `docs/reference/commands.md`.
+/// Returns the text of `docs/reference/commands.md`.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let mut rows: Vec<&CommandSpec> = commands::all().collect();
@@ -95,14 +96,14 @@ pub fn reference() -> String {
     let defaults = ServerOptions::default();
     for parameter in PARAMETERS {
         let value = defaults.get(parameter.name).unwrap_or_default();
-        let live = if parameter.live { "at once" } else { "no, only in the file" };
+        let live = if parameter.live { "immediately" } else { "no, only in the file" };
         line(&mut page, parameter.name, &[&quoted(&String::from_utf8_lossy(&value)), live, parameter.docs]);
     }
     page += PROCESS_HEAD;
     let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
     for parameter in PROCESS {
         let value = alone.get(parameter.name).unwrap_or_default();
-        let live = if parameter.live { "at once" } else { "no, only at start" };
+        let live = if parameter.live { "immediately" } else { "no, only at start" };
         line(&mut page, parameter.name, &[&quoted(&String::from_utf8_lossy(&value)), live, parameter.docs]);
     }
     page += FIXED_HEAD;
@@ -118,12 +119,12 @@ pub fn reference() -> String {
     by_reason(&mut page, &idle(false));
     page += REFUSED_HEAD;
     by_reason(&mut page, REFUSED);
-    let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` is `{new}`")).collect();
-    let _ = writeln!(page, "\nRedis's older names are known: {}.", aliases.join(", "));
+    let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` for `{new}`")).collect();
+    let _ = writeln!(page, "\nRedis's older names are accepted: {}.", aliases.join(", "));
     page
 }
 
-/// Whether each command of Redis is here, and which ones Redis has not.
+/// Writes the table of Redis's commands, then the commands that Redis does not have.
 fn every_command_of_redis(page: &mut String) {
     let mut own: Vec<String> = Vec::new();
     for row in commands::all() {
@@ -148,7 +149,7 @@ fn every_command_of_redis(page: &mut String) {
     let _ = writeln!(page, "{}.", if own.is_empty() { "none".to_owned() } else { own.join(", ") });
 }
 
-/// A line for each reason with the names it stands for.
+/// Writes a line for each reason with its names.
 fn by_reason(page: &mut String, rows: &[(&str, &str)]) {
     let mut reasons: Vec<&str> = rows.iter().map(|row| row.1).collect();
     reasons.sort_unstable();

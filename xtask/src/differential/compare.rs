@@ -129,7 +129,10 @@ const SCRIPTS: &str = "scripts are compared by a separate corpus";
 
 /// Commands that are not sent, or only in another form, because Redis's answer is random or a bug of Redis.
 pub(super) const NOT_SENT: &[(&str, &str)] = &[
-    ("SORT of a sorted set in place", "Redis converts the set to its large encoding for good; a copy is sorted instead"),
+    (
+        "SORT of a sorted set in place",
+        "Redis converts the set to its large encoding for good; a copy is sorted instead",
+    ),
     ("ranges by name over members of different scores", "their result is undefined"),
     ("LSET, LINDEX and LPOS of -9223372036854775808", "the number cannot be negated; Valkey accepts it as an index"),
     (
@@ -161,7 +164,10 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
         "Redis does not reset errno and attributes the error to SORT; a ZADD is sent in between",
     ),
     ("XADD with an ID of `*`", "the ID is the current time of each program"),
-    ("XADD with the next sequence number of a time whose sequence is exhausted", "Valkey reports that the elements are too large"),
+    (
+        "XADD with the next sequence number of a time whose sequence is exhausted",
+        "Valkey reports that the elements are too large",
+    ),
     ("times to live that end within the run", "which command first finds the key expired is random"),
 ];
 

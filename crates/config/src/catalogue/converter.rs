@@ -8,7 +8,7 @@ use sluicegate_pattern::{Method, ValueType};
 use super::counter::{CounterFigure, table_rows};
 use super::{ArgKind, Output};
 
-/// What a map gives.
+/// The type of a map's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapGives {
     /// The value, typed.
@@ -121,9 +121,9 @@ pub enum Converter {
     SrvQueue,
     When,
     Debug,
-    /// `map` and its kin: how keys are compared, and what is given.
+    /// The `map` converters: the match method, and the type of the result.
     Map(Method, MapGives),
-    /// What an entry of a stick table holds.
+    /// A datum of a stick table's entry.
     Table(CounterFigure),
     StoreGet,
     StoreIncr,
@@ -138,11 +138,11 @@ pub(crate) struct ConverterRow {
     pub(crate) name: &'static str,
     pub(crate) converter: Converter,
     pub(crate) args: &'static [ArgKind],
-    /// How many of `args` must be given.
+    /// The number of required arguments.
     pub(crate) required: usize,
-    /// What the sample is cast to.
+    /// The type to which the sample is cast.
     pub(crate) input: Output,
-    /// What is given; [`Output::Any`] for the sample itself.
+    /// The type of the result; [`Output::Any`] for the sample itself.
     pub(crate) output: Output,
     /// It asks a store, so it may wait.
     pub(crate) waits: bool,
@@ -222,10 +222,10 @@ static ROWS: &[ConverterRow] = &[
     row("xor", Converter::Xor, &[A::Operand], 1, Output::Int, Output::Int, "Bitwise exclusive or."),
     row("neg", Converter::Neg, &[], 0, Output::Int, Output::Int, "The integer with the opposite sign; saturates."),
     row("cpl", Converter::Cpl, &[], 0, Output::Int, Output::Int, "The integer with every bit flipped."),
-    row("bool", Converter::Bool, &[], 0, Output::Int, Output::Bool, "Whether the integer is not 0."),
-    row("not", Converter::Not, &[], 0, Output::Int, Output::Bool, "Whether the integer is 0."),
-    row("odd", Converter::Odd, &[], 0, Output::Int, Output::Bool, "Whether the integer is odd."),
-    row("even", Converter::Even, &[], 0, Output::Int, Output::Bool, "Whether the integer is even."),
+    row("bool", Converter::Bool, &[], 0, Output::Int, Output::Bool, "True if the integer is not 0."),
+    row("not", Converter::Not, &[], 0, Output::Int, Output::Bool, "True if the integer is 0."),
+    row("odd", Converter::Odd, &[], 0, Output::Int, Output::Bool, "True if the integer is odd."),
+    row("even", Converter::Even, &[], 0, Output::Int, Output::Bool, "True if the integer is even."),
     row("lower", Converter::Lower, &[], 0, Output::Str, Output::Str, "The text in lower case (ASCII)."),
     row("upper", Converter::Upper, &[], 0, Output::Str, Output::Str, "The text in upper case (ASCII)."),
     row(
@@ -235,7 +235,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "The text, then a string, a variable and another string.",
+        "The text followed by a string, a variable and another string.",
     ),
     row(
         "add_item",
@@ -244,7 +244,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "The text, then, unless it or what follows is empty, a delimiter, and a variable and another string.",
+        "The text, then a delimiter (unless the text or the addition is empty), a variable and another string.",
     ),
     row(
         "field",
@@ -253,7 +253,8 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Str,
         Output::Str,
-        "The text's nth field (negative: from the end) between any of the delimiters, and as many more as counted; 0: all.",
+        "The text's nth field (negative: counted from the end) between any of the delimiters, and as many fields as \
+         given; 0: all the rest.",
     ),
     row(
         "word",
@@ -262,7 +263,7 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Str,
         Output::Str,
-        "The text's nth word: as field, but delimiters in a row are one.",
+        "The text's nth word: like field, but adjacent delimiters count as one.",
     ),
     row(
         "bytes",
@@ -271,7 +272,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Bin,
         Output::Bin,
-        "The bytes from an offset on, at most as many as given; both may be variables.",
+        "The bytes from an offset on, at most the given number; both may be variables.",
     ),
     row("length", Converter::Length, &[], 0, Output::Str, Output::Int, "The text's length in bytes."),
     row(
@@ -281,7 +282,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "The text without any of these characters at its begin.",
+        "The text without any of these characters at its start.",
     ),
     row(
         "rtrim",
@@ -308,7 +309,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Int,
-        "Below, at or above 0 as the text sorts before, equals or sorts behind a variable's text.",
+        "Negative, 0 or positive if the text sorts before, equals or sorts after a variable's text.",
     ),
     row(
         "secure_memcmp",
@@ -317,7 +318,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Bin,
         Output::Bool,
-        "Whether the bytes are a variable's, in a time that does not depend on where they differ.",
+        "True if the bytes equal a variable's, compared in constant time.",
     ),
     row(
         "iif",
@@ -335,7 +336,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "Of the languages listed (`de;en`) the one that an Accept-Language header prefers, or a default.",
+        "The listed language (`de;en`) that an Accept-Language header prefers, or a default.",
     ),
     row(
         "param",
@@ -344,7 +345,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "The value of a parameter in a query string; the delimiter is `&` unless given.",
+        "The value of a parameter in a query string; the delimiter is `&` by default.",
     ),
     row(
         "regsub",
@@ -353,7 +354,8 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Str,
         Output::Str,
-        "The text with the first match of a regular expression, or with the flag `g` every one, replaced; `\\1` is a group. Flags: `g`, `i`.",
+        "The text with the first match of a regular expression replaced, or every match with the flag `g`; `\\1` is a \
+         group. Flags: `g`, `i`.",
     ),
     row(
         "crc32",
@@ -362,7 +364,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Int,
-        "CRC-32 of the bytes; with 1 an avalanche function mixes the result.",
+        "CRC-32 of the bytes; with 1 the result passes an avalanche function.",
     ),
     row(
         "crc32c",
@@ -371,11 +373,29 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Int,
-        "CRC-32C (Castagnoli) of the bytes; 1: mixed.",
+        "CRC-32C (Castagnoli) of the bytes; 1: with avalanche.",
     ),
-    row("djb2", Converter::Djb2, &[A::Int], 0, Output::Bin, Output::Int, "The hash DJB2 of the bytes; 1: mixed."),
-    row("sdbm", Converter::Sdbm, &[A::Int], 0, Output::Bin, Output::Int, "The hash SDBM of the bytes; 1: mixed."),
-    row("wt6", Converter::Wt6, &[A::Int], 0, Output::Bin, Output::Int, "The hash WT6 of the bytes; 1: mixed."),
+    row(
+        "djb2",
+        Converter::Djb2,
+        &[A::Int],
+        0,
+        Output::Bin,
+        Output::Int,
+        "The hash DJB2 of the bytes; 1: with \
+     avalanche.",
+    ),
+    row(
+        "sdbm",
+        Converter::Sdbm,
+        &[A::Int],
+        0,
+        Output::Bin,
+        Output::Int,
+        "The hash SDBM of the bytes; 1: with \
+     avalanche.",
+    ),
+    row("wt6", Converter::Wt6, &[A::Int], 0, Output::Bin, Output::Int, "The hash WT6 of the bytes; 1: with avalanche."),
     row("xxh3", Converter::Xxh3, &[A::Int], 0, Output::Bin, Output::Int, "XXH3 of the bytes (64 bits) with a seed."),
     row("xxh32", Converter::Xxh32, &[A::Int], 0, Output::Bin, Output::Int, "XXH32 of the bytes with a seed."),
     row("xxh64", Converter::Xxh64, &[A::Int], 0, Output::Bin, Output::Int, "XXH64 of the bytes with a seed."),
@@ -387,7 +407,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Bin,
-        "SHA-2 of the bytes with 224, 256 (unless given), 384 or 512 bits.",
+        "SHA-2 of the bytes with 224, 256 (default), 384 or 512 bits.",
     ),
     row(
         "digest",
@@ -405,15 +425,15 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Bin,
         Output::Bin,
-        "The keyed digest of the bytes; the key is base64, or a variable that holds it.",
+        "The keyed digest (HMAC) of the bytes; the key is in base64, or a variable that contains it.",
     ),
     row("base64", Converter::Base64, &[], 0, Output::Bin, Output::Str, "The bytes in base64."),
-    row("b64dec", Converter::B64dec, &[], 0, Output::Str, Output::Bin, "The bytes that base64 stands for."),
+    row("b64dec", Converter::B64dec, &[], 0, Output::Str, Output::Bin, "The bytes decoded from base64."),
     row("ub64enc", Converter::Ub64enc, &[], 0, Output::Bin, Output::Str, "The bytes in base64url, without padding."),
-    row("ub64dec", Converter::Ub64dec, &[], 0, Output::Str, Output::Bin, "The bytes that base64url stands for."),
+    row("ub64dec", Converter::Ub64dec, &[], 0, Output::Str, Output::Bin, "The bytes decoded from base64url."),
     row("hex", Converter::Hex, &[], 0, Output::Bin, Output::Str, "The bytes in upper-case hexadecimal."),
-    row("hex2i", Converter::Hex2i, &[], 0, Output::Str, Output::Int, "The integer that hexadecimal digits stand for."),
-    row("base2", Converter::Base2, &[], 0, Output::Bin, Output::Str, "The bytes in binary digits, eight each."),
+    row("hex2i", Converter::Hex2i, &[], 0, Output::Str, Output::Int, "The integer decoded from hexadecimal digits."),
+    row("base2", Converter::Base2, &[], 0, Output::Bin, Output::Str, "The bytes in binary digits, eight per byte."),
     row(
         "be2dec",
         Converter::Be2dec,
@@ -421,7 +441,7 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Bin,
         Output::Str,
-        "Chunks of the bytes as decimal integers, big end first, with a separator between; 1 drops a chunk that is too short.",
+        "Chunks of the bytes as decimal big-endian integers, with a separator in between; 1 drops an incomplete chunk.",
     ),
     row(
         "le2dec",
@@ -430,7 +450,7 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Bin,
         Output::Str,
-        "As be2dec, little end first.",
+        "As be2dec, little-endian.",
     ),
     row(
         "be2hex",
@@ -439,7 +459,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Str,
-        "The bytes in hexadecimal with a separator between chunks; 1 drops a chunk that is too short.",
+        "The bytes in hexadecimal with a separator between chunks; 1 drops an incomplete chunk.",
     ),
     row(
         "htonl",
@@ -448,7 +468,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Int,
         Output::Bin,
-        "The integer's low 32 bits as four bytes, big end first.",
+        "The integer's low 32 bits as four bytes, big-endian.",
     ),
     row(
         "url_dec",
@@ -457,7 +477,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Str,
-        "The text with `%XX` decoded; behind a `?`, or everywhere with a number other than 0, `+` is a blank.",
+        "The text with `%XX` decoded; after a `?`, or everywhere if the argument is not 0, `+` becomes a space.",
     ),
     row(
         "url_enc",
@@ -466,7 +486,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Str,
-        "The text with everything but letters, digits and `-._~` as `%XX`.",
+        "The text with all bytes but letters, digits and `-._~` encoded as `%XX`.",
     ),
     row(
         "json",
@@ -475,7 +495,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Str,
-        "The text escaped for a JSON string; the input is `ascii` (unless given), `utf8`, `utf8s`, `utf8p` or `utf8ps`.",
+        "The text escaped for a JSON string; the input is `ascii` (default), `utf8`, `utf8s`, `utf8p` or `utf8ps`.",
     ),
     row(
         "json_query",
@@ -484,7 +504,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "The string, number, boolean or array at a path (`$.a.b[0]`); with `int` a number as an integer.",
+        "The string, number, boolean or array at a JSON path (`$.a.b[0]`); `int` converts a number to an integer.",
     ),
     row(
         "jwt_header_query",
@@ -493,7 +513,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Str,
-        "The header of a JSON web token, or what is at a path in it. The signature is not looked at.",
+        "The header of a JSON web token, or the value at a JSON path in it. The signature is not verified.",
     ),
     row(
         "jwt_payload_query",
@@ -502,7 +522,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Str,
-        "The payload of a JSON web token, or what is at a path in it. The signature is not looked at.",
+        "The payload of a JSON web token, or the value at a JSON path in it. The signature is not verified.",
     ),
     row(
         "ipmask",
@@ -511,7 +531,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Ip,
         Output::Ip,
-        "The network of an address; without a mask for IPv6 those addresses give nothing.",
+        "The network of an address; without a mask for IPv6, an IPv6 address has no result.",
     ),
     row(
         "host_only",
@@ -538,7 +558,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Int,
         Output::Str,
-        "A date as HTTP header fields have it, after adding an offset; the unit is `s` (unless given), `ms` or `us`.",
+        "A date in the format of HTTP header fields, after adding an offset; the unit is `s` (default), `ms` or `us`.",
     ),
     row(
         "ltime",
@@ -547,7 +567,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Int,
         Output::Str,
-        "A date in seconds in local time by a format of strftime, after adding an offset in seconds.",
+        "A date in seconds, formatted in local time by strftime, after adding an offset in seconds.",
     ),
     row("utime", Converter::Utime, &[A::Str, A::Int], 1, Output::Int, Output::Str, "As ltime, in UTC."),
     row(
@@ -577,7 +597,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Bool,
-        "Whether a control character is among the bytes: any but the tab, or `any`, or `http` for NUL, CR and LF, or those of a mask (bit 32 stands for DEL).",
+        "True if the bytes include a control character: any except tab, or `any`, or `http` for NUL, CR and LF, or \
+         those of a bit mask (bit 32 is DEL).",
     ),
     row("reverse", Converter::Reverse, &[], 0, Output::Str, Output::Str, "The text with its bytes in reverse order."),
     row(
@@ -587,7 +608,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Str,
-        "A domain name with its labels in reverse order (`com.example.www`), for prefix matches by domain; one final dot is ignored, and an empty label gives nothing.",
+        "A domain name with its labels in reverse order (`com.example.www`), for prefix matches by domain; one final \
+         dot is ignored, and a name with an empty label has no result.",
     ),
     row(
         "aes_gcm_enc",
@@ -596,7 +618,8 @@ static ROWS: &[ConverterRow] = &[
         4,
         Output::Bin,
         Output::Bin,
-        "The bytes encrypted with AES-GCM: the key's bits (128, 192, 256), nonce and key in base64 or in variables that hold it, and the variable that gets the tag in base64.",
+        "The bytes encrypted with AES-GCM: the key size in bits (128, 192, 256), nonce and key in base64 or in \
+         variables that contain it, and the variable that receives the tag in base64.",
     ),
     row(
         "aes_gcm_dec",
@@ -605,7 +628,8 @@ static ROWS: &[ConverterRow] = &[
         4,
         Output::Bin,
         Output::Bin,
-        "The bytes decrypted with AES-GCM: the key's bits (128, 192, 256), nonce, key and tag in base64 or in variables that hold it. Nothing if the tag (12 to 16 bytes) does not match.",
+        "The bytes decrypted with AES-GCM: the key size in bits (128, 192, 256), nonce, key and tag in base64 or in \
+         variables that contain it. No result if the tag (12 to 16 bytes) does not match.",
     ),
     row(
         "jwt_verify",
@@ -614,7 +638,10 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Bin,
         Output::Int,
-        "Whether the signature of a JSON web token is right: 1, 0, or below 0 for an unknown algorithm (-1), an invalid token (-3) or an unknown key (-5). The algorithm (`HS256`, `RS256`, `PS256`, `ES256`, each also with 384 and 512, or `none`) and the key, which is a secret or the file of a public key (PEM), may be variables.",
+        "The result of verifying the signature of a JSON web token: 1 valid, 0 invalid, or negative for an unknown \
+         algorithm (-1), a malformed token (-3) or an unknown key (-5). The algorithm (`HS256`, `RS256`, `PS256`, \
+         `ES256`, each also with 384 and 512, or `none`) and the key, which is a secret or the file of a public key \
+         (PEM), may be variables.",
     ),
     row(
         "le2hex",
@@ -623,7 +650,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Str,
-        "As be2hex, little end first.",
+        "As be2hex, little-endian.",
     ),
     row(
         "date",
@@ -632,7 +659,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Int,
-        "The time since 1970 in seconds that a date of an HTTP header field stands for, in any of its three forms.",
+        "The time since 1970 in seconds, parsed from a date in any of the three formats of HTTP header fields.",
     ),
     row(
         "fix_is_valid",
@@ -641,7 +668,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Bool,
-        "Whether the bytes are a well-formed message of FIX 4.0 to 4.4 or FIXT 1.1 with the right length and checksum; nothing while more must come.",
+        "True if the bytes are a well-formed message of FIX 4.0 to 4.4 or FIXT 1.1 with correct length and checksum; \
+         no result while the message is incomplete.",
     ),
     row(
         "fix_tag_value",
@@ -659,7 +687,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Bin,
         Output::Bool,
-        "Whether the bytes are a valid CONNECT or CONNACK packet of MQTT 3.1, 3.1.1 or 5.0; nothing while more must come.",
+        "True if the bytes are a valid CONNECT or CONNACK packet of MQTT 3.1, 3.1.1 or 5.0; no result while the packet \
+         is incomplete.",
     ),
     row(
         "mqtt_field_value",
@@ -677,7 +706,9 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Bin,
         Output::Bin,
-        "A field of a Protocol Buffers message, by the numbers on the way to it (`1.3`), as bytes or as the type given (`int32`, `uint32`, `sint32`, `int64`, `uint64`, `sint64`, `bool`, `enum`, `fixed32`, `sfixed32`, `float`, `fixed64`, `sfixed64`, `double`).",
+        "A field of a Protocol Buffers message, addressed by its path of field numbers (`1.3`), as bytes or as the \
+         given type (`int32`, `uint32`, `sint32`, `int64`, `uint64`, `sint64`, `bool`, `enum`, `fixed32`, `sfixed32`, \
+         `float`, `fixed64`, `sfixed64`, `double`).",
     ),
     row(
         "ungrpc",
@@ -686,7 +717,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Bin,
         Output::Bin,
-        "As protobuf, of the messages in the body of a gRPC request or response.",
+        "As protobuf, for the messages in the body of a gRPC request or response.",
     ),
     row(
         "rfc7239_is_valid",
@@ -695,7 +726,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Bool,
-        "Whether the text is one valid value of the header field Forwarded (RFC 7239).",
+        "True if the text is one valid value of the header field Forwarded (RFC 7239).",
     ),
     row(
         "rfc7239_field",
@@ -704,7 +735,8 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "A parameter of a Forwarded value: `for`, `by`, `host` or `proto`; nothing if the value is not valid or lacks it.",
+        "A parameter of a Forwarded value: `for`, `by`, `host` or `proto`; no result if the value is invalid or lacks \
+         it.",
     ),
     row(
         "rfc7239_n2nn",
@@ -713,7 +745,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Any,
-        "The name of a Forwarded value's node (`for`, `by`): an address, `unknown`, or a hidden name with its `_`.",
+        "The name of a Forwarded value's node (`for`, `by`): an address, `unknown`, or an obfuscated name with its \
+         `_`.",
     ),
     row(
         "rfc7239_n2np",
@@ -722,7 +755,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Any,
-        "The port of a Forwarded value's node: a number, or a hidden one with its `_`; nothing without one.",
+        "The port of a Forwarded value's node: a number, or an obfuscated one with its `_`; no result without one.",
     ),
     row(
         "rfc7239_nn",
@@ -731,7 +764,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Any,
         Output::Str,
-        "The sample as the name of a Forwarded value's node: an IPv6 address in brackets, a text with a `_` before it, an empty text as `unknown`.",
+        "The sample as the name of a Forwarded value's node: an IPv6 address in brackets, a text prefixed with `_`, an \
+         empty text as `unknown`.",
     ),
     row(
         "rfc7239_np",
@@ -740,7 +774,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Any,
         Output::Str,
-        "The sample as the port of a Forwarded value's node: a number as it is, a text with a `_` before it.",
+        "The sample as the port of a Forwarded value's node: a number unchanged, a text prefixed with `_`.",
     ),
     row(
         "capture-req",
@@ -749,7 +783,8 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "Keeps the text in a capture slot of the request, cut to its length, and passes it on; nothing without the slot.",
+        "Copies the text to a capture slot of the request, truncated to its length, and returns it; no result without \
+         the slot.",
     ),
     row(
         "capture-res",
@@ -758,7 +793,8 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Str,
         Output::Str,
-        "Keeps the text in a capture slot of the response, cut to its length, and passes it on; nothing without the slot.",
+        "Copies the text to a capture slot of the response, truncated to its length, and returns it; no result without \
+         the slot.",
     ),
     row(
         "nbsrv",
@@ -767,7 +803,7 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Int,
-        "The number of usable servers of the backend that the text names; nothing if there is none.",
+        "The number of usable servers of the backend named by the text; no result if it does not exist.",
     ),
     row(
         "srv_queue",
@@ -776,7 +812,8 @@ static ROWS: &[ConverterRow] = &[
         0,
         Output::Str,
         Output::Int,
-        "The number of requests queued for the server that the text names, `BACKEND/SERVER` or one of the section's own; nothing if there is none.",
+        "The number of requests queued for the server named by the text, `BACKEND/SERVER` or one of the section's own; \
+         no result if it does not exist.",
     ),
     row(
         "when",
@@ -785,7 +822,8 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Any,
         Output::Any,
-        "Passes the sample on if a condition holds, else gives nothing: `error`, `normal`, `forwarded`, `toapplet`, `processed`, `stopping`, or `acl` with the name of an ACL; `!` before it negates.",
+        "Returns the sample if a condition holds: `error`, `normal`, `forwarded`, `toapplet`, `processed`, `stopping`, \
+         or `acl` with the name of an ACL; a leading `!` negates. Otherwise no result.",
     ),
     row(
         "debug",
@@ -794,7 +832,7 @@ static ROWS: &[ConverterRow] = &[
         2,
         Output::Any,
         Output::Any,
-        "Writes a prefix, the sample's type and the sample to `stderr` or `stdout`, and passes it on.",
+        "Writes a prefix, the sample's type and the sample to `stderr` or `stdout`, and returns it.",
     ),
     row(
         "set-var",
@@ -803,7 +841,8 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Any,
         Output::Any,
-        "Sets a variable and passes the sample on if all conditions hold, else gives nothing: `ifexists`, `ifnotexists`, `ifempty`, `ifnotempty`, `ifset`, `ifnotset`, `ifgt`, `iflt`.",
+        "Sets a variable and returns the sample if all conditions hold: `ifexists`, `ifnotexists`, `ifempty`, \
+         `ifnotempty`, `ifset`, `ifnotset`, `ifgt`, `iflt`. Otherwise no result.",
     ),
     row(
         "unset-var",
@@ -812,13 +851,15 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Any,
         Output::Any,
-        "Unsets a variable and passes the sample on.",
+        "Unsets a variable and returns the sample.",
     ),
     map(
         "map",
         Method::Str,
         VALUE,
-        "The value of a map file's key that is the text, or a default. The methods: `str` the whole text, `beg` its longest begin, `end`, `sub`, `dir`, `dom`, `reg` the first in the file's order, `int` a number or range, `ip` the longest prefix; with `_int` or `_ip` the value is typed, with `_key` the key itself is given.",
+        "The value of the text in a map file, or a default. The methods: `str` the whole text, `beg` its longest \
+         prefix, `end`, `sub`, `dir`, `dom`, `reg` the first match in the file's order, `int` a number or range, `ip` \
+         the longest prefix; with `_int` or `_ip` the value is typed, with `_key` the result is the key itself.",
     ),
     map("map_str", Method::Str, VALUE, "See map."),
     map("map_str_int", Method::Str, INTEGER, "See map."),
@@ -865,7 +906,7 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Str,
         waits: true,
-        docs: "The string that a store has under the text as key; nothing if there is none. A failure is told in txn.store_err.",
+        docs: "The string stored under the text as key; no result if there is none. A failure sets txn.store_err.",
     },
     ConverterRow {
         name: "store_incr",
@@ -875,7 +916,8 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Int,
         waits: true,
-        docs: "Adds 1, or the given number, to the integer that a store has under the text as key, and gives the sum. A key that it creates never expires unless EXPIRE follows.",
+        docs: "Adds 1, or the given number, to the integer stored under the text as key, and returns the sum. A key \
+         that it creates never expires unless EXPIRE follows.",
     },
     ConverterRow {
         name: "store_hget",
@@ -885,7 +927,8 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Str,
         waits: true,
-        docs: "The value of a field, the second argument, of the hash that a store has under the text as key; nothing if there is none.",
+        docs: "The value of a field, the second argument, of the hash stored under the text as key; no result if there \
+         is none.",
     },
     ConverterRow {
         name: "store_call",
@@ -895,7 +938,8 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Str,
         waits: true,
-        docs: "The reply to a command of a store, the second argument; the text is the command's first argument and those of the converter follow it. A reply of several values is a failure.",
+        docs: "The reply to a command of a store, the second argument; the text is the command's first argument, \
+         followed by those of the converter. A reply with several values is a failure.",
     },
     ConverterRow {
         name: "lua.NAME",
@@ -905,7 +949,8 @@ static ROWS: &[ConverterRow] = &[
         input: Output::Str,
         output: Output::Str,
         waits: false,
-        docs: "What a script's function makes of the text, known by this name to core.register_converters. It may wait in rules, and nowhere else.",
+        docs: "The result of a script's function, registered under this name with core.register_converters, for the \
+         text. The function may wait in rules only.",
     },
 ];
 

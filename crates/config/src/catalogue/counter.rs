@@ -5,7 +5,7 @@ use super::converter::ConverterRow;
 use super::fetch::{Fetch, FetchRow, Needs};
 use super::{ArgKind as A, Converter, Output as O};
 
-/// Whose entry is asked.
+/// The source of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CounterOf {
     /// `sc_…(N)`: the tracked counter of this number.
@@ -16,7 +16,7 @@ pub enum CounterOf {
     Source,
 }
 
-/// What is asked of an entry.
+/// The queried figure of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the rows hold the documentation
 pub enum CounterFigure {
@@ -68,8 +68,8 @@ impl CounterFigure {
     }
 }
 
-/// A figure: its enum, its name behind `sc_`, behind `table_`, what it is, and which families have it
-/// (`num` is `sc0_` to `sc2_`).
+/// A figure: its enum variant, its name after `sc_`, its name after `table_`, its description, and the families that
+/// have it (`num` is `sc0_` to `sc2_`).
 macro_rules! figures {
     ($fetches:ident, $converters:ident: $($figure:ident, $name:literal, $table:literal, [$($family:ident)*], $docs:literal;)*) => {
         /// Adds the rows of all fetches.
@@ -83,19 +83,24 @@ macro_rules! figures {
         }
     };
     (@fetch sc, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("sc_", $name)], CounterOf::Numbered, CounterFigure::$figure, concat!("Of a tracked counter, by its number: ", $docs)));
+        $rows.push(fetch(&[concat!("sc_", $name)], CounterOf::Numbered, CounterFigure::$figure, concat!("For a tracked \
+         counter, by its number: ", $docs)));
     };
     (@fetch num, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("sc0_", $name)], CounterOf::Slot(0), CounterFigure::$figure, concat!("Of tracked counter 0: ", $docs)));
-        $rows.push(fetch(&[concat!("sc1_", $name)], CounterOf::Slot(1), CounterFigure::$figure, concat!("Of tracked counter 1: ", $docs)));
-        $rows.push(fetch(&[concat!("sc2_", $name)], CounterOf::Slot(2), CounterFigure::$figure, concat!("Of tracked counter 2: ", $docs)));
+        $rows.push(fetch(&[concat!("sc0_", $name)], CounterOf::Slot(0), CounterFigure::$figure, concat!("For tracked \
+         counter 0: ", $docs)));
+        $rows.push(fetch(&[concat!("sc1_", $name)], CounterOf::Slot(1), CounterFigure::$figure, concat!("For tracked \
+         counter 1: ", $docs)));
+        $rows.push(fetch(&[concat!("sc2_", $name)], CounterOf::Slot(2), CounterFigure::$figure, concat!("For tracked \
+         counter 2: ", $docs)));
     };
     (@fetch src, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(fetch(&[concat!("src_", $name)], CounterOf::Source, CounterFigure::$figure, concat!("Of the client's address: ", $docs)));
+        $rows.push(fetch(&[concat!("src_", $name)], CounterOf::Source, CounterFigure::$figure, concat!("For the \
+         client's address: ", $docs)));
     };
     (@fetch table, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {};
     (@converter table, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {
-        $rows.push(converter($name, CounterFigure::$figure, concat!("Of the table's entry under the sample: ", $docs)));
+        $rows.push(converter($name, CounterFigure::$figure, concat!("For the table's entry under the sample: ", $docs)));
     };
     (@converter $other:ident, $rows:ident, $figure:ident, $name:literal, $docs:literal) => {};
 }

@@ -7,8 +7,8 @@ use super::counter::{CounterFigure, CounterOf, counter_rows};
 use super::fetch_rows::ROWS;
 use super::{ArgKind, Output};
 
-/// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr`
-/// and `payload` mean the response's where only a response is at hand.
+/// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr` and
+/// `payload` refer to the response in places that have only a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
 pub enum Fetch {
@@ -38,7 +38,7 @@ pub enum Fetch {
     BsAborted,
     FsRstCode,
     BsRstCode,
-    /// `sc_key`, or `sc0_key` and its kin.
+    /// `sc_key`, or `sc0_key` to `sc2_key`.
     TrackedKey(Option<u8>),
     FcNbStreams,
     FcStreamsLimit,
@@ -287,7 +287,7 @@ pub enum Fetch {
     // Stick tables.
     TableCnt,
     TableAvail,
-    /// What a tracked counter, or the entry of the client's address, holds.
+    /// A figure of a tracked counter, or of the entry of the client's address.
     Counter(CounterOf, CounterFigure),
     // A script's.
     Lua,
@@ -328,8 +328,8 @@ pub(super) fn script_name(name: &str) -> String {
     name.replace(['.', '-', '+'], "_")
 }
 
-/// What a fetch draws on: any one of these, where a [`Place`] has it, is enough. They are HAProxy's classes of sources;
-/// `haproxy -dKsmp` shows where each fetch may stand, and a test compares.
+/// The sources of a fetch: any one of these that a [`Place`] has is enough. They are HAProxy's classes of sources;
+/// `haproxy -dKsmp` lists the places of each fetch, and a test compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs(u16);
 
@@ -340,25 +340,25 @@ impl Needs {
     pub(crate) const CLIENT: Needs = Needs(1);
     /// The client's connection once its handshakes are over.
     pub(crate) const SESSION: Needs = Needs(1 << 1);
-    /// What came of the request so far as bytes.
+    /// The request's bytes received so far.
     pub(crate) const REQUEST_DATA: Needs = Needs(1 << 2);
-    /// The request's head, gone once it was forwarded.
+    /// The request's head, which is unavailable once forwarded.
     pub(crate) const REQUEST: Needs = Needs(1 << 3);
-    /// What is kept of the request while its response is processed.
+    /// The data of the request that is kept while its response is processed.
     pub(crate) const REQUEST_KEPT: Needs = Needs(1 << 4);
-    /// What came of an HTTP request's body so far.
+    /// The part of an HTTP request's body received so far.
     pub(crate) const REQUEST_BODY: Needs = Needs(1 << 5);
     /// The backend.
     pub(crate) const BACKEND: Needs = Needs(1 << 6);
     /// The connection to the server.
     pub(crate) const SERVER: Needs = Needs(1 << 7);
-    /// What came of the response so far as bytes.
+    /// The response's bytes received so far.
     pub(crate) const RESPONSE_DATA: Needs = Needs(1 << 8);
     /// The response's head.
     pub(crate) const RESPONSE: Needs = Needs(1 << 9);
-    /// What is kept of the response once it is on its way.
+    /// The data of the response that is kept once it is being forwarded.
     pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 10);
-    /// What came of an HTTP response's body so far.
+    /// The part of an HTTP response's body received so far.
     pub(crate) const RESPONSE_BODY: Needs = Needs(1 << 11);
     /// The end of the transaction: no rule set has it.
     pub(crate) const END: Needs = Needs(1 << 12);
@@ -431,7 +431,7 @@ impl Sides {
     pub(crate) const BOTH: Sides = Sides { back: true };
 }
 
-/// Where an expression is evaluated: what is at hand there, and whether it may wait for a store.
+/// A place in which an expression is evaluated, with its sources, and whether it may wait for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// `tcp-request connection`.
@@ -454,7 +454,7 @@ pub(crate) enum Place {
     UniqueId,
     /// `balance hash`.
     Balance,
-    /// `log-format` and its kin: what is left when a stream has ended.
+    /// `log-format` and the other log lines: the data left when a stream has ended.
     Log,
     /// `tcp-check` and `http-check`.
     Check,
@@ -481,7 +481,8 @@ impl Place {
         Place::Start,
     ];
 
-    /// What is at hand there, in a section of these sides. A `frontend` that processes a response has its backend.
+    /// Returns the sources of this place, in a section with these sides. A `frontend` that processes a response has its
+    /// backend.
     pub(crate) fn has(self, sides: Sides) -> Needs {
         let kept = Needs::CLIENT.or(Needs::SESSION).or(Needs::REQUEST_KEPT);
         let request = kept.or(Needs::REQUEST).or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
@@ -547,7 +548,7 @@ impl Place {
         if self.has(sides) == self.has(Sides::BOTH) { name.to_owned() } else { format!("frontend {name}") }
     }
 
-    /// Returns whether only a response is at hand.
+    /// Returns whether the place has only a response.
     pub(crate) fn is_response(self) -> bool {
         matches!(self, Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse | Place::Check)
     }
@@ -560,7 +561,7 @@ pub(crate) struct FetchRow {
     pub(crate) names: &'static [&'static str],
     pub(crate) fetch: Fetch,
     pub(crate) args: &'static [ArgKind],
-    /// How many of `args` must be given.
+    /// The number of required arguments.
     pub(crate) required: usize,
     pub(crate) output: Output,
     pub(crate) needs: Needs,
@@ -581,8 +582,8 @@ impl FetchRow {
         })
     }
 
-    /// The row of a name or alias. `hdr` and `payload` mean the response where only that is at hand, but not as the
-    /// ACL keywords of these names, which are the request's.
+    /// Returns the row of a name or alias. `hdr` and `payload` refer to the response in places that have only that,
+    /// except as ACL keywords, which refer to the request.
     pub(crate) fn find(name: &str, place: Place, acl: bool) -> Option<&'static FetchRow> {
         static INDEX: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
         let index = INDEX.get_or_init(|| {

@@ -35,164 +35,243 @@ pub(super) static ROWS: &[FetchRow] = &[
     row(&["ipv6"], Fetch::Ipv6, &[A::Ipv6], 1, O::Ip, NOTHING, "A constant IPv6 address."),
     row(&["meth"], Fetch::Meth, &[A::Str], 1, O::Method, NOTHING, "A constant HTTP method."),
     row(&["var"], Fetch::Var, &[A::Var, A::Str], 1, O::Any, NOTHING, "A variable, or the default if it is not set."),
-    row(&["env"], Fetch::Env, &[A::Str], 1, O::Str, NOTHING, "A variable of the environment, as it was when the file was read; nothing if it is not set."),
-    row(&["acl"], Fetch::Acl, &[A::Str; 12], 1, O::Bool, NOTHING, "Whether all of these ACLs match; `!` before a name negates. They must be declared before, in the same section, and ask no store."),
-    row(&["pid"], Fetch::Pid, &[], 0, O::Int, NOTHING, "The number of this process in the system."),
+    row(&["env"], Fetch::Env, &[A::Str], 1, O::Str, NOTHING, "An environment variable at the time when the file was \
+     read; no result if it is not set."),
+    row(&["acl"], Fetch::Acl, &[A::Str; 12], 1, O::Bool, NOTHING, "True if all of these ACLs match; a leading `!` \
+     negates. They must be declared before, in the same section, and must not call a store."),
+    row(&["pid"], Fetch::Pid, &[], 0, O::Int, NOTHING, "The number of this process in the system (PID)."),
     row(&["uptime"], Fetch::Uptime, &[], 0, O::Int, NOTHING, "Seconds since the process was started."),
-    row(&["fc_err_name"], Fetch::FcErrName, &[], 0, O::Str, CLIENT, "The name of what failed on the client's connection (fc_err), such as `PRX_TIMEOUT`; empty if nothing did."),
-    row(&["bc_err_name"], Fetch::BcErrName, &[], 0, O::Str, SERVER, "The name of what failed on the connection to the server (bc_err); empty if nothing did."),
-    row(&["bc_setting_streams_limit"], Fetch::BcStreamsLimit, &[], 0, O::Int, SERVER, "Streams that the connection to the server may have: HTTP/1 has one."),
-    row(&["bs.id"], Fetch::BsId, &[], 0, O::Int, SERVER, "The number of the server's stream, which HTTP/1 does not have: 0."),
-    row(&["bs.aborted"], Fetch::BsAborted, &[], 0, O::Bool, SERVER, "The server has given up."),
-    row(&["fs.rst_code"], Fetch::FsRstCode, &[], 0, O::Int, SESSION, "The code that the client reset its stream with, which only HTTP/2 has: nothing."),
-    row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The code that the server reset its stream with, which only HTTP/2 has: nothing."),
+    row(&["fc_err_name"], Fetch::FcErrName, &[], 0, O::Str, CLIENT, "The name of the error on the client's connection \
+     (fc_err), such as `PRX_TIMEOUT`; empty without an error."),
+    row(&["bc_err_name"], Fetch::BcErrName, &[], 0, O::Str, SERVER, "The name of the error on the connection to the \
+     server (bc_err); empty without an error."),
+    row(&["bc_setting_streams_limit"], Fetch::BcStreamsLimit, &[], 0, O::Int, SERVER, "The maximum number of streams \
+     of the connection to the server: always 1 for HTTP/1."),
+    row(&["bs.id"], Fetch::BsId, &[], 0, O::Int, SERVER, "The number of the server's stream: always 0 for HTTP/1."),
+    row(&["bs.aborted"], Fetch::BsAborted, &[], 0, O::Bool, SERVER, "True if the server has aborted."),
+    row(&["fs.rst_code"], Fetch::FsRstCode, &[], 0, O::Int, SESSION, "The error code with which the client reset its \
+     stream: only for HTTP/2, so no result."),
+    row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The error code with which the server reset its \
+     stream: only for HTTP/2, so no result."),
     row(&["sc_key"], Fetch::TrackedKey(None), &[A::Int], 1, O::Any, NOTHING, "The key of a tracked counter, by its number."),
     row(&["sc0_key"], Fetch::TrackedKey(Some(0)), &[], 0, O::Any, NOTHING, "The key of tracked counter 0."),
     row(&["sc1_key"], Fetch::TrackedKey(Some(1)), &[], 0, O::Any, NOTHING, "The key of tracked counter 1."),
     row(&["sc2_key"], Fetch::TrackedKey(Some(2)), &[], 0, O::Any, NOTHING, "The key of tracked counter 2."),
-    row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Streams of the client's connection: HTTP/1 has one."),
-    row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "Streams that the client's connection may have: HTTP/1 has one."),
-    row(&["bc_nb_streams"], Fetch::BcNbStreams, &[], 0, O::Int, SERVER, "Streams of the connection to the server: HTTP/1 has one."),
-    row(&["fc_glitches"], Fetch::FcGlitches, &[], 0, O::Int, CLIENT, "Glitches of the client's connection, which only HTTP/2 counts: nothing."),
-    row(&["bc_glitches"], Fetch::BcGlitches, &[], 0, O::Int, SERVER, "Glitches of the connection to the server, which only HTTP/2 counts: nothing."),
-    row(&["fs.id"], Fetch::FsId, &[], 0, O::Int, SESSION, "The number of the client's stream, which HTTP/1 does not have: 0."),
-    row(&["fs.aborted"], Fetch::FsAborted, &[], 0, O::Bool, SESSION, "The client has given up."),
-    row(&["last_rule_file"], Fetch::LastRuleFile, &[], 0, O::Str, NOTHING, "The file of the last rule that ended a rule set of the stream: `http-request`, `http-response`, `http-after-response` or the `content` rules of TCP; nothing before."),
+    row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Streams of the client's connection: always 1 \
+     for HTTP/1."),
+    row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "The maximum number of streams \
+     of the client's connection: always 1 for HTTP/1."),
+    row(&["bc_nb_streams"], Fetch::BcNbStreams, &[], 0, O::Int, SERVER, "Streams of the connection to the server: \
+     always 1 for HTTP/1."),
+    row(&["fc_glitches"], Fetch::FcGlitches, &[], 0, O::Int, CLIENT, "Glitches of the client's connection: counted \
+     only for HTTP/2, so no result."),
+    row(&["bc_glitches"], Fetch::BcGlitches, &[], 0, O::Int, SERVER, "Glitches of the connection to the server: \
+     counted only for HTTP/2, so no result."),
+    row(&["fs.id"], Fetch::FsId, &[], 0, O::Int, SESSION, "The number of the client's stream: always 0 for HTTP/1."),
+    row(&["fs.aborted"], Fetch::FsAborted, &[], 0, O::Bool, SESSION, "True if the client has aborted."),
+    row(&["last_rule_file"], Fetch::LastRuleFile, &[], 0, O::Str, NOTHING, "The file of the last rule that ended a \
+     rule set of the stream: `http-request`, `http-response`, `http-after-response` or the `content` rules of TCP; no \
+     result before."),
     row(&["last_rule_line"], Fetch::LastRuleLine, &[], 0, O::Int, NOTHING, "The line of that rule in its file."),
     row(&["last_entity"], Fetch::LastEntity, &[], 0, O::Str, NOTHING, "That rule as `FILE:LINE`."),
-    row(&["quic_enabled"], Fetch::QuicEnabled, &[], 0, O::Bool, NOTHING, "Whether QUIC is there: nothing, as of an HAProxy that was built without it."),
-    row(&["internal.strm.is_htx"], Fetch::StrmIsHtx, &[], 0, O::Bool, NOTHING, "The stream is an HTTP one."),
+    row(&["quic_enabled"], Fetch::QuicEnabled, &[], 0, O::Bool, NOTHING, "True if QUIC is enabled: no result, as in an \
+     HAProxy built without it."),
+    row(&["internal.strm.is_htx"], Fetch::StrmIsHtx, &[], 0, O::Bool, NOTHING, "True if the stream is an HTTP stream."),
     row(&["date"], Fetch::Date, &[A::Int, A::DateUnit], 0, O::Int, NOTHING, "The time since 1970 in seconds (or the given unit), plus an offset."),
     row(&["date_us"], Fetch::DateUs, &[], 0, O::Int, NOTHING, "The microseconds of the current second."),
-    row(&["accept_date"], Fetch::AcceptDate, &[A::DateUnit], 0, O::Int, CLIENT, "When the client's connection was accepted: the time since 1970 in seconds, or the given unit."),
-    row(&["request_date"], Fetch::RequestDate, &[A::DateUnit], 0, O::Int, CLIENT, "When the request's first byte came: the time since 1970 in seconds, or the given unit."),
+    row(&["accept_date"], Fetch::AcceptDate, &[A::DateUnit], 0, O::Int, CLIENT, "The time at which the client's \
+     connection was accepted: since 1970 in seconds, or the given unit."),
+    row(&["request_date"], Fetch::RequestDate, &[A::DateUnit], 0, O::Int, CLIENT, "The time at which the request's \
+     first byte arrived: since 1970 in seconds, or the given unit."),
     row(&["hostname"], Fetch::Hostname, &[], 0, O::Str, NOTHING, "The name of this machine."),
-    row(&["rand"], Fetch::Rand, &[A::Int], 0, O::Int, NOTHING, "A random integer from 0 to below the given range, or of 32 bits."),
-    row(&["uuid"], Fetch::Uuid, &[A::Int], 0, O::Str, NOTHING, "A universally unique identifier (RFC 9562), of version 4 or 7; 4."),
-    row(&["nbproc"], Fetch::Nbproc, &[], 0, O::Int, NOTHING, "The number of processes that serve: 1."),
-    row(&["proc"], Fetch::Proc, &[], 0, O::Int, NOTHING, "The number of this process: 1."),
-    row(&["thread"], Fetch::Thread, &[], 0, O::Int, NOTHING, "The worker that serves this connection, from 0."),
-    row(&["stopping"], Fetch::Stopping, &[], 0, O::Bool, NOTHING, "The process is stopping."),
-    row(&["wait_end"], Fetch::WaitEnd, &[], 0, O::Bool, NOTHING, "True at the end of the inspect delay, once nothing more is waited for; before that a condition waits."),
-    row(&["txn.id32"], Fetch::Id32, &[], 0, O::Int, NOTHING, "A number of 32 bits for this stream."),
-    row(&["txn.conn_retries"], Fetch::ConnRetries, &[], 0, O::Int, SERVER, "Connection attempts to servers that failed and were repeated."),
-    row(&["txn.redispatched"], Fetch::Redispatched, &[], 0, O::Bool, SERVER, "A repeated attempt went to another server."),
-    row(&["txn.store_failures"], Fetch::StoreFailures, &[], 0, O::Int, NOTHING, "Calls of stores and engines by the stream's rules that failed so far; the last reason is in txn.store_err."),
-    row(&["prio_class"], Fetch::PrioClass, &[], 0, O::Int, NOTHING, "The class that 'set-priority-class' gave the stream; 0."),
-    row(&["prio_offset"], Fetch::PrioOffset, &[], 0, O::Int, NOTHING, "The offset that 'set-priority-offset' gave it; 0."),
-    row(&["unique-id"], Fetch::UniqueId, &[], 0, O::Str, NOTHING, "The request's unique id by unique-id-format; nothing without one."),
-    row(&["txn.sess_term_state"], Fetch::SessTermState, &[], 0, O::Str, NOTHING, "How the stream ended so far, the two characters of %ts."),
-    row(&["txn.status"], Fetch::TxnStatus, &[], 0, O::Int, RESPONSE_KEPT, "The status that the client is sent."),
-    row(&["bc.timer.connect"], Fetch::TimerConnect, &[], 0, O::Int, SERVER, "Milliseconds that the connection to the server took (%Tc)."),
-    row(&["fc.timer.handshake"], Fetch::TimerHandshake, &[], 0, O::Int, CLIENT, "Milliseconds that handshakes of the client's connection took (%Th): 0, there are none."),
-    row(&["fc.timer.total"], Fetch::TimerSession, &[], 0, O::Int, END, "Milliseconds from the acceptance to the end (%Tt)."),
-    row(&["req.timer.hdr"], Fetch::TimerReqHdr, &[], 0, O::Int, KEPT, "Milliseconds from the request's first byte to the end of its head (%TR)."),
-    row(&["req.timer.idle"], Fetch::TimerReqIdle, &[], 0, O::Int, KEPT, "Milliseconds without a byte before the request (%Ti)."),
-    row(&["req.timer.queue"], Fetch::TimerReqQueue, &[], 0, O::Int, SERVER, "Milliseconds in queues (%Tw)."),
-    row(&["req.timer.tq"], Fetch::TimerReqTq, &[], 0, O::Int, KEPT, "Handshake, idle time and request head together, milliseconds (%Tq)."),
-    row(&["res.timer.data"], Fetch::TimerResData, &[], 0, O::Int, END, "Milliseconds that the response's body took (%Td)."),
-    row(&["res.comp"], Fetch::ResComp, &[], 0, O::Bool, RESPONSE_KEPT, "The response's body is compressed here."),
-    row(&["res.comp_algo"], Fetch::ResCompAlgo, &[], 0, O::Str, RESPONSE_KEPT, "How the response's body is compressed here, by its name in the configuration."),
-    row(&["res.timer.hdr"], Fetch::TimerResHdr, &[], 0, O::Int, RESPONSE_KEPT, "Milliseconds from the connection to the end of the response's head (%Tr)."),
-    row(&["res.timer.user", "txn.timer.user"], Fetch::TimerResUser, &[], 0, O::Int, END, "Milliseconds from the request's first byte to the end (%Tu), as the user sees it."),
-    row(&["txn.timer.total"], Fetch::TimerTotal, &[], 0, O::Int, END, "Milliseconds from the request's first byte to the end, without what was idle (%Ta)."),
+    row(&["rand"], Fetch::Rand, &[A::Int], 0, O::Int, NOTHING, "A random integer from 0 to below the given range, by \
+     default of 32 bits."),
+    row(&["uuid"], Fetch::Uuid, &[A::Int], 0, O::Str, NOTHING, "A universally unique identifier (RFC 9562), of version \
+     4 (default) or 7."),
+    row(&["nbproc"], Fetch::Nbproc, &[], 0, O::Int, NOTHING, "The number of serving processes: always 1."),
+    row(&["proc"], Fetch::Proc, &[], 0, O::Int, NOTHING, "The number of this process: always 1."),
+    row(&["thread"], Fetch::Thread, &[], 0, O::Int, NOTHING, "The number of the worker that serves this connection, \
+     from 0."),
+    row(&["stopping"], Fetch::Stopping, &[], 0, O::Bool, NOTHING, "True while the process is stopping."),
+    row(&["wait_end"], Fetch::WaitEnd, &[], 0, O::Bool, NOTHING, "True at the end of the inspect delay, when no more \
+     data is awaited; before that, a condition with it waits."),
+    row(&["txn.id32"], Fetch::Id32, &[], 0, O::Int, NOTHING, "A 32-bit number that identifies this stream."),
+    row(&["txn.conn_retries"], Fetch::ConnRetries, &[], 0, O::Int, SERVER, "Connection attempts to servers that failed \
+     and were retried."),
+    row(&["txn.redispatched"], Fetch::Redispatched, &[], 0, O::Bool, SERVER, "True if a retry went to another server."),
+    row(&["txn.store_failures"], Fetch::StoreFailures, &[], 0, O::Int, NOTHING, "The number of calls of stores and \
+     engines by the stream's rules that failed so far; the last reason is in txn.store_err."),
+    row(&["prio_class"], Fetch::PrioClass, &[], 0, O::Int, NOTHING, "The class set by 'set-priority-class'; 0 by \
+     default."),
+    row(&["prio_offset"], Fetch::PrioOffset, &[], 0, O::Int, NOTHING, "The offset set by 'set-priority-offset'; 0 by \
+     default."),
+    row(&["unique-id"], Fetch::UniqueId, &[], 0, O::Str, NOTHING, "The request's unique id by unique-id-format; no \
+     result without one."),
+    row(&["txn.sess_term_state"], Fetch::SessTermState, &[], 0, O::Str, NOTHING, "The termination state of the stream \
+     so far, the two characters of %ts."),
+    row(&["txn.status"], Fetch::TxnStatus, &[], 0, O::Int, RESPONSE_KEPT, "The status sent to the client."),
+    row(&["bc.timer.connect"], Fetch::TimerConnect, &[], 0, O::Int, SERVER, "Connection time to the server, \
+     milliseconds (%Tc)."),
+    row(&["fc.timer.handshake"], Fetch::TimerHandshake, &[], 0, O::Int, CLIENT, "Handshake time of the client's \
+     connection, milliseconds (%Th): always 0, there are no handshakes."),
+    row(&["fc.timer.total"], Fetch::TimerSession, &[], 0, O::Int, END, "Total time from the acceptance to the end, \
+     milliseconds (%Tt)."),
+    row(&["req.timer.hdr"], Fetch::TimerReqHdr, &[], 0, O::Int, KEPT, "Time from the request's first byte to the end \
+     of its head, milliseconds (%TR)."),
+    row(&["req.timer.idle"], Fetch::TimerReqIdle, &[], 0, O::Int, KEPT, "Idle time before the request, milliseconds \
+     (%Ti)."),
+    row(&["req.timer.queue"], Fetch::TimerReqQueue, &[], 0, O::Int, SERVER, "Time in queues, milliseconds (%Tw)."),
+    row(&["req.timer.tq"], Fetch::TimerReqTq, &[], 0, O::Int, KEPT, "Handshake, idle time and request head together, \
+     milliseconds (%Tq)."),
+    row(&["res.timer.data"], Fetch::TimerResData, &[], 0, O::Int, END, "Time of the response's body, milliseconds \
+     (%Td)."),
+    row(&["res.comp"], Fetch::ResComp, &[], 0, O::Bool, RESPONSE_KEPT, "True if this process compresses the response's \
+     body."),
+    row(&["res.comp_algo"], Fetch::ResCompAlgo, &[], 0, O::Str, RESPONSE_KEPT, "The name, as in the configuration, of \
+     the algorithm that compresses the response's body."),
+    row(&["res.timer.hdr"], Fetch::TimerResHdr, &[], 0, O::Int, RESPONSE_KEPT, "Time from the connection to the end of \
+     the response's head, milliseconds (%Tr)."),
+    row(&["res.timer.user", "txn.timer.user"], Fetch::TimerResUser, &[], 0, O::Int, END, "Time from the request's \
+     first byte to the end, milliseconds (%Tu): the time seen by the user."),
+    row(&["txn.timer.total"], Fetch::TimerTotal, &[], 0, O::Int, END, "Active time: from the request's first byte to \
+     the end, without idle time, milliseconds (%Ta)."),
     row(&["bytes_in"], Fetch::BytesIn, &[], 0, O::Int, NOTHING, "Bytes received from the client so far for this stream (%U)."),
     row(&["bytes_out"], Fetch::BytesOut, &[], 0, O::Int, NOTHING, "Bytes sent to the client so far for this stream (%B)."),
 
     // 7.3.2: proxies and servers.
     row(&["act_conn", "act_conns"], Fetch::ActConns, &[], 0, O::Int, NOTHING, "Client connections of the process."),
-    row(&["avg_queue"], Fetch::AvgQueue, &[A::Backend], 0, O::Int, NOTHING, "Requests queued in a backend per usable server, rounded up; all of them where no server is usable."),
-    row(&["be_conn"], Fetch::BeConn, &[A::Backend], 0, O::Int, NOTHING, "Requests in a backend; of the section it stands in without a name."),
-    row(&["be_conn_free"], Fetch::BeConnFree, &[A::Backend], 0, O::Int, NOTHING, "How many connections the usable servers of a backend have left; -1: without a limit."),
+    row(&["avg_queue"], Fetch::AvgQueue, &[A::Backend], 0, O::Int, NOTHING, "Requests queued in a backend per usable \
+     server, rounded up; the total if no server is usable."),
+    row(&["be_conn"], Fetch::BeConn, &[A::Backend], 0, O::Int, NOTHING, "Requests in a backend; the section's own by \
+     default."),
+    row(&["be_conn_free"], Fetch::BeConnFree, &[A::Backend], 0, O::Int, NOTHING, "Connections that the usable servers \
+     of a backend can still accept; -1: unlimited."),
     row(&["be_id"], Fetch::BeId, &[], 0, O::Int, BACKEND, "The backend's number."),
-    row(&["be_name"], Fetch::BeName, &[], 0, O::Str, BACKEND, "The backend's name; before one is chosen the frontend's."),
+    row(&["be_name"], Fetch::BeName, &[], 0, O::Str, BACKEND, "The backend's name; the frontend's before a backend is \
+     chosen."),
     row(&["be_server_timeout"], Fetch::BeServerTimeout, &[], 0, O::Int, BACKEND, "The backend's 'timeout server', milliseconds."),
     row(&["be_tunnel_timeout"], Fetch::BeTunnelTimeout, &[], 0, O::Int, BACKEND, "The backend's 'timeout tunnel', milliseconds."),
-    row(&["be_sess_rate"], Fetch::BeSessRate, &[A::Backend], 0, O::Int, NOTHING, "Requests per second that come into a backend."),
-    row(&["connslots"], Fetch::Connslots, &[A::Backend], 0, O::Int, NOTHING, "Connections and places in queues that the usable servers of a backend have left; -1: without a limit."),
+    row(&["be_sess_rate"], Fetch::BeSessRate, &[A::Backend], 0, O::Int, NOTHING, "Requests per second that arrive at a \
+     backend."),
+    row(&["connslots"], Fetch::Connslots, &[A::Backend], 0, O::Int, NOTHING, "Connections and queue slots still \
+     available at the usable servers of a backend; -1: unlimited."),
     row(&["cur_client_timeout"], Fetch::CurClientTimeout, &[], 0, O::Int, CLIENT, "The 'timeout client' of this stream, milliseconds."),
     row(&["cur_server_timeout"], Fetch::CurServerTimeout, &[], 0, O::Int, BACKEND, "The 'timeout server' of this stream, milliseconds."),
     row(&["cur_tunnel_timeout"], Fetch::CurTunnelTimeout, &[], 0, O::Int, BACKEND, "The 'timeout tunnel' of this stream, milliseconds."),
     row(&["fe_client_timeout"], Fetch::FeClientTimeout, &[], 0, O::Int, CLIENT, "The frontend's 'timeout client', milliseconds."),
-    row(&["fe_conn"], Fetch::FeConn, &[A::Frontend], 0, O::Int, NOTHING, "Connections of a frontend; of the section it stands in without a name."),
+    row(&["fe_conn"], Fetch::FeConn, &[A::Frontend], 0, O::Int, NOTHING, "Connections of a frontend; the section's own \
+     by default."),
     row(&["fe_defbe"], Fetch::FeDefbe, &[], 0, O::Str, CLIENT, "The name of the frontend's default backend."),
     row(&["fe_id"], Fetch::FeId, &[], 0, O::Int, CLIENT, "The frontend's number."),
     row(&["fe_name"], Fetch::FeName, &[], 0, O::Str, CLIENT, "The frontend's name."),
     row(&["fe_req_rate"], Fetch::FeReqRate, &[A::Frontend], 0, O::Int, NOTHING, "HTTP requests per second of a frontend."),
     row(&["fe_sess_rate"], Fetch::FeSessRate, &[A::Frontend], 0, O::Int, NOTHING, "Connections per second of a frontend."),
     row(&["nbsrv"], Fetch::Nbsrv, &[A::Backend], 0, O::Int, NOTHING, "The number of usable servers of a backend."),
-    row(&["queue"], Fetch::Queue, &[A::Backend], 0, O::Int, NOTHING, "Requests that wait in a backend's queue and in those of its servers."),
-    row(&["srv_conn"], Fetch::SrvConn, &[A::Server], 1, O::Int, NOTHING, "Requests that a server works on."),
-    row(&["srv_conn_free"], Fetch::SrvConnFree, &[A::Server], 1, O::Int, NOTHING, "How many connections a server has left; -1: without a limit."),
+    row(&["queue"], Fetch::Queue, &[A::Backend], 0, O::Int, NOTHING, "Requests waiting in a backend's queue and in \
+     those of its servers."),
+    row(&["srv_conn"], Fetch::SrvConn, &[A::Server], 1, O::Int, NOTHING, "Requests being processed by a server."),
+    row(&["srv_conn_free"], Fetch::SrvConnFree, &[A::Server], 1, O::Int, NOTHING, "Connections that a server can still \
+     accept; -1: unlimited."),
     row(&["srv_id"], Fetch::SrvId, &[], 0, O::Int, SERVER, "The server's number."),
-    row(&["srv_is_up"], Fetch::SrvIsUp, &[A::Server], 1, O::Bool, NOTHING, "A server is up: healthy and not in maintenance."),
-    row(&["srv_iweight"], Fetch::SrvIweight, &[A::Server], 1, O::Int, NOTHING, "A server's weight as the file says."),
+    row(&["srv_is_up"], Fetch::SrvIsUp, &[A::Server], 1, O::Bool, NOTHING, "True if a server is up: healthy and not in \
+     maintenance."),
+    row(&["srv_iweight"], Fetch::SrvIweight, &[A::Server], 1, O::Int, NOTHING, "A server's weight in the configuration \
+     file."),
     row(&["srv_name"], Fetch::SrvName, &[], 0, O::Str, SERVER, "The server's name."),
-    row(&["srv_queue"], Fetch::SrvQueue, &[A::Server], 1, O::Int, NOTHING, "Requests that wait in a server's own queue."),
-    row(&["srv_sess_rate"], Fetch::SrvSessRate, &[A::Server], 1, O::Int, NOTHING, "Requests per second that a server is sent."),
-    row(&["srv_uweight"], Fetch::SrvUweight, &[A::Server], 1, O::Int, NOTHING, "A server's weight as it was set last."),
-    row(&["srv_weight"], Fetch::SrvWeight, &[A::Server], 1, O::Int, NOTHING, "A server's weight as the balancing would count it now."),
+    row(&["srv_queue"], Fetch::SrvQueue, &[A::Server], 1, O::Int, NOTHING, "Requests waiting in a server's own queue."),
+    row(&["srv_sess_rate"], Fetch::SrvSessRate, &[A::Server], 1, O::Int, NOTHING, "Requests per second sent to a \
+     server."),
+    row(&["srv_uweight"], Fetch::SrvUweight, &[A::Server], 1, O::Int, NOTHING, "A server's current weight, as last \
+     set."),
+    row(&["srv_weight"], Fetch::SrvWeight, &[A::Server], 1, O::Int, NOTHING, "A server's effective weight in \
+     balancing."),
     row(&["so_id"], Fetch::SoId, &[], 0, O::Int, CLIENT, "The number of the listening socket, in the order of the file from 1."),
     row(&["so_name"], Fetch::SoName, &[], 0, O::Str, CLIENT, "The name of the listening socket ('bind … name')."),
     row(&["dst_conn"], Fetch::DstConn, &[], 0, O::Int, CLIENT, "Connections on the same listening socket."),
-    row(&["bc_be_queue"], Fetch::BcBeQueue, &[], 0, O::Int, SERVER, "How many requests were before this one in the backend's queue (%bq)."),
-    row(&["bc_srv_queue"], Fetch::BcSrvQueue, &[], 0, O::Int, SERVER, "How many requests were before this one in the server's queue (%sq)."),
+    row(&["bc_be_queue"], Fetch::BcBeQueue, &[], 0, O::Int, SERVER, "Requests ahead of this one when it entered the \
+     backend's queue (%bq)."),
+    row(&["bc_srv_queue"], Fetch::BcSrvQueue, &[], 0, O::Int, SERVER, "Requests ahead of this one when it entered the \
+     server's queue (%sq)."),
 
     row(&["table_cnt"], Fetch::TableCnt, &[A::Table], 1, O::Int, NOTHING, "Entries of a stick table."),
-    row(&["table_avl", "table_avail"], Fetch::TableAvail, &[A::Table], 1, O::Int, NOTHING, "Entries that a stick table has room for."),
+    row(&["table_avl", "table_avail"], Fetch::TableAvail, &[A::Table], 1, O::Int, NOTHING, "Free entries of a stick \
+     table."),
 
     // 7.3.3: connections.
     row(&["src"], Fetch::Src, &[], 0, O::Ip, CLIENT, "The client's address."),
     row(&["src_port"], Fetch::SrcPort, &[], 0, O::Int, CLIENT, "The client's port."),
-    row(&["src_is_local"], Fetch::SrcIsLocal, &[], 0, O::Bool, CLIENT, "The client's address is one of this machine."),
+    row(&["src_is_local"], Fetch::SrcIsLocal, &[], 0, O::Bool, CLIENT, "True if the client's address is one of this \
+     machine."),
     row(&["dst"], Fetch::Dst, &[], 0, O::Ip, CLIENT, "The address that the client connected to."),
     row(&["dst_port"], Fetch::DstPort, &[], 0, O::Int, CLIENT, "The port that the client connected to."),
-    row(&["dst_is_local"], Fetch::DstIsLocal, &[], 0, O::Bool, CLIENT, "The address that the client connected to is one of this machine."),
-    row(&["fc_src"], Fetch::FcSrc, &[], 0, O::Ip, CLIENT, "The client's address as the connection has it, whatever was set since."),
-    row(&["fc_src_port"], Fetch::FcSrcPort, &[], 0, O::Int, CLIENT, "The client's port as the connection has it."),
-    row(&["fc_src_is_local"], Fetch::FcSrcIsLocal, &[], 0, O::Bool, CLIENT, "That address is one of this machine."),
-    row(&["fc_dst"], Fetch::FcDst, &[], 0, O::Ip, CLIENT, "The address that the client connected to, as the connection has it."),
-    row(&["fc_dst_port"], Fetch::FcDstPort, &[], 0, O::Int, CLIENT, "The port that the client connected to, as the connection has it."),
-    row(&["fc_dst_is_local"], Fetch::FcDstIsLocal, &[], 0, O::Bool, CLIENT, "That address is one of this machine."),
-    row(&["bc_src"], Fetch::BcSrc, &[], 0, O::Ip, SERVER, "The address from which the server was connected to."),
-    row(&["bc_src_port"], Fetch::BcSrcPort, &[], 0, O::Int, SERVER, "The port from which the server was connected to."),
-    row(&["bc_dst"], Fetch::BcDst, &[], 0, O::Ip, SERVER, "The address at which the server was connected to."),
-    row(&["bc_dst_port"], Fetch::BcDstPort, &[], 0, O::Int, SERVER, "The port at which the server was connected to."),
+    row(&["dst_is_local"], Fetch::DstIsLocal, &[], 0, O::Bool, CLIENT, "True if the address that the client connected \
+     to is one of this machine."),
+    row(&["fc_src"], Fetch::FcSrc, &[], 0, O::Ip, CLIENT, "The client's address of the connection itself, regardless \
+     of later changes."),
+    row(&["fc_src_port"], Fetch::FcSrcPort, &[], 0, O::Int, CLIENT, "The client's port of the connection itself, \
+     regardless of later changes."),
+    row(&["fc_src_is_local"], Fetch::FcSrcIsLocal, &[], 0, O::Bool, CLIENT, "True if that address is one of this \
+     machine."),
+    row(&["fc_dst"], Fetch::FcDst, &[], 0, O::Ip, CLIENT, "The address that the client connected to, of the connection \
+     itself."),
+    row(&["fc_dst_port"], Fetch::FcDstPort, &[], 0, O::Int, CLIENT, "The port that the client connected to, of the \
+     connection itself."),
+    row(&["fc_dst_is_local"], Fetch::FcDstIsLocal, &[], 0, O::Bool, CLIENT, "True if that address is one of this \
+     machine."),
+    row(&["bc_src"], Fetch::BcSrc, &[], 0, O::Ip, SERVER, "The source address of the connection to the server."),
+    row(&["bc_src_port"], Fetch::BcSrcPort, &[], 0, O::Int, SERVER, "The source port of the connection to the server."),
+    row(&["bc_dst"], Fetch::BcDst, &[], 0, O::Ip, SERVER, "The destination address of the connection to the server."),
+    row(&["bc_dst_port"], Fetch::BcDstPort, &[], 0, O::Int, SERVER, "The destination port of the connection to the \
+     server."),
     row(&["fc_http_major"], Fetch::FcHttpMajor, &[], 0, O::Int, CLIENT, "The major version of HTTP on the client's connection; 0 in TCP mode."),
     row(&["bc_http_major"], Fetch::BcHttpMajor, &[], 0, O::Int, SERVER, "The major version of HTTP on the server's connection; 0 in TCP mode."),
-    row(&["bc_reused"], Fetch::BcReused, &[], 0, O::Bool, SERVER, "The server's connection served a request before."),
+    row(&["bc_reused"], Fetch::BcReused, &[], 0, O::Bool, SERVER, "True if the server's connection served a request \
+     before."),
     row(&["fc_pp_authority"], Fetch::FcPpAuthority, &[], 0, O::Str, CLIENT, "The authority in the PROXY protocol header of the client's connection."),
-    row(&["fc_pp_tlv"], Fetch::FcPpTlv, &[A::Str], 1, O::Str, CLIENT, "The value of a TLV in that header, by its number or one of ALPN, AUTHORITY, CRC32C, NETNS, NOOP, SSL, SSL_CIPHER, SSL_CN, SSL_KEY_ALG, SSL_SIG_ALG, SSL_VERSION, UNIQUE_ID; one after the other if it stands there more than once."),
+    row(&["fc_pp_tlv"], Fetch::FcPpTlv, &[A::Str], 1, O::Str, CLIENT, "The value of a TLV in that header, by its \
+     number or one of ALPN, AUTHORITY, CRC32C, NETNS, NOOP, SSL, SSL_CIPHER, SSL_CN, SSL_KEY_ALG, SSL_SIG_ALG, \
+     SSL_VERSION, UNIQUE_ID; successive values if it occurs more than once."),
     row(&["fc_pp_unique_id"], Fetch::FcPpUniqueId, &[], 0, O::Str, CLIENT, "The unique id in that header."),
-    row(&["fc_rcvd_proxy"], Fetch::FcRcvdProxy, &[], 0, O::Bool, CLIENT, "The client's connection began with a PROXY protocol header."),
-    row(&["fc_err"], Fetch::FcErr, &[], 0, O::Int, CLIENT, "The error of the client's connection before its session began; 0, none."),
-    row(&["fc_err_str"], Fetch::FcErrStr, &[], 0, O::Str, CLIENT, "That error in words."),
-    row(&["bc_err"], Fetch::BcErr, &[], 0, O::Int, SERVER, "The error of the server's connection; 0, none."),
-    row(&["bc_err_str"], Fetch::BcErrStr, &[], 0, O::Str, SERVER, "That error in words."),
-    row(&["fc_rtt"], Fetch::FcRtt, &[A::TimeUnit], 0, O::Int, CLIENT, "The client's round trip time as the kernel measured it, milliseconds or the given unit (ms, us)."),
+    row(&["fc_rcvd_proxy"], Fetch::FcRcvdProxy, &[], 0, O::Bool, CLIENT, "True if the client's connection began with a \
+     PROXY protocol header."),
+    row(&["fc_err"], Fetch::FcErr, &[], 0, O::Int, CLIENT, "The error code of the client's connection before its \
+     session began; 0: none."),
+    row(&["fc_err_str"], Fetch::FcErrStr, &[], 0, O::Str, CLIENT, "The text of that error."),
+    row(&["bc_err"], Fetch::BcErr, &[], 0, O::Int, SERVER, "The error code of the server's connection; 0: none."),
+    row(&["bc_err_str"], Fetch::BcErrStr, &[], 0, O::Str, SERVER, "The text of that error."),
+    row(&["fc_rtt"], Fetch::FcRtt, &[A::TimeUnit], 0, O::Int, CLIENT, "The client's round trip time measured by the \
+     kernel, in milliseconds or the given unit (ms, us)."),
     row(&["fc_rttvar"], Fetch::FcRttvar, &[A::TimeUnit], 0, O::Int, CLIENT, "Its variation."),
-    row(&["fc_lost"], Fetch::FcLost, &[], 0, O::Int, CLIENT, "Segments to the client that the kernel holds to be lost."),
-    row(&["fc_mss"], Fetch::FcMss, &[], 0, O::Int, CLIENT, "The largest segment that is sent to the client, bytes."),
-    row(&["fc_fackets"], Fetch::FcFackets, &[], 0, O::Int, CLIENT, "Segments to the client that are forward acknowledged."),
-    row(&["fc_reordering"], Fetch::FcReordering, &[], 0, O::Int, CLIENT, "How far segments to the client are reordered."),
-    row(&["fc_retrans"], Fetch::FcRetrans, &[], 0, O::Int, CLIENT, "Segments to the client that are being sent again."),
+    row(&["fc_lost"], Fetch::FcLost, &[], 0, O::Int, CLIENT, "Segments to the client that the kernel considers lost."),
+    row(&["fc_mss"], Fetch::FcMss, &[], 0, O::Int, CLIENT, "The maximum segment size towards the client, bytes."),
+    row(&["fc_fackets"], Fetch::FcFackets, &[], 0, O::Int, CLIENT, "Segments to the client that are forward \
+     acknowledged."),
+    row(&["fc_reordering"], Fetch::FcReordering, &[], 0, O::Int, CLIENT, "The reordering of segments to the client."),
+    row(&["fc_retrans"], Fetch::FcRetrans, &[], 0, O::Int, CLIENT, "Segments to the client that are being \
+     retransmitted."),
     row(&["fc_sacked"], Fetch::FcSacked, &[], 0, O::Int, CLIENT, "Segments that the client acknowledged selectively."),
     row(&["fc_unacked"], Fetch::FcUnacked, &[], 0, O::Int, CLIENT, "Segments that the client has not acknowledged."),
-    row(&["bc_rtt"], Fetch::BcRtt, &[A::TimeUnit], 0, O::Int, SERVER, "The server's round trip time as the kernel measured it, milliseconds or the given unit (ms, us)."),
+    row(&["bc_rtt"], Fetch::BcRtt, &[A::TimeUnit], 0, O::Int, SERVER, "The server's round trip time measured by the \
+     kernel, in milliseconds or the given unit (ms, us)."),
     row(&["bc_rttvar"], Fetch::BcRttvar, &[A::TimeUnit], 0, O::Int, SERVER, "Its variation."),
 
     // 7.3.4: TLS. Connections are clear, so these answer as HAProxy's do on one.
-    row(&["ssl_fc"], Fetch::SslFc, &[], 0, O::Bool, SESSION, "The client's connection is TLS: false, there is none yet."),
-    row(&["ssl_bc"], Fetch::SslBc, &[], 0, O::Bool, SERVER, "The server's connection is TLS: false, there is none yet."),
-    row(&["ssl_fc_is_resumed"], Fetch::SslFcIsResumed, &[], 0, O::Bool, SESSION, "The client resumed a TLS session: false."),
-    row(&["ssl_bc_is_resumed"], Fetch::SslBcIsResumed, &[], 0, O::Bool, SERVER, "A TLS session with the server was resumed: false."),
+    row(&["ssl_fc"], Fetch::SslFc, &[], 0, O::Bool, SESSION, "True if the client's connection is TLS: always false, \
+     TLS is not supported yet."),
+    row(&["ssl_bc"], Fetch::SslBc, &[], 0, O::Bool, SERVER, "True if the server's connection is TLS: always false, TLS \
+     is not supported yet."),
+    row(&["ssl_fc_is_resumed"], Fetch::SslFcIsResumed, &[], 0, O::Bool, SESSION, "True if the client resumed a TLS \
+     session: always false."),
+    row(&["ssl_bc_is_resumed"], Fetch::SslBcIsResumed, &[], 0, O::Bool, SERVER, "True if a TLS session with the server \
+     was resumed: always false."),
     FetchRow { suffixed: &["end", "reg"], ..clear(&["ssl_fc_sni"], Fetch::SslFcSni, O::Str, SESSION) },
     clear(&["ssl_fc_protocol"], Fetch::SslFcProtocol, O::Str, SESSION),
     clear(&["ssl_fc_cipher"], Fetch::SslFcCipher, O::Str, SESSION),
     clear(&["ssl_fc_alpn"], Fetch::SslFcAlpn, O::Str, SESSION),
     clear(&["ssl_fc_npn"], Fetch::SslFcNpn, O::Str, SESSION),
     clear(&["ssl_fc_has_crt"], Fetch::SslFcHasCrt, O::Bool, SESSION),
-    row(&["ssl_fc_has_sni"], Fetch::SslFcHasSni, &[], 0, O::Bool, SESSION, "The client named a server in its TLS hello: false."),
+    row(&["ssl_fc_has_sni"], Fetch::SslFcHasSni, &[], 0, O::Bool, SESSION, "True if the client named a server in its \
+     TLS hello: always false."),
     clear(&["ssl_fc_has_early"], Fetch::SslFcHasEarly, O::Bool, SESSION),
     clear(&["ssl_fc_session_id"], Fetch::SslFcSessionId, O::Bin, SESSION),
     clear(&["ssl_fc_unique_id"], Fetch::SslFcUniqueId, O::Bin, SESSION),
@@ -224,89 +303,129 @@ pub(super) static ROWS: &[FetchRow] = &[
     clear(&["ssl_bc_unique_id"], Fetch::SslBcUniqueId, O::Bin, SERVER),
 
     // 7.3.5: contents.
-    row(&["req.len", "req_len"], Fetch::ReqLen, &[], 0, O::Int, REQUEST_DATA, "Bytes of the request that are here: received in TCP mode, head and body as HAProxy counts them in HTTP mode."),
-    row(&["req.payload", "payload"], Fetch::ReqPayload, &[A::Int, A::Int], 2, O::Bin, REQUEST_DATA, "Bytes of the request at an offset, as many as given (0: all that is here). In HTTP mode of its body."),
-    row(&["req.payload_lv", "payload_lv"], Fetch::ReqPayloadLv, &[A::Int, A::Int, A::Str], 2, O::Bin, REQUEST_DATA, "Bytes of the request whose number stands at an offset, in so many bytes; they follow it, or stand at another offset (+N, -N: counted from there)."),
-    row(&["req.proto_http", "req_proto_http"], Fetch::ReqProtoHttp, &[], 0, O::Bool, KEPT, "What came begins with a valid HTTP request head."),
-    row(&["req.rdp_cookie", "req_rdp_cookie", "rdp_cookie"], Fetch::ReqRdpCookie, &[A::Str], 0, O::Str, REQUEST_DATA, "The cookie of an RDP connection request, by name or the first."),
-    row(&["req.rdp_cookie_cnt", "req_rdp_cookie_cnt", "rdp_cookie_cnt"], Fetch::ReqRdpCookieCnt, &[A::Str], 0, O::Int, REQUEST_DATA, "How many such cookies there are: 0 or 1."),
-    row(&["req.ssl_hello_type", "req_ssl_hello_type"], Fetch::ReqSslHelloType, &[], 0, O::Int, REQUEST_DATA, "The type of the TLS handshake message that the request begins with: 1 for a client's hello."),
-    row(&["req.ssl_sni", "req_ssl_sni"], Fetch::ReqSslSni, &[], 0, O::Str, REQUEST_DATA, "The server name in the TLS hello that the request begins with."),
-    FetchRow { dotted: true, ..row(&["req.ssl_ver", "req_ssl_ver"], Fetch::ReqSslVer, &[], 0, O::Int, REQUEST_DATA, "The version in the TLS hello that the request begins with, the major number times 65536 plus the minor one; patterns are written 3.1.") },
+    row(&["req.len", "req_len"], Fetch::ReqLen, &[], 0, O::Int, REQUEST_DATA, "Bytes of the request available: \
+     received in TCP mode, head and body as counted by HAProxy in HTTP mode."),
+    row(&["req.payload", "payload"], Fetch::ReqPayload, &[A::Int, A::Int], 2, O::Bin, REQUEST_DATA, "The given number \
+     of the request's bytes from an offset (0: all available). In HTTP mode, of its body."),
+    row(&["req.payload_lv", "payload_lv"], Fetch::ReqPayloadLv, &[A::Int, A::Int, A::Str], 2, O::Bin, REQUEST_DATA, "Bytes \
+     of the request whose length is encoded at an offset, in the given number of bytes; they follow the length, or \
+     begin at another offset (+N, -N: relative to that place)."),
+    row(&["req.proto_http", "req_proto_http"], Fetch::ReqProtoHttp, &[], 0, O::Bool, KEPT, "True if the received data \
+     begins with a valid HTTP request head."),
+    row(&["req.rdp_cookie", "req_rdp_cookie", "rdp_cookie"], Fetch::ReqRdpCookie, &[A::Str], 0, O::Str, REQUEST_DATA, "The \
+     cookie of an RDP connection request, by name or the first."),
+    row(&["req.rdp_cookie_cnt", "req_rdp_cookie_cnt", "rdp_cookie_cnt"], Fetch::ReqRdpCookieCnt, &[A::Str], 0, O::Int, REQUEST_DATA, "The \
+     number of such cookies: 0 or 1."),
+    row(&["req.ssl_hello_type", "req_ssl_hello_type"], Fetch::ReqSslHelloType, &[], 0, O::Int, REQUEST_DATA, "The type \
+     of the TLS handshake message at the start of the request: 1 for a client's hello."),
+    row(&["req.ssl_sni", "req_ssl_sni"], Fetch::ReqSslSni, &[], 0, O::Str, REQUEST_DATA, "The server name in the TLS \
+     hello at the start of the request."),
+    FetchRow { dotted: true, ..row(&["req.ssl_ver", "req_ssl_ver"], Fetch::ReqSslVer, &[], 0, O::Int, REQUEST_DATA, "The \
+     version in the TLS hello at the start of the request: the major number times 65536 plus the minor one; patterns \
+     are written 3.1.") },
     row(&["req.ssl_alpn"], Fetch::ReqSslAlpn, &[], 0, O::Str, REQUEST_DATA, "The first protocol name of the ALPN extension in that hello."),
-    row(&["req.ssl_ec_ext"], Fetch::ReqSslEcExt, &[], 0, O::Bool, REQUEST_DATA, "That hello has the extension of supported elliptic curves."),
+    row(&["req.ssl_ec_ext"], Fetch::ReqSslEcExt, &[], 0, O::Bool, REQUEST_DATA, "True if that hello has the extension \
+     of supported elliptic curves."),
     row(&["req.ssl_st_ext"], Fetch::ReqSslStExt, &[], 0, O::Int, REQUEST_DATA, "That hello's session ticket extension: 0 none, 1 empty, 2 with a ticket."),
-    row(&["res.len"], Fetch::ResLen, &[], 0, O::Int, RESPONSE_DATA, "Bytes of the response that are here."),
-    row(&["res.payload"], Fetch::ResPayload, &[A::Int, A::Int], 2, O::Bin, RESPONSE_DATA, "Bytes of the response at an offset, as many as given (0: all that is here)."),
-    row(&["res.payload_lv"], Fetch::ResPayloadLv, &[A::Int, A::Int, A::Str], 2, O::Bin, RESPONSE_DATA, "Bytes of the response whose number stands at an offset; as req.payload_lv."),
-    row(&["res.ssl_hello_type", "rep_ssl_hello_type"], Fetch::ResSslHelloType, &[], 0, O::Int, RESPONSE_DATA, "The type of the TLS handshake message that the response begins with: 2 for a server's hello."),
+    row(&["res.len"], Fetch::ResLen, &[], 0, O::Int, RESPONSE_DATA, "Bytes of the response available."),
+    row(&["res.payload"], Fetch::ResPayload, &[A::Int, A::Int], 2, O::Bin, RESPONSE_DATA, "The given number of the \
+     response's bytes from an offset (0: all available)."),
+    row(&["res.payload_lv"], Fetch::ResPayloadLv, &[A::Int, A::Int, A::Str], 2, O::Bin, RESPONSE_DATA, "Bytes of the \
+     response whose length is encoded at an offset; as req.payload_lv."),
+    row(&["res.ssl_hello_type", "rep_ssl_hello_type"], Fetch::ResSslHelloType, &[], 0, O::Int, RESPONSE_DATA, "The \
+     type of the TLS handshake message at the start of the response: 2 for a server's hello."),
 
     // 7.3.6: HTTP.
-    text(&["base"], Fetch::Base, &[], REQUEST, "The first Host field and the path, together."),
-    row(&["baseq"], Fetch::Baseq, &[], 0, O::Str, REQUEST, "The first Host field, the path and the query string, together."),
+    text(&["base"], Fetch::Base, &[], REQUEST, "The first Host field and the path, concatenated."),
+    row(&["baseq"], Fetch::Baseq, &[], 0, O::Str, REQUEST, "The first Host field, the path and the query string, \
+     concatenated."),
     row(&["base32"], Fetch::Base32, &[], 0, O::Int, REQUEST, "A hash of base, 32 bits."),
-    row(&["base32+src"], Fetch::Base32Src, &[], 0, O::Bin, REQUEST, "The 4 bytes of base32, then those of the client's address."),
-    row(&["capture.req.hdr"], Fetch::CaptureReqHdr, &[A::Int], 1, O::Str, KEPT, "What a slot of 'capture request header' holds; slots count from 0."),
-    row(&["capture.res.hdr"], Fetch::CaptureResHdr, &[A::Int], 1, O::Str, RESPONSE_KEPT, "What a slot of 'capture response header' holds; slots count from 0."),
-    row(&["capture.req.method"], Fetch::CaptureReqMethod, &[], 0, O::Str, KEPT, "The method of the request as it came."),
-    row(&["capture.req.uri"], Fetch::CaptureReqUri, &[], 0, O::Str, KEPT, "The path and query string of the request as it came."),
+    row(&["base32+src"], Fetch::Base32Src, &[], 0, O::Bin, REQUEST, "The 4 bytes of base32, followed by those of the \
+     client's address."),
+    row(&["capture.req.hdr"], Fetch::CaptureReqHdr, &[A::Int], 1, O::Str, KEPT, "The content of a slot of 'capture \
+     request header'; slots count from 0."),
+    row(&["capture.res.hdr"], Fetch::CaptureResHdr, &[A::Int], 1, O::Str, RESPONSE_KEPT, "The content of a slot of \
+     'capture response header'; slots count from 0."),
+    row(&["capture.req.method"], Fetch::CaptureReqMethod, &[], 0, O::Str, KEPT, "The method of the request as \
+     received."),
+    row(&["capture.req.uri"], Fetch::CaptureReqUri, &[], 0, O::Str, KEPT, "The path and query string of the request as \
+     received."),
     row(&["capture.req.ver"], Fetch::CaptureReqVer, &[], 0, O::Str, KEPT, "The version of the request, HTTP/1.0 or HTTP/1.1."),
     row(&["capture.res.ver"], Fetch::CaptureResVer, &[], 0, O::Str, KEPT, "The version of the response, HTTP/1.0 or HTTP/1.1."),
-    row(&["http_auth"], Fetch::HttpAuth, &[A::Userlist], 1, O::Bool, REQUEST, "Whether the user of the Authorization field is of this list and the password is right; none without a user and a password."),
-    row(&["http_auth_group"], Fetch::HttpAuthGroup, &[A::Userlist], 1, O::Str, REQUEST, "The user's name if the password is right; patterns of an ACL are groups of which the user is to be in one."),
+    row(&["http_auth"], Fetch::HttpAuth, &[A::Userlist], 1, O::Bool, REQUEST, "True if the Authorization field has a \
+     user of this list and the right password; no result without a user and a password."),
+    row(&["http_auth_group"], Fetch::HttpAuthGroup, &[A::Userlist], 1, O::Str, REQUEST, "The user's name if the \
+     password is right; ACL patterns are groups, one of which the user must belong to."),
     row(&["http_auth_type"], Fetch::HttpAuthType, &[], 0, O::Str, REQUEST, "The scheme of the Authorization field: Basic or Bearer."),
     row(&["http_auth_user"], Fetch::HttpAuthUser, &[], 0, O::Str, REQUEST, "The user of the Authorization field (Basic)."),
     row(&["http_auth_pass"], Fetch::HttpAuthPass, &[], 0, O::Str, REQUEST, "The password of the Authorization field (Basic)."),
-    row(&["http_auth_bearer"], Fetch::HttpAuthBearer, &[A::Str], 0, O::Str, REQUEST, "The token of the Authorization field (Bearer), or of the given one."),
-    row(&["http_first_req"], Fetch::HttpFirstReq, &[], 0, O::Bool, KEPT, "This is the first request of its connection."),
+    row(&["http_auth_bearer"], Fetch::HttpAuthBearer, &[A::Str], 0, O::Str, REQUEST, "The token of the Authorization \
+     field (Bearer), or of the given field."),
+    row(&["http_first_req"], Fetch::HttpFirstReq, &[], 0, O::Bool, KEPT, "True if this is the first request of its \
+     connection."),
     row(&["method"], Fetch::Method, &[], 0, O::Method, KEPT, "The request's method."),
     text(&["path"], Fetch::Path, &[], REQUEST, "The request's path, without its query string."),
     row(&["pathq"], Fetch::Pathq, &[], 0, O::Str, REQUEST, "The request's path with its query string."),
     row(&["query"], Fetch::Query, &[], 0, O::Str, REQUEST, "The request's query string, without the question mark."),
     text(&["url"], Fetch::Url, &[], REQUEST, "The request's target as it was sent."),
     row(&["url32"], Fetch::Url32, &[], 0, O::Int, REQUEST, "A hash of the first Host field, path and query string, 32 bits."),
-    row(&["url32+src"], Fetch::Url32Src, &[], 0, O::Bin, REQUEST, "The 4 bytes of url32, then those of the client's address."),
+    row(&["url32+src"], Fetch::Url32Src, &[], 0, O::Bin, REQUEST, "The 4 bytes of url32, followed by those of the \
+     client's address."),
     row(&["url_ip"], Fetch::UrlIp, &[], 0, O::Ip, REQUEST, "The address in a target in absolute form."),
     row(&["url_port"], Fetch::UrlPort, &[], 0, O::Int, REQUEST, "The port in a target in absolute form."),
-    text(&["url_param", "urlp"], Fetch::UrlParam, &[A::Str, A::Str, A::Str], REQUEST, "A parameter of the query string, by name or the first; behind another delimiter than '?', without regard to case with 'i'."),
+    text(&["url_param", "urlp"], Fetch::UrlParam, &[A::Str, A::Str, A::Str], REQUEST, "A parameter of the query \
+     string, by name or the first; an argument sets another delimiter than '?', 'i' ignores case."),
     row(&["urlp_val"], Fetch::UrlpVal, &[A::Str, A::Str, A::Str], 0, O::Int, REQUEST, "The same as an integer."),
     row(&["req.ver", "req_ver"], Fetch::ReqVer, &[], 0, O::Str, REQUEST, "The request's version, e.g. 1.1."),
     text(&["req.hdr", "hdr"], Fetch::ReqHdr, &[A::Str, A::Occurrence], REQUEST, "A request header's value: the last one, or the given occurrence; values are split at commas."),
-    row(&["req.hdr_cnt", "hdr_cnt"], Fetch::ReqHdrCnt, &[A::Str], 0, O::Int, REQUEST, "The number of a request header's values, split at commas."),
+    row(&["req.hdr_cnt", "hdr_cnt"], Fetch::ReqHdrCnt, &[A::Str], 0, O::Int, REQUEST, "The number of values of a \
+     request header, split at commas."),
     row(&["req.hdr_ip", "hdr_ip"], Fetch::ReqHdrIp, &[A::Str, A::Occurrence], 0, O::Ip, REQUEST, "A request header's value as an address, with or without a port."),
     row(&["req.hdr_val", "hdr_val"], Fetch::ReqHdrVal, &[A::Str, A::Occurrence], 0, O::Int, REQUEST, "A request header's value as an integer."),
     row(&["req.hdr_names"], Fetch::ReqHdrNames, &[A::Str], 0, O::Str, REQUEST, "The names of the request's fields, joined by a comma or the given delimiter."),
     row(&["req.hdrs"], Fetch::ReqHdrs, &[], 0, O::Str, REQUEST, "The request's fields as lines, names in lower case, with the empty line at the end."),
-    row(&["req.hdrs_bin"], Fetch::ReqHdrsBin, &[], 0, O::Bin, REQUEST, "The request's fields in binary: each name and value behind its length, two empty ones at the end."),
+    row(&["req.hdrs_bin"], Fetch::ReqHdrsBin, &[], 0, O::Bin, REQUEST, "The request's fields in binary: each name and \
+     value preceded by its length, two empty ones at the end."),
     row(&["req.fhdr"], Fetch::ReqFhdr, &[A::Str, A::Occurrence], 0, O::Str, REQUEST, "A request header's whole value, commas included."),
-    row(&["req.fhdr_cnt"], Fetch::ReqFhdrCnt, &[A::Str], 0, O::Int, REQUEST, "The number of a request header's fields."),
+    row(&["req.fhdr_cnt"], Fetch::ReqFhdrCnt, &[A::Str], 0, O::Int, REQUEST, "The number of fields of a request \
+     header."),
     text(&["req.cook", "cookie", "cook"], Fetch::ReqCook, &[A::Str], REQUEST, "A cookie that the client sent."),
-    row(&["req.cook_cnt", "cook_cnt"], Fetch::ReqCookCnt, &[A::Str], 0, O::Int, REQUEST, "How often the client sent a cookie, or all of them."),
+    row(&["req.cook_cnt", "cook_cnt"], Fetch::ReqCookCnt, &[A::Str], 0, O::Int, REQUEST, "The number of times the \
+     client sent a cookie, or of all its cookies."),
     row(&["req.cook_val", "cook_val"], Fetch::ReqCookVal, &[A::Str], 0, O::Int, REQUEST, "A cookie that the client sent, as an integer."),
     row(&["req.cook_names"], Fetch::ReqCookNames, &[A::Str], 0, O::Str, REQUEST, "The names of the cookies that the client sent, joined by a comma or the given delimiter."),
-    row(&["req.body"], Fetch::ReqBody, &[], 0, O::Bin, REQUEST_BODY, "What is here of the request's body."),
-    row(&["req.body_len"], Fetch::ReqBodyLen, &[], 0, O::Int, REQUEST_BODY, "How much of the request's body is here, bytes."),
-    row(&["req.body_size"], Fetch::ReqBodySize, &[], 0, O::Int, REQUEST_BODY, "The size of the request's body as its length field says; of a chunked one what is here."),
-    text(&["req.body_param"], Fetch::ReqBodyParam, &[A::Str, A::Str], REQUEST_BODY, "A parameter of a form in the request's body, by name or the first; without regard to case with 'i'."),
+    row(&["req.body"], Fetch::ReqBody, &[], 0, O::Bin, REQUEST_BODY, "The available part of the request's body."),
+    row(&["req.body_len"], Fetch::ReqBodyLen, &[], 0, O::Int, REQUEST_BODY, "The available length of the request's \
+     body, bytes."),
+    row(&["req.body_size"], Fetch::ReqBodySize, &[], 0, O::Int, REQUEST_BODY, "The size of the request's body from its \
+     length field; of a chunked body the available length."),
+    text(&["req.body_param"], Fetch::ReqBodyParam, &[A::Str, A::Str], REQUEST_BODY, "A parameter of a form in the \
+     request's body, by name or the first; 'i' ignores case."),
     row(&["status"], Fetch::Status, &[], 0, O::Int, RESPONSE_KEPT, "The response's status."),
     row(&["res.ver", "resp_ver"], Fetch::ResVer, &[], 0, O::Str, RESPONSE, "The response's version, e.g. 1.1."),
     text(&["res.hdr", "shdr"], Fetch::ResHdr, &[A::Str, A::Occurrence], RESPONSE, "A response header's value: the last one, or the given occurrence; values are split at commas."),
-    row(&["res.hdr_cnt", "shdr_cnt"], Fetch::ResHdrCnt, &[A::Str], 0, O::Int, RESPONSE, "The number of a response header's values, split at commas."),
+    row(&["res.hdr_cnt", "shdr_cnt"], Fetch::ResHdrCnt, &[A::Str], 0, O::Int, RESPONSE, "The number of values of a \
+     response header, split at commas."),
     row(&["res.hdr_ip", "shdr_ip"], Fetch::ResHdrIp, &[A::Str, A::Occurrence], 0, O::Ip, RESPONSE, "A response header's value as an address."),
     row(&["res.hdr_val", "shdr_val"], Fetch::ResHdrVal, &[A::Str, A::Occurrence], 0, O::Int, RESPONSE, "A response header's value as an integer."),
     row(&["res.hdr_names"], Fetch::ResHdrNames, &[A::Str], 0, O::Str, RESPONSE, "The names of the response's fields, joined by a comma or the given delimiter."),
     row(&["res.hdrs"], Fetch::ResHdrs, &[], 0, O::Str, RESPONSE, "The response's fields as lines, as req.hdrs."),
     row(&["res.hdrs_bin"], Fetch::ResHdrsBin, &[], 0, O::Bin, RESPONSE, "The response's fields in binary, as req.hdrs_bin."),
     row(&["res.fhdr"], Fetch::ResFhdr, &[A::Str, A::Occurrence], 0, O::Str, RESPONSE, "A response header's whole value, commas included."),
-    row(&["res.fhdr_cnt"], Fetch::ResFhdrCnt, &[A::Str], 0, O::Int, RESPONSE, "The number of a response header's fields."),
+    row(&["res.fhdr_cnt"], Fetch::ResFhdrCnt, &[A::Str], 0, O::Int, RESPONSE, "The number of fields of a response \
+     header."),
     text(&["res.cook", "scook"], Fetch::ResCook, &[A::Str], RESPONSE, "A cookie that the server set."),
-    row(&["res.cook_cnt", "scook_cnt"], Fetch::ResCookCnt, &[A::Str], 0, O::Int, RESPONSE, "How often the server set a cookie, or how many it set."),
+    row(&["res.cook_cnt", "scook_cnt"], Fetch::ResCookCnt, &[A::Str], 0, O::Int, RESPONSE, "The number of times the \
+     server set a cookie, or of all cookies that it set."),
     row(&["res.cook_val", "scook_val"], Fetch::ResCookVal, &[A::Str], 0, O::Int, RESPONSE, "A cookie that the server set, as an integer."),
     row(&["res.cook_names"], Fetch::ResCookNames, &[A::Str], 0, O::Str, RESPONSE, "The names of the cookies that the server set, joined by a comma or the given delimiter."),
-    row(&["res.body"], Fetch::ResBody, &[], 0, O::Bin, RESPONSE_BODY, "What is here of the response's body."),
-    row(&["res.body_len"], Fetch::ResBodyLen, &[], 0, O::Int, RESPONSE_BODY, "How much of the response's body is here, bytes."),
-    row(&["res.body_size"], Fetch::ResBodySize, &[], 0, O::Int, RESPONSE_BODY, "The size of the response's body as its length field says; of a chunked one what is here."),
-    row(&["lua.NAME"], Fetch::Lua, &[A::Str, A::Str, A::Str, A::Str, A::Str], 0, O::Str, NOTHING, "What a script's function gives that core.register_fetches knows by this name. It may wait in rules, and nowhere else."),
+    row(&["res.body"], Fetch::ResBody, &[], 0, O::Bin, RESPONSE_BODY, "The available part of the response's body."),
+    row(&["res.body_len"], Fetch::ResBodyLen, &[], 0, O::Int, RESPONSE_BODY, "The available length of the response's \
+     body, bytes."),
+    row(&["res.body_size"], Fetch::ResBodySize, &[], 0, O::Int, RESPONSE_BODY, "The size of the response's body from \
+     its length field; of a chunked body the available length."),
+    row(&["lua.NAME"], Fetch::Lua, &[A::Str, A::Str, A::Str, A::Str, A::Str], 0, O::Str, NOTHING, "The result of a \
+     script's function registered under this name with core.register_fetches. The function may wait in rules only."),
 ];
 
 const fn row(
@@ -334,7 +453,7 @@ const fn text(
 
 /// A property of TLS that a clear connection does not have.
 const fn clear(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
-    row(names, fetch, &[], 0, output, needs, "Of TLS: there is none yet, so no sample.")
+    row(names, fetch, &[], 0, output, needs, "TLS is not supported yet, so no sample.")
 }
 
 /// The same with the arguments of a distinguished name.

@@ -18,7 +18,7 @@ pub use fetch::Fetch;
 pub(crate) use converter::ConverterRow;
 pub(crate) use fetch::{FetchRow, Place, Sides};
 
-/// What an argument of a fetch or converter is.
+/// The type of a fetch's or converter's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgKind {
     /// Text.
@@ -88,7 +88,7 @@ impl ArgKind {
     }
 }
 
-/// What a fetch or converter gives.
+/// The type of a fetch's or converter's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Known only when it runs (a variable).
@@ -108,7 +108,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Returns whether HAProxy knows a cast from this type to what a converter takes.
+    /// Returns whether HAProxy has a cast from this type to a converter's input type.
     pub fn casts_to(self, input: Output) -> bool {
         match (self, input) {
             (Output::Any, _) | (_, Output::Any | Output::Str | Output::Bin) => true,
@@ -153,16 +153,16 @@ pub enum ItemKind {
 /// One row of the catalogue, as the reference and the tests see it.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Which kind.
+    /// The kind of item.
     pub kind: ItemKind,
     /// Its name; a fetch's aliases follow in `aliases`.
     pub name: &'static str,
     /// Other names of the same.
     pub aliases: &'static [&'static str],
-    /// Where it may stand.
+    /// The places where it is allowed.
     pub places: Vec<&'static str>,
     /// Its arguments.
     pub usage: String,
-    /// What it does.
+    /// The description.
     pub docs: &'static str,
 }

@@ -89,7 +89,7 @@ fn resolve_one(stores: &StoreNames<'_>, word: &str) -> Result<Term, String> {
     Ok(Term { negated, acl })
 }
 
-/// What reading an ACL or a condition needs.
+/// The context for reading an ACL or a condition.
 pub(crate) struct ConditionReader<'a> {
     pub(crate) stores: &'a StoreNames<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
@@ -121,8 +121,8 @@ impl ConditionReader<'_> {
         }
     }
 
-    /// Reads `if …` or `unless …` from a word to the end of the line; `None` and no error if nothing is there.
-    /// What else stands there is an error.
+    /// Reads `if …` or `unless …` from a word to the end of the line; `None` without an error if nothing is left. Any
+    /// other text is an error.
     pub(crate) fn condition(
         &mut self,
         line: &Line,
@@ -260,7 +260,7 @@ impl ConditionReader<'_> {
         let scope = Scope { env: &env, file: "", line: 0, section: "" };
         let words = split(test.as_bytes(), &scope).expect("the table's tests are well-formed");
         let line = Line::new(at.file.clone(), at.line, words);
-        // Read as a declaration: whether the place has what it needs is said once, by `conflicts`.
+        // Read as a declaration: `conflicts` reports once whether the place has the needed sources.
         let _ = place;
         let test = self.test(&line, 0, line.len(), Place::Declared)?;
         Some(AclRef::Inline(Arc::new(Acl { name: name.into(), tests: vec![test], at })))
@@ -484,7 +484,7 @@ impl ConditionReader<'_> {
     }
 }
 
-/// The test in a rule of responses, whose requests are gone: what looks at one there never matches.
+/// Returns the test for a response rule, in which the request is unavailable: a test of the request never matches.
 fn without_request(acl: AclRef, acls: &Acls, place: Place) -> AclRef {
     let whole = match &acl {
         AclRef::Named(index) => &acls.list[*index as usize],

@@ -10,10 +10,10 @@ use crate::expression::condition;
 use crate::expression::{ExpressionReader, Problem, StoreNames, variable};
 use crate::model::{Arg, MapGives, MapUse, MqttField, VarCondition};
 
-/// What is wrong with an argument, and which one it is.
+/// The index of a wrong argument and the error.
 type Refused = (usize, String);
 
-/// Checks typed arguments as HAProxy does and resolves what they name.
+/// Checks typed arguments as HAProxy does and resolves the names in them.
 pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames<'_>) -> Result<Vec<Arg>, Refused> {
     let text = |index: usize| match args.get(index) {
         Some(Arg::Str(text)) => Some(text.clone()),
@@ -220,7 +220,7 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
     Ok(args)
 }
 
-/// What `check` says about arguments that are good.
+/// Returns the notice of `check` about valid arguments.
 pub(crate) fn notice(args: &[Arg]) -> Option<String> {
     match args.first() {
         Some(Arg::Regex(regex)) => regex.notice(),
@@ -311,7 +311,7 @@ const JWT_ALGORITHMS: [&str; 13] = [
     "none", "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512",
 ];
 
-/// What `when` asks.
+/// The conditions of `when`.
 const WHEN: [&str; 7] = ["error", "forwarded", "normal", "processed", "stopping", "toapplet", "acl"];
 
 /// The number of a FIX tag.

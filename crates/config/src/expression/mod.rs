@@ -22,21 +22,21 @@ use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, patter
 pub(crate) struct StoreNames<'f> {
     /// Stores and engines.
     pub(crate) stores: HashSet<Arc<str>>,
-    /// Those of them that are embedded, in the order of the file.
+    /// The embedded ones among them, in the order of the file.
     pub(crate) embedded: Vec<Arc<str>>,
-    /// What a call of an engine gives that says nothing itself of errors.
+    /// The result of a failed call of an engine without its own `on-error`.
     pub(crate) on_error: HashMap<Arc<str>, OnError>,
     /// Map and ACL files that were read already.
     pub(crate) patterns: Arc<PatternFiles>,
     /// Looks at the commands that rules call.
     pub(crate) commands: Option<CommandCheck>,
-    /// How others are read; none in tests of words.
+    /// Access to other files; none in tests of words.
     pub(crate) files: Option<&'f dyn Files>,
     /// Any name is a store's: a script's arguments, which are looked up when they are used.
     pub(crate) any_store: bool,
-    /// What is worth saying about an expression that is no error.
+    /// Notices about valid expressions.
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
-    /// What scripts registered.
+    /// The names registered by scripts.
     pub(crate) lua: LuaSamples,
     /// Sections with a frontend side.
     pub(crate) frontends: HashSet<Arc<str>>,
@@ -67,7 +67,7 @@ pub(crate) struct StoreNames<'f> {
 pub(crate) struct LuaSamples {
     pub(crate) fetches: Vec<String>,
     pub(crate) converters: Vec<String>,
-    /// A script could not be loaded, which was told: any name may have been its own.
+    /// A script could not be loaded, which was reported: any name may have been its own.
     pub(crate) failed: bool,
 }
 
@@ -112,7 +112,7 @@ impl StoreNames<'_> {
 }
 
 impl StoreNames<'_> {
-    /// Looks at a command of a store or an engine; the severity of what is wrong with it.
+    /// Checks a command for a store or an engine; an error has its severity.
     pub(crate) fn command(&self, store: &str, words: &[Option<&[u8]>]) -> Result<(), (Severity, CommandProblem)> {
         let Some(check) = self.commands else { return Ok(()) };
         let own = self.embedded.iter().any(|name| **name == *store);
@@ -122,7 +122,7 @@ impl StoreNames<'_> {
         })
     }
 
-    /// Whether there is a user list of this name.
+    /// Checks that a user list of this name exists.
     fn find_users(&self, name: &str) -> Result<(), (String, Option<String>)> {
         if self.user_lists.contains(name) || self.any_store {
             return Ok(());
@@ -200,7 +200,7 @@ impl StoreNames<'_> {
     }
 }
 
-/// What is wrong with an expression, and where in its text.
+/// An error in an expression, with its place in the text.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) offset: usize,
@@ -228,7 +228,7 @@ pub(crate) struct Parsed {
     pub(crate) suffix: Option<&'static str>,
     /// Patterns are versions, such as 3.1.
     pub(crate) dotted: bool,
-    /// How much of the text was read.
+    /// The length of the text that was read.
     pub(crate) used: usize,
 }
 
@@ -241,7 +241,7 @@ pub(crate) struct ExpressionReader<'a> {
 }
 
 impl ExpressionReader<'_> {
-    /// Reads an expression at the start of `text`; what follows it is the caller's.
+    /// Reads an expression at the start of `text`; the caller handles the rest.
     pub(crate) fn read(&self, text: &str, at: Position) -> Result<Parsed, Problem> {
         let name = identifier(text);
         let (row, suffix) = self.fetch(name)?;
@@ -308,7 +308,7 @@ impl ExpressionReader<'_> {
             .hint(near.map(|n| format!("did you mean '{n}'?"))))
     }
 
-    /// What an argument means beyond its type.
+    /// Checks and resolves arguments beyond their types.
     fn settle(&self, fetch: Fetch, mut args: Vec<Arg>, name: &str) -> Result<Vec<Arg>, Problem> {
         let refused = |message: String| Err(Problem::new(name.len(), message));
         match (fetch, args.as_slice()) {
@@ -360,7 +360,8 @@ impl ExpressionReader<'_> {
                 }
             }
             (Fetch::Env, [Arg::Str(variable)]) => {
-                // The environment of the file, which `setenv` and its kin change; the process's own is left alone.
+                // The environment of the file, which `setenv`, `presetenv`, `unsetenv` and `resetenv` change; the
+                // process's own is unchanged.
                 let value = self.stores.environment.get(&**variable);
                 args.push(value.map_or(Arg::Absent, |value| Arg::Str(value.as_str().into())));
                 Ok(args)
@@ -422,7 +423,7 @@ impl ExpressionReader<'_> {
             self.stores.notices.borrow_mut().push((parsed.expr.at.clone(), notice));
         }
         parsed.expr.converters.push(ConverterCall { converter: row.converter, args });
-        // What passes the sample on gives what it got.
+        // A converter that returns its sample keeps the sample's type.
         if row.output != Output::Any {
             parsed.output = row.output;
         }
@@ -441,7 +442,7 @@ impl ExpressionReader<'_> {
         Ok(true)
     }
 
-    /// Whether what the fetch needs is at hand. Conditions only get a warning, from their own reader.
+    /// Checks that the place has a source of the fetch. Conditions only get a warning, from their own reader.
     fn check(&self, expr: &Expr, name: &str) -> Result<(), Problem> {
         let row = FetchRow::of(expr.fetch);
         let sides = self.stores.sides.get();
@@ -453,7 +454,7 @@ impl ExpressionReader<'_> {
         Err(Problem::new(0, message))
     }
 
-    /// Reads `(…)` at `used`, if it is there.
+    /// Reads `(…)` at `used`, if present.
     fn args(
         &self,
         text: &str,

@@ -1,4 +1,4 @@
-//! How a backend chooses a server.
+//! Balancing algorithms and hash functions of a backend.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub enum Balance {
     LeastConn,
     /// The first server, by its number, that has a free slot.
     First,
-    /// The best of so many servers that are drawn by their weight.
+    /// The least loaded of this many servers, drawn at random by weight.
     Random(u32),
-    /// The server that the hash of a key falls on.
+    /// The server selected by the hash of a key.
     Hash(Arc<HashKey>),
 }
 
 impl Balance {
-    /// As the file and `show stat` call it.
+    /// Returns the name used in the file and by `show stat`.
     pub fn name(&self) -> &'static str {
         match self {
             Balance::RoundRobin => "roundrobin",
@@ -49,16 +49,16 @@ impl Balance {
     }
 }
 
-/// What is hashed.
+/// The key of a hash.
 #[derive(Clone, Debug)]
 pub enum HashKey {
     /// The client's address.
     Source,
     /// The request's target, up to its query.
     Uri {
-        /// At most so many bytes of it; 0: all.
+        /// Maximum number of its bytes; 0: all.
         len: u32,
-        /// Up to behind so many directories; 0: all.
+        /// Maximum number of its directories; 0: all.
         depth: u32,
         /// With its query.
         whole: bool,
@@ -69,7 +69,7 @@ pub enum HashKey {
     UrlParam {
         /// Its name.
         name: String,
-        /// A POST's body is waited for before it is looked for there.
+        /// With POST, the parameter is also looked up in the body, which is awaited.
         check_post: bool,
     },
     /// A header field's first value.
@@ -81,14 +81,14 @@ pub enum HashKey {
     },
     /// An expression's value.
     Sample(Expr),
-    /// `rdp-cookie`: the same of the fetch of that name.
+    /// `rdp-cookie`: the value of the fetch of that name.
     RdpCookie(Expr),
 }
 
 /// `hash-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashType {
-    /// On a ring, where a server that comes or goes moves only its own share; otherwise through a table.
+    /// Uses a ring, on which adding or removing a server moves only its own share; otherwise a table.
     pub consistent: bool,
     /// The function.
     pub function: HashFunction,
@@ -117,19 +117,19 @@ pub enum HashFunction {
     None,
 }
 
-/// `hash-preserve-affinity`: when a hash's server is passed over.
+/// `hash-preserve-affinity`: conditions for skipping the server of a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
     /// Never.
     #[default]
     Always,
-    /// When it has no free slot.
+    /// If it has no free slot.
     Maxconn,
-    /// When its queue is full, too.
+    /// Also if its queue is full.
     Maxqueue,
 }
 
-/// `hash-key` of a server: what its places on the ring come from.
+/// `hash-key` of a server: the source of its points on the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerHashKey {
     /// Its number.

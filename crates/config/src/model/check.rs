@@ -10,10 +10,10 @@ use sluicegate_pattern::Regex;
 
 use super::{Expr, LogFormat, Position, ProxyId, VarName, VarTarget};
 
-/// What a proxy says about the checks of its servers.
+/// Check settings of a proxy's servers.
 #[derive(Clone, Debug, Default)]
 pub struct ProxyHealth {
-    /// What a check does; `None`: it connects.
+    /// The steps of a check; `None`: it only connects.
     pub sequence: Option<Arc<CheckSequence>>,
     /// `option log-health-checks`.
     pub log_checks: bool,
@@ -26,13 +26,13 @@ pub struct ProxyHealth {
 /// The steps of a check.
 #[derive(Clone, Debug)]
 pub struct CheckSequence {
-    /// How answers are read, and how failures are worded.
+    /// The protocol of answers, which also determines the wording of failures.
     pub protocol: CheckProtocol,
     /// Its steps; the first is a [`CheckStepKind::Connect`], unless variables are set before.
     pub steps: Vec<CheckStep>,
 }
 
-/// How the answers of a sequence are read.
+/// The protocol of a sequence's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProtocol {
     /// `option tcp-check`: bytes.
@@ -46,24 +46,24 @@ pub enum CheckProtocol {
 /// A step.
 #[derive(Clone, Debug)]
 pub struct CheckStep {
-    /// Its number among the section's lines, from 1; 0 of a connection that no line asks for.
+    /// Its number among the section's lines, from 1; 0 for an implicit connection.
     pub number: u32,
-    /// What is said of it when it fails.
+    /// Its description in failure messages.
     pub comment: Option<Arc<str>>,
-    /// What it does.
+    /// Its operation.
     pub kind: CheckStepKind,
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Clone, Debug)]
 pub enum CheckStepKind {
-    /// A new connection; one that stands is closed.
+    /// Opens a new connection and closes the previous one.
     Connect(CheckConnect),
-    /// Bytes are sent.
+    /// Sends bytes.
     Send(CheckBytes),
-    /// A request is sent.
+    /// Sends a request.
     Request(Box<CheckRequest>),
-    /// Something is expected.
+    /// Expects an answer.
     Expect(Box<CheckExpect>),
     /// `set-var`.
     SetVar(VarTarget, Expr),
@@ -76,9 +76,9 @@ pub enum CheckStepKind {
 /// `connect`.
 #[derive(Clone, Debug, Default)]
 pub struct CheckConnect {
-    /// No line asks for it.
+    /// Not requested by a line.
     pub implicit: bool,
-    /// It is like that of a check without steps: the server's `check-send-proxy` counts.
+    /// Behaves like a check without steps: the server's `check-send-proxy` applies.
     pub default: bool,
     /// `port`.
     pub port: Option<CheckPort>,
@@ -86,7 +86,7 @@ pub struct CheckConnect {
     pub addr: Option<(IpAddr, u16)>,
     /// `send-proxy`.
     pub send_proxy: bool,
-    /// `linger`: the connection is closed in order instead of reset.
+    /// `linger`: the connection is closed with FIN instead of a reset.
     pub linger: bool,
 }
 
@@ -95,18 +95,18 @@ pub struct CheckConnect {
 pub enum CheckPort {
     /// This one.
     Fixed(u16),
-    /// What an expression gives.
+    /// The value of an expression.
     Computed(Box<Expr>),
 }
 
-/// Bytes to be sent or looked for.
+/// Bytes to send or to search for.
 #[derive(Clone, Debug)]
 pub enum CheckBytes {
     /// These.
     Plain(Vec<u8>),
-    /// What a log-format gives.
+    /// The text of a log-format.
     Format(LogFormat),
-    /// The bytes that a log-format gives in hexadecimal.
+    /// The bytes given by a log-format in hexadecimal.
     HexFormat(LogFormat),
 }
 
@@ -128,11 +128,11 @@ pub struct CheckRequest {
 /// `expect`.
 #[derive(Clone, Debug)]
 pub struct CheckExpect {
-    /// What is looked for.
+    /// The expected answer.
     pub what: Expected,
     /// `!`.
     pub negated: bool,
-    /// `min-recv`: a mismatch is final once so much has come; `None`: only at the end.
+    /// `min-recv`: a mismatch is final once this many bytes were received; `None`: only at the end.
     pub min_recv: Option<u32>,
     /// `ok-status`.
     pub ok_status: Option<CheckStatus>,
@@ -149,7 +149,7 @@ pub struct CheckExpect {
 }
 
 impl CheckExpect {
-    /// An expectation without any modifier.
+    /// Returns an expectation without any modifier.
     pub fn new(what: Expected) -> CheckExpect {
         CheckExpect {
             what,
@@ -165,7 +165,7 @@ impl CheckExpect {
     }
 }
 
-/// What a step expects.
+/// The expectation of a step.
 #[derive(Clone, Debug)]
 pub enum Expected {
     /// `string`, `string-lf`: this is in the received bytes, or in the body.
@@ -182,7 +182,7 @@ pub enum Expected {
     StatusRegex(Regex),
     /// `hdr`, `fhdr`.
     Header(Box<ExpectedHeader>),
-    /// A packet of MySQL that is no error.
+    /// A MySQL packet that is not an error.
     MysqlPacket,
     /// The answer of an LDAP server to an anonymous bind.
     LdapBind,
@@ -199,7 +199,7 @@ pub struct ExpectedHeader {
     pub value: Option<ExpectedText>,
 }
 
-/// How a name or value is compared.
+/// The comparison of a name or value.
 #[derive(Clone, Debug)]
 pub enum ExpectedText {
     /// `-m str`.
@@ -214,14 +214,14 @@ pub enum ExpectedText {
     Regex(Regex),
 }
 
-/// How a check ended, by HAProxy's numbers.
+/// The result of a check, with HAProxy's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckStatus {
-    /// An agent's answer that changes nothing.
+    /// An agent's answer without an effect.
     Checked = 3,
     /// Too many failures were observed in traffic.
     Hana = 4,
-    /// No socket could be made here, or the connection broke.
+    /// The socket could not be created, or the connection broke.
     SockErr = 5,
     /// Connected.
     L4Ok = 6,
@@ -229,25 +229,25 @@ pub enum CheckStatus {
     L4Tout = 7,
     /// Refused, unreachable, reset.
     L4Con = 8,
-    /// The layer of TLS is there.
+    /// The TLS layer is established.
     L6Ok = 9,
     /// Not in time.
     L6Tout = 10,
     /// Something else.
     L6Rsp = 11,
-    /// No whole answer in time.
+    /// No complete answer in time.
     L7Tout = 12,
-    /// An answer that is none.
+    /// An invalid answer.
     L7Rsp = 13,
     /// A good answer.
     L7Ok = 15,
-    /// A good answer that asks for no more traffic.
+    /// A good answer that asks for no new traffic.
     L7OkCond = 16,
-    /// An answer that says no.
+    /// A negative answer.
     L7Sts = 17,
 }
 
-/// What a status means for a server.
+/// The effect of a status on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckResult {
     /// Nothing.
@@ -256,7 +256,7 @@ pub enum CheckResult {
     Failed = 2,
     /// A success.
     Passed = 3,
-    /// A success that asks for no more traffic.
+    /// A success that asks for no new traffic.
     Conditional = 4,
 }
 
@@ -279,7 +279,7 @@ impl CheckStatus {
         CheckStatus::L7Sts,
     ];
 
-    /// The name in `show stat`'s `check_status`.
+    /// Returns the name in `show stat`'s `check_status`.
     pub fn name(self) -> &'static str {
         match self {
             CheckStatus::Checked => "CHECKED",
@@ -299,7 +299,7 @@ impl CheckStatus {
         }
     }
 
-    /// The description in logs and `check_desc`.
+    /// Returns the description in logs and `check_desc`.
     pub fn description(self) -> &'static str {
         match self {
             CheckStatus::Checked => "No status change",
@@ -319,7 +319,7 @@ impl CheckStatus {
         }
     }
 
-    /// What it means for the server.
+    /// Returns its effect on the server.
     pub fn result(self) -> CheckResult {
         match self {
             CheckStatus::Checked => CheckResult::Neutral,
@@ -329,13 +329,13 @@ impl CheckStatus {
         }
     }
 
-    /// An answer was understood, so there is a code to tell.
+    /// Returns whether an answer was understood, so that it has a code.
     pub fn has_code(self) -> bool {
         self >= CheckStatus::L7Ok
     }
 }
 
-/// What a `server` line says about its health besides `check`.
+/// Health settings of a `server` line other than `check`.
 #[derive(Clone, Debug, Default)]
 pub struct ServerHealth {
     /// `agent-check`.
@@ -354,7 +354,7 @@ pub struct ServerHealth {
     pub unchecked: UncheckedLevels,
 }
 
-/// What `show servers state` prints as the health of a server without `check`.
+/// The health that `show servers state` prints for a server without `check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UncheckedLevels {
     /// At the start: `rise` of `default-server`, else 0.
@@ -379,18 +379,18 @@ pub enum InitialState {
     FullyDown,
 }
 
-/// `track`: another server's state is this one's.
+/// `track`: this server copies another server's state.
 #[derive(Clone, Debug)]
 pub struct TrackedServer {
-    /// As the line has it.
+    /// The word of the line.
     pub word: Arc<str>,
-    /// The tracked server's proxy and place there, once the whole file is known.
+    /// The tracked server's proxy and index in it, once the whole file has been read.
     pub target: Option<(ProxyId, usize)>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// `agent-check` and what goes with it.
+/// `agent-check` and related options.
 #[derive(Clone, Debug)]
 pub struct Agent {
     /// `agent-inter`; `inter` by default.
@@ -403,7 +403,7 @@ pub struct Agent {
     pub send: Vec<u8>,
 }
 
-/// `observe` and what goes with it.
+/// `observe` and related options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observe {
     /// `layer7`; else `layer4`.
@@ -417,13 +417,13 @@ pub struct Observe {
 /// `on-error` of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnObserved {
-    /// The next check comes after `fastinter`; all others do this, too.
+    /// Schedules the next check after `fastinter`; all others do this, too.
     FastInter,
     /// A failed check.
     #[default]
     FailCheck,
-    /// A failed check, and the next one is the last.
+    /// A failed check, after which the next failure marks the server down.
     SuddenDeath,
-    /// Down at once.
+    /// Marks the server down immediately.
     MarkDown,
 }

@@ -1,20 +1,20 @@
 //! Compression of bodies (HAProxy configuration manual 4.2 and 9.2).
 
-/// How a body is compressed.
+/// The algorithm of a compressed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionAlgorithm {
-    /// Not at all, but framed as if it were.
+    /// No compression, but framed as if compressed.
     Identity,
     /// RFC 1952.
     Gzip,
     /// RFC 1950.
     Deflate,
-    /// RFC 1951 under the name of the former, as some clients want it.
+    /// RFC 1951 under the name of RFC 1950's format, as some clients expect it.
     RawDeflate,
 }
 
 impl CompressionAlgorithm {
-    /// Its name in a configuration.
+    /// Returns its name in a configuration.
     pub fn name(self) -> &'static str {
         match self {
             CompressionAlgorithm::Identity => "identity",
@@ -24,7 +24,7 @@ impl CompressionAlgorithm {
         }
     }
 
-    /// Its name in `Accept-Encoding` and `Content-Encoding`.
+    /// Returns its name in `Accept-Encoding` and `Content-Encoding`.
     pub fn coding(self) -> &'static str {
         match self {
             CompressionAlgorithm::RawDeflate => "deflate",
@@ -32,7 +32,7 @@ impl CompressionAlgorithm {
         }
     }
 
-    /// The algorithm of a name in a configuration.
+    /// Returns the algorithm with this name in a configuration.
     pub(crate) fn named(name: &str) -> Option<CompressionAlgorithm> {
         use CompressionAlgorithm::{Deflate, Gzip, Identity, RawDeflate};
         [Identity, Gzip, Deflate, RawDeflate].into_iter().find(|algorithm| algorithm.name() == name)
@@ -44,9 +44,9 @@ impl CompressionAlgorithm {
 pub struct Compression {
     /// `direction`: requests.
     pub requests: bool,
-    /// `direction` says that responses are not compressed.
+    /// `direction` excludes responses.
     pub not_responses: bool,
-    /// `offload`: servers are not told that the client takes compressed bodies.
+    /// `offload`: removes Accept-Encoding from requests.
     pub offload: bool,
     /// `algo-req`.
     pub request_algorithm: Option<CompressionAlgorithm>,
@@ -62,7 +62,7 @@ pub struct Compression {
     pub min: u64,
 }
 
-/// What `global` says of compression.
+/// Compression limits of `global`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressionLimits {
     /// `tune.comp.maxlevel`.
@@ -71,7 +71,7 @@ pub struct CompressionLimits {
     pub window_bits: u8,
     /// `maxcomprate`, bytes a second; 0: no limit.
     pub rate: u64,
-    /// `maxcompcpuusage`: so much of their time the workers must be idle, percent; 0: no limit.
+    /// `maxcompcpuusage`: the percentage of time that workers must be idle; 0: no limit.
     pub idle: u32,
     /// `maxzlibmem`, bytes; 0: no limit.
     pub memory: u64,

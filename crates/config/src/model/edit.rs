@@ -10,15 +10,15 @@ use super::{Expr, LogFormat};
 /// A change of a head.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// `replace-header`, or with `each` `replace-value`: what matches becomes the format, which may name groups.
+    /// `replace-header`, or with `each` `replace-value`: replaces matches by a format, which may refer to groups.
     ReplaceField {
         /// The fields' name.
         name: String,
-        /// Each value between commas by itself.
+        /// Whether comma-separated values are matched one by one.
         each: bool,
-        /// What matches.
+        /// The pattern.
         regex: Arc<Regex>,
-        /// What it becomes.
+        /// The replacement.
         by: LogFormat,
     },
     /// `replace-path`, `replace-pathq`, `replace-uri`.
@@ -38,26 +38,26 @@ pub enum Edit {
 /// A part of a request's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetPart {
-    /// From the first `/` behind the authority to the `?`.
+    /// From the first `/` after the authority to the `?`.
     Path,
     /// The same to the end.
     PathAndQuery,
-    /// Behind the `?`.
+    /// After the `?`.
     Query,
     /// All of it.
     Whole,
 }
 
-/// Which names `del-header` removes.
+/// The names that `del-header` removes.
 #[derive(Clone, Debug)]
 pub enum NameMatch {
-    /// Those that begin so; lower case.
+    /// Names with this prefix; lower case.
     Beg(String),
-    /// Those that end so; lower case.
+    /// Names with this suffix; lower case.
     End(String),
-    /// Those that hold it; lower case.
+    /// Names that contain it; lower case.
     Sub(String),
-    /// Those whose lower-case form matches.
+    /// Names whose lower-case form matches.
     Reg(Arc<Regex>),
 }
 
@@ -133,7 +133,7 @@ pub enum Carrier {
     Retries(NumberOr),
 }
 
-/// Which address a rule sets.
+/// The address that a rule sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPart {
     /// The client's.
@@ -146,7 +146,7 @@ pub enum AddressPart {
     DestinationPort,
 }
 
-/// Which timeout `set-timeout` sets.
+/// The timeout that `set-timeout` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeoutSide {
     /// `timeout client`.

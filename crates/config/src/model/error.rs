@@ -6,21 +6,21 @@ use std::sync::Arc;
 /// The pages of a proxy by the status that they stand for.
 pub type ErrorPages = BTreeMap<u16, Arc<ErrorPage>>;
 
-/// What stands for the page of a status.
+/// The replacement of a status's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPage {
     /// An empty file: the connection is closed without an answer.
     Silent,
     /// This response.
     Message(ErrorMessage),
-    /// What the proxy's `http-error` line of this status says.
+    /// The response of the proxy's `http-error` line for this status.
     Reply,
 }
 
 /// A whole HTTP response, as a file gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorMessage {
-    /// It says HTTP/1.0.
+    /// Whether its version is HTTP/1.0.
     pub http_1_0: bool,
     /// The status that is sent, which need not be the one that it stands for.
     pub status: u16,
@@ -30,7 +30,7 @@ pub struct ErrorMessage {
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// It has a Content-Length; without one the connection's end is the body's.
     pub has_length: bool,
-    /// It says `connection: close`.
+    /// Whether it has `connection: close`.
     pub close: bool,
     /// The body.
     pub body: Vec<u8>,

@@ -17,16 +17,16 @@ pub struct Acl {
     pub name: Arc<str>,
     /// Lines of the same name, or-ed.
     pub tests: Vec<AclTest>,
-    /// Where the first line stands.
+    /// The position of the first line.
     pub at: Position,
 }
 
 /// One `acl` line or anonymous `{ … }`.
 #[derive(Clone, Debug)]
 pub struct AclTest {
-    /// What is fetched.
+    /// The sample expression.
     pub expr: Expr,
-    /// How it is compared.
+    /// The comparison.
     pub matcher: Matcher,
     /// Files whose patterns are compared in the same way (`-f`).
     pub files: Vec<(Arc<PatternFile>, IndexId)>,
@@ -79,7 +79,7 @@ pub struct Condition {
 pub struct Term {
     /// `!`.
     pub negated: bool,
-    /// What is tested.
+    /// The tested ACL.
     pub acl: AclRef,
 }
 
@@ -95,20 +95,20 @@ pub enum AclRef {
 /// A sample expression: a fetch and its converters.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// What is fetched.
+    /// The fetch.
     pub fetch: Fetch,
-    /// The fetch's arguments, as many and of the types its catalogue row says.
+    /// The fetch's arguments, in number and types as in its catalogue row.
     pub args: Vec<Arg>,
     /// Converters in order.
     pub converters: Vec<ConverterCall>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
 /// One converter of an expression.
 #[derive(Clone, Debug)]
 pub struct ConverterCall {
-    /// Which.
+    /// The converter.
     pub converter: Converter,
     /// Its arguments.
     pub args: Vec<Arg>,
@@ -119,11 +119,11 @@ pub struct ConverterCall {
 pub struct MapUse {
     /// The file.
     pub file: Arc<PatternFile>,
-    /// How its keys are compared.
+    /// The index of its keys.
     pub index: IndexId,
-    /// What a key is cast to.
+    /// The type to which a key is cast.
     pub method: sluicegate_pattern::Method,
-    /// What a value becomes.
+    /// The type of a result.
     pub gives: MapGives,
 }
 
@@ -184,7 +184,7 @@ pub enum FormatPart {
     Alias(LogAlias, FormatFlags),
 }
 
-/// How an item, or a whole format, is written for machines.
+/// The machine-readable encoding of an item or of a whole format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// JSON (RFC 8259).
@@ -221,7 +221,7 @@ pub struct FormatFlags {
     pub cast: Option<Cast>,
 }
 
-/// Log-format aliases (HAProxy configuration manual 8.2.6), those of httplog and tcplog and their kin.
+/// Log-format aliases (HAProxy configuration manual 8.2.6): those of httplog, tcplog and the other default formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each is named as in the manual
 pub enum LogAlias {

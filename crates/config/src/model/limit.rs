@@ -10,12 +10,12 @@ use super::{Expr, Position};
 /// engine's scripts.
 pub const LIMIT_LONGEST_NS: u64 = 1 << 53;
 
-/// What all rules of one name share.
+/// The settings shared by all rules of one name.
 #[derive(Clone, Debug)]
 pub struct Limit {
     /// Its name.
     pub name: Arc<str>,
-    /// What is limited.
+    /// The kind of limit.
     pub kind: LimitKind,
     /// The store or engine that counts.
     pub store: Arc<str>,
@@ -23,7 +23,7 @@ pub struct Limit {
     pub external: bool,
     /// The embedded store that counts instead while the engine is away.
     pub stand_in: Arc<str>,
-    /// Where it was read first.
+    /// The position of its first rule.
     pub at: Position,
 }
 
@@ -34,30 +34,30 @@ impl Limit {
     }
 }
 
-/// What is limited.
+/// The kind of limit and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitKind {
     /// `rate COUNT/PERIOD [burst B] [algorithm A]`.
     Rate {
-        /// So many…
+        /// The number of requests…
         count: u32,
         /// …in this time.
         period: Duration,
-        /// So many at once (`gcra`); the count where nothing is said.
+        /// The number allowed at once (`gcra`); the count by default.
         burst: u32,
-        /// How it is counted.
+        /// The algorithm.
         algorithm: LimitAlgorithm,
     },
     /// `max N [lease T]`.
     Concurrency {
-        /// So many at once.
+        /// The maximum number at once.
         max: u32,
-        /// How long a place is kept for who is not heard of.
+        /// How long a slot stays taken by a stream whose lease is not renewed.
         lease: Duration,
     },
 }
 
-/// How a rate is counted.
+/// The counting algorithm of a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitAlgorithm {
     /// The generic cell rate algorithm: a burst, then an even pace.
@@ -109,34 +109,34 @@ fn time(time: Duration) -> String {
 /// A rule.
 #[derive(Clone, Debug)]
 pub struct LimitRule {
-    /// What its name stands for.
+    /// The settings of its name.
     pub limit: Arc<Limit>,
-    /// Who is counted.
+    /// The key under which the request is counted.
     pub key: Expr,
-    /// What a request counts as; 1 where nothing is said.
+    /// The cost of a request; 1 by default.
     pub cost: Option<Expr>,
-    /// It counts and says, and denies nothing.
+    /// Counts and reports, but denies nothing.
     pub shadow: bool,
-    /// What a response tells.
+    /// The fields added to responses.
     pub headers: LimitHeaders,
-    /// The status of what is denied.
+    /// The status of a denied request.
     pub deny_status: u16,
-    /// What happens if nobody can say whether it is allowed.
+    /// The decision when the limit cannot be queried.
     pub on_error: LimitOnError,
 }
 
-/// What a response tells of a limit.
+/// The fields that describe a limit in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitHeaders {
     /// `RateLimit-Policy` and `RateLimit`, as draft 11 of the IETF has them.
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     X,
-    /// Nothing but `Retry-After` in what is denied.
+    /// Only `Retry-After` in denied requests.
     Off,
 }
 
-/// What a rule does if nobody can say whether a request is allowed.
+/// The decision of a rule when the limit cannot be queried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LimitOnError {
     /// The request goes on.

@@ -8,13 +8,13 @@ use super::{LogFormat, Position};
 /// A `log` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTarget {
-    /// Where lines go.
+    /// The target address.
     pub to: LogAddress,
     /// `format`.
     pub format: LogWire,
     /// `len`, bytes of a line; 1024.
     pub max_len: usize,
-    /// `sample RANGES:SIZE`: which lines of every so many are sent; `None` for all.
+    /// `sample RANGES:SIZE`: the lines of each group of SIZE that are sent; `None` for all.
     pub sample: Option<LogSample>,
     /// Syslog facility, 0–23.
     pub facility: u8,
@@ -24,7 +24,7 @@ pub struct LogTarget {
     pub min_level: u8,
     /// The tag of headers: `log-tag` of the proxy, or of `global`; `None` for the program's name.
     pub tag: Option<Arc<str>>,
-    /// Where the line stands. Proxies with `log global` share its sampling, so this tells one line from another.
+    /// The position of the line. Proxies with `log global` share its sampling, so it identifies the line.
     pub at: Position,
 }
 
@@ -48,7 +48,7 @@ impl LogTarget {
 /// `sample RANGES:SIZE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSample {
-    /// Which lines are sent, counted from 1; sorted and apart from each other.
+    /// The lines that are sent, counted from 1; sorted and disjoint.
     pub ranges: Vec<(u32, u32)>,
     /// After how many lines the count starts again.
     pub size: u32,
@@ -105,7 +105,7 @@ pub enum LogHost {
     Named(Arc<str>),
 }
 
-/// What a frontend logs of a stream, and what it captures for that.
+/// The log format of a stream, and the captures for it.
 #[derive(Clone, Debug, Default)]
 pub struct Logging {
     /// The line of a stream; `None`: HAProxy's `Connect from …`, written when the stream begins.
@@ -116,7 +116,7 @@ pub struct Logging {
     pub structured: Option<Arc<LogFormat>>,
     /// `log-tag`.
     pub tag: Option<Arc<str>>,
-    /// `option logasap`: the line is written as soon as the response's head is there, or a TCP connection stands.
+    /// `option logasap`: logs as soon as the response's head has arrived, or a TCP connection is established.
     pub asap: bool,
     /// `option dontlog-normal`: what went well is not logged.
     pub only_errors: bool,
@@ -137,18 +137,18 @@ pub struct Logging {
 /// A log line's format.
 #[derive(Clone, Debug)]
 pub struct LogLine {
-    /// What asked for it: `option httplog`, `option httplog clf`, `log-format`…
+    /// The keyword that set it: `option httplog`, `option httplog clf`, `log-format`…
     pub keyword: &'static str,
-    /// Where.
+    /// Its position in the file.
     pub at: Position,
     /// The line.
     pub format: Arc<LogFormat>,
 }
 
-/// What is kept of a message for its log line.
+/// A part of a message captured for its log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// The header's name, or what a cookie starts with; `None` for a slot that rules fill.
+    /// The header's name, or a cookie's prefix; `None` for a slot that rules fill.
     pub name: Option<String>,
     /// Bytes that are kept of the value.
     pub len: usize,

@@ -67,7 +67,7 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
-    /// What `limit` rules define, each name once.
+    /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
@@ -88,7 +88,7 @@ pub struct Global {
     pub maxconnrate: u32,
     /// `maxsessrate`: sessions a second of all frontends; 0: without a limit.
     pub maxsessrate: u32,
-    /// `h1-case-adjust` and its file: field names in lower case, and what they are written as for peers that need it.
+    /// `h1-case-adjust` and its file: field names in lower case, and their spelling for peers that need it.
     pub name_cases: BTreeMap<Vec<u8>, Vec<u8>>,
     /// `h1-case-adjust-file` and where it stands.
     pub name_case_file: Option<(String, Position)>,
@@ -98,7 +98,7 @@ pub struct Global {
     pub master_worker: bool,
     /// `master-worker no-exit-on-failure`.
     pub no_exit_on_failure: bool,
-    /// `node`: the name that `show info` tells; `None` means the machine's.
+    /// `node`: the name in `show info`; `None` means the machine's.
     pub node: Option<String>,
     /// `http-err-codes`, `http-fail-codes`.
     pub status_classes: StatusClasses,
@@ -110,7 +110,7 @@ pub struct Global {
     pub zero_warning: bool,
     /// Memory of the process in MiB, which the command line alone sets (`-m`).
     pub memory_mib: Option<u64>,
-    /// What compression may cost.
+    /// Limits of compression.
     pub compression: CompressionLimits,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
@@ -174,7 +174,7 @@ pub struct Global {
     pub presets: Vec<Preset>,
     /// `hard-stop-after`.
     pub hard_stop_after: Option<Duration>,
-    /// Where each keyword of the section stands, the last time it was given; see [`Global::at`].
+    /// The last position of each keyword of the section; see [`Global::at`].
     pub places: BTreeMap<&'static str, Position>,
 }
 
@@ -183,15 +183,15 @@ pub struct Global {
 pub struct Preset {
     /// Its scope is `proc`.
     pub target: VarTarget,
-    /// What it becomes.
+    /// Its value.
     pub value: PresetValue,
     /// The same as it stands in the file.
     pub text: String,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// What a variable becomes.
+/// The value of a variable.
 #[derive(Clone, Debug)]
 pub enum PresetValue {
     /// `set-var`.
@@ -216,7 +216,7 @@ impl Default for Limits {
 /// `unix-bind`: defaults of unix sockets.
 #[derive(Clone, Debug, Default)]
 pub struct UnixBind {
-    /// What stands before the path of a `bind`.
+    /// The prefix of the paths of `bind` lines.
     pub prefix: Option<String>,
     /// `mode`, octal.
     pub mode: Option<u32>,
@@ -227,7 +227,7 @@ pub struct UnixBind {
 }
 
 impl Global {
-    /// Where a keyword stands, for what is found wrong with its value later (a user that does not exist).
+    /// Returns the position of a keyword, for errors found in its value later (a user that does not exist).
     pub fn at(&self, keyword: &str) -> Option<&Position> {
         self.places.get(keyword)
     }
@@ -236,13 +236,13 @@ impl Global {
 /// The `tune.*` keywords that act.
 #[derive(Clone, Debug)]
 pub struct Tune {
-    /// Large bodies pass through pipes of the kernel's, unless `nosplice` says otherwise.
+    /// Whether large bodies pass through kernel pipes (no `nosplice`).
     pub splices: bool,
     /// `maxpipes`, of all workers together.
     pub maxpipes: Option<u32>,
     /// `tune.stick-counters`.
     pub stick_counters: usize,
-    /// `tune.pipesize`, bytes; 0: what is good for most.
+    /// `tune.pipesize`, bytes; 0: the default.
     pub pipesize: usize,
     /// `tune.bufsize`, bytes; 16384.
     pub bufsize: usize,
@@ -279,9 +279,9 @@ pub struct Tune {
 }
 
 impl Tune {
-    /// Pipes of so many workers together.
+    /// Returns the number of pipes of all workers together.
     pub fn pipes(&self, workers: usize) -> u32 {
-        /// Those of a worker where nothing else is said.
+        /// The default number of pipes of a worker.
         const PIPES: u32 = 64;
         if self.splices { self.maxpipes.unwrap_or(PIPES.saturating_mul(workers as u32)) } else { 0 }
     }
@@ -322,7 +322,7 @@ pub const LUA_LIBRARIES: [&str; 8] = ["table", "io", "os", "string", "math", "ut
 pub enum LuaLogStderr {
     /// Always.
     On,
-    /// Only when no logger is there.
+    /// Only if there is no logger.
     #[default]
     Auto,
     /// Never.
@@ -334,13 +334,14 @@ pub enum LuaLogStderr {
 pub struct LuaLoad {
     /// The script, as it is written.
     pub path: PathBuf,
-    /// Where a relative path starts and the script's body runs (`default-path`); `None`: the working directory.
+    /// The base of relative paths and the working directory of the script's body (`default-path`); `None`: the
+    /// process's.
     pub directory: Option<PathBuf>,
     /// Arguments, the script's `...`.
     pub args: Vec<String>,
     /// A state per worker instead of the shared one.
     pub per_thread: bool,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -366,7 +367,7 @@ pub struct LuaPath {
 /// `stats socket ADDRESS [mode M] [level L] [user U] [group G] [name N] …`.
 #[derive(Clone, Debug)]
 pub struct StatsSocket {
-    /// Where it listens.
+    /// The listening address.
     pub address: BindAddress,
     /// `mode`, octal.
     pub mode: Option<u32>,
@@ -376,9 +377,9 @@ pub struct StatsSocket {
     pub user: Option<String>,
     /// `group` or `gid`, as written.
     pub group: Option<String>,
-    /// `expose-fd listeners`: whoever asks gets the listening sockets.
+    /// `expose-fd listeners`: passes the listening sockets to clients that request them.
     pub expose: bool,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -387,7 +388,7 @@ pub struct StatsSocket {
 pub enum StatsLevel {
     /// Reads non-sensitive data.
     User,
-    /// Reads everything, changes what is harmless.
+    /// Reads everything, makes only harmless changes.
     #[default]
     Operator,
     /// Changes everything.
@@ -403,7 +404,7 @@ pub struct StoreSection {
     pub binds: Vec<Bind>,
     /// Any CONFIG parameter, lower-cased, with its value and place; the store's own catalogue types them.
     pub parameters: Vec<(String, String, Position)>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -420,7 +421,7 @@ pub struct RedisSection {
     pub tls: Option<EngineTls>,
     /// `auth [USER] PASSWORD`.
     pub auth: Option<(Option<String>, String)>,
-    /// `db N`: the database of those who name none.
+    /// `db N`: the default database.
     pub db: u32,
     /// `maxconn N`: most connections of the process; `None`: the default.
     pub maxconn: Option<u32>,
@@ -440,11 +441,11 @@ pub struct RedisSection {
     pub connect_rate: Option<u32>,
     /// `breaker N`: failures in a row after which the engine is not asked for a while.
     pub breaker: Option<u32>,
-    /// `client-cache SIZE`: bytes of replies that are kept until the engine tells that they changed.
+    /// `client-cache SIZE`: bytes of cached replies, which the engine invalidates when keys change.
     pub client_cache: Option<u64>,
     /// `on-error`: what rules get that say nothing themselves.
     pub on_error: OnError,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -478,7 +479,7 @@ pub struct EngineTls {
     pub certificate: Option<Vec<u8>>,
     /// `sni NAME`.
     pub name: Option<String>,
-    /// Where `ssl` stands.
+    /// The position of `ssl`.
     pub at: Position,
 }
 
@@ -487,13 +488,13 @@ pub struct EngineTls {
 pub struct EngineServer {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: EngineAddress,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// Where an engine listens.
+/// The address of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineAddress {
     /// A name or address, and a port; names are looked up at each connect.
@@ -507,8 +508,8 @@ pub enum EngineAddress {
 pub struct OriginSection {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it listens.
+    /// The listening addresses.
     pub binds: Vec<Bind>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }

@@ -10,11 +10,11 @@ use super::{Condition, Expr, LogFormat, Position};
 pub struct PersistenceCookie {
     /// Its name.
     pub name: Arc<str>,
-    /// How it comes to the client; `None`: the server sends it as it is.
+    /// Its delivery to the client; `None`: the server sets it, and it is not changed.
     pub mode: Option<CookieMode>,
     /// Servers don't see it, and a client that has it doesn't get it again.
     pub indirect: bool,
-    /// A response that could be cached says that it is private once the cookie is added.
+    /// Adding the cookie makes a cacheable response private.
     pub nocache: bool,
     /// It is only added to responses to POST.
     pub postonly: bool,
@@ -22,15 +22,15 @@ pub struct PersistenceCookie {
     pub preserve: bool,
     /// `httponly`, `secure`, `domain` and `attr` as they stand behind its value.
     pub suffix: String,
-    /// How long it may not have been seen.
+    /// The maximum time between two uses.
     pub maxidle: Option<Duration>,
-    /// How long it lives.
+    /// Its lifetime.
     pub maxlife: Option<Duration>,
     /// Servers without a `cookie` get a value made of their address.
     pub dynamic: bool,
 }
 
-/// How a persistence cookie comes to the client.
+/// The delivery of a persistence cookie to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookieMode {
     /// The value that the server gives it is replaced.
@@ -46,18 +46,18 @@ pub enum CookieMode {
 pub struct PersistRule {
     /// A server that is down is asked all the same; otherwise cookies are ignored.
     pub force: bool,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
 }
 
 /// `use-server NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
 pub struct UseServer {
-    /// Which.
+    /// The server.
     pub server: ServerChoice,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -83,8 +83,8 @@ pub struct StickRule {
     pub key: Expr,
     /// The table.
     pub table: Arc<str>,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }

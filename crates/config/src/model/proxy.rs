@@ -12,7 +12,7 @@ use super::{
     StickRule, StickTable, UseBackend, UseServer,
 };
 
-/// What a proxy section is.
+/// The kind of a proxy section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// `frontend`.
@@ -38,13 +38,13 @@ pub enum Mode {
 pub struct Proxy {
     /// Its name.
     pub name: Arc<str>,
-    /// Which section it is.
+    /// The kind of the section.
     pub kind: ProxyKind,
     /// `mode`.
     pub mode: Mode,
     /// `id N`, or the least free number from 2 on, as HAProxy does (`iid` of `show stat`).
     pub uid: u32,
-    /// Where the section starts.
+    /// The start of the section.
     pub at: Position,
     /// `disabled`.
     pub disabled: bool,
@@ -54,7 +54,7 @@ pub struct Proxy {
     pub options: ProxyOptions,
     /// `log` targets, `log global` already expanded.
     pub log: Vec<LogTarget>,
-    /// What is logged of a stream, and how.
+    /// The log formats and captures of a stream.
     pub logging: Logging,
     /// `bind` lines (frontend side).
     pub binds: Vec<Bind>,
@@ -80,7 +80,7 @@ pub struct Proxy {
     pub response_inspect_delay: Option<Duration>,
     /// `http-request`, legacy `redirect` lines last.
     pub http_request: Vec<Rule>,
-    /// How many of them, at the end, are `redirect` lines: the page of statistics comes before these.
+    /// The number of trailing rules that are `redirect` lines: the statistics page precedes these.
     pub redirects: usize,
     /// `stats …`.
     pub stats: Option<Box<StatsPage>>,
@@ -112,7 +112,7 @@ pub struct Proxy {
     pub hash_balance_factor: u32,
     /// `hash-preserve-affinity`.
     pub hash_preserve_affinity: Affinity,
-    /// `fullconn`; `None`: a tenth of what the frontends that name this backend may hold.
+    /// `fullconn`; `None`: a tenth of the `maxconn` of the frontends that name this backend.
     pub fullconn: Option<u32>,
     /// `retries`; 3.
     pub retries: u32,
@@ -136,7 +136,7 @@ pub struct Proxy {
     pub stick_rules: Vec<StickRule>,
     /// `stick-table`.
     pub stick_table: Option<StickTable>,
-    /// `http-error`: what is answered for the statuses whose page is [`ErrorPage::Reply`](super::ErrorPage::Reply).
+    /// `http-error`: the responses for statuses whose page is [`ErrorPage::Reply`](super::ErrorPage::Reply).
     pub http_errors: BTreeMap<u16, Return>,
     /// `monitor-uri`.
     pub monitor_uri: Option<Vec<u8>>,
@@ -144,13 +144,13 @@ pub struct Proxy {
     pub monitor_fail: Vec<Condition>,
     /// `http-send-name-header`.
     pub send_name_header: Option<String>,
-    /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
+    /// `errorfile`, `errorloc`, `errorfiles`: replacements of built-in pages.
     pub errors: ErrorPages,
-    /// What checks of its servers do.
+    /// Check settings of its servers.
     pub health: ProxyHealth,
     /// `load-server-state-from-file`.
     pub state_source: StateSource,
-    /// `server-state-file-name`; the section's name where there is none.
+    /// `server-state-file-name`; the section's name by default.
     pub state_file: Option<String>,
     /// Its number is its `id`.
     pub forced_id: bool,
@@ -170,14 +170,14 @@ pub enum StateSource {
     Local,
 }
 
-/// `retry-on`: what a request is sent once more for.
+/// `retry-on`: the failures after which a request is sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryOn {
     /// The server can't be connected to.
     pub conn_failure: bool,
     /// The server ends the connection before a whole head of a response.
     pub empty_response: bool,
-    /// What comes is no HTTP.
+    /// The response is not HTTP.
     pub junk_response: bool,
     /// `timeout server` passes before a response.
     pub response_timeout: bool,
@@ -186,7 +186,7 @@ pub struct RetryOn {
 }
 
 impl Proxy {
-    /// A section in which nothing is said.
+    /// Returns a section with default settings.
     pub fn new(name: Arc<str>, kind: ProxyKind, at: Position) -> Proxy {
         Proxy {
             name,
@@ -309,13 +309,13 @@ pub struct ProxyOptions {
     pub originalto: Option<ForwardFor>,
     /// `option forwarded`.
     pub forwarded: Option<Forwarded>,
-    /// How connections end after a response.
+    /// The fate of connections after a response.
     pub connection: ConnectionMode,
     /// `option dontlognull`.
     pub dontlognull: bool,
     /// `option abortonclose` (3.2: off by default).
     pub abortonclose: bool,
-    /// `option persist`: a server that is down is still asked for by those who were at it.
+    /// `option persist`: requests persistent on a server that is down are still sent to it.
     pub persist: bool,
     /// `option http-buffer-request`.
     pub buffer_request: bool,
@@ -369,14 +369,14 @@ pub enum HeaderNames {
     Reject,
 }
 
-/// Probes of idle connections by the kernel (`option tcpka` and its kin).
+/// Probes of idle connections by the kernel (`option tcpka`, `clitcpka`, `srvtcpka`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probes {
     /// They are sent.
     pub on: bool,
-    /// After so many without an answer the connection is broken.
+    /// The number of unanswered probes after which the connection is closed.
     pub count: Option<u32>,
-    /// How long a connection is idle before the first.
+    /// The idle time before the first probe.
     pub idle: Option<Duration>,
     /// Time between two.
     pub interval: Option<Duration>,
@@ -399,7 +399,7 @@ pub struct Forwarded {
     pub source_port: Option<ForwardedPart>,
 }
 
-/// Where a part of the field comes from.
+/// The source of a part of the field.
 #[derive(Clone, Debug)]
 pub enum ForwardedPart {
     /// The connection, or the request's Host.
@@ -448,7 +448,7 @@ pub enum HttpReuse {
 /// A `bind` line; ports of a range are expanded into several addresses.
 #[derive(Clone, Debug)]
 pub struct Bind {
-    /// Where it listens, at least one.
+    /// The listening addresses, at least one.
     pub addresses: Vec<BindAddress>,
     /// `name`.
     pub name: Option<String>,
@@ -464,13 +464,13 @@ pub struct Bind {
     pub user: Option<String>,
     /// `group`/`gid` of a unix socket.
     pub group: Option<String>,
-    /// What its TCP sockets are set to.
+    /// Options of its TCP sockets.
     pub tcp: BindTcp,
     /// `id`: the number of its first socket.
     pub id: Option<u32>,
     /// `accept-proxy`: connections begin with a PROXY protocol header.
     pub accept_proxy: bool,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -504,7 +504,7 @@ impl BindTcp {
 }
 
 impl Bind {
-    /// What a socket for commands is as a `bind`.
+    /// Returns the `bind` that corresponds to a command socket.
     pub fn of_stats_socket(socket: &StatsSocket) -> Bind {
         Bind {
             addresses: vec![socket.address.clone()],
@@ -562,10 +562,10 @@ pub enum ServerAddress {
     Abstract(String),
 }
 
-/// How a server's name gets its first address (`init-addr`).
+/// A way to find the first address of a server's name (`init-addr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitAddr {
-    /// `last`: the address that a state file tells; without one the next way is tried.
+    /// `last`: the address in a state file; without one, the next way is tried.
     Last,
     /// `libc`: the system's resolver.
     Libc,
@@ -593,11 +593,11 @@ pub struct Server {
     pub sid: u32,
     /// It has that number by `id`.
     pub forced_id: bool,
-    /// Where it is.
+    /// Its address.
     pub address: ServerAddress,
     /// `init-addr`, in order.
     pub init_addr: Vec<InitAddr>,
-    /// How its name is resolved while it runs.
+    /// The run-time resolution of its name.
     pub resolve: Option<ServerResolve>,
     /// `weight`, 0–256; 1.
     pub weight: u16,
@@ -613,7 +613,7 @@ pub struct Server {
     pub slowstart: Option<Duration>,
     /// `hash-key`.
     pub hash_key: ServerHashKey,
-    /// What becomes of idle connections.
+    /// The settings of idle connections.
     pub pool: Pool,
     /// `backup`.
     pub backup: bool,
@@ -629,24 +629,24 @@ pub struct Server {
     pub send_proxy: Option<SendProxy>,
     /// `source`.
     pub source: Option<super::Source>,
-    /// `check` and what goes with it; `None` without `check`.
+    /// `check` and related options; `None` without `check`.
     pub check: Option<Check>,
     /// Whatever else decides about its health.
     pub health: ServerHealth,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
 /// The PROXY protocol header that a server is sent ahead of a connection's first byte.
 #[derive(Clone, Debug, Default)]
 pub struct SendProxy {
-    /// Version 2; what follows is of it alone.
+    /// Version 2; the following settings apply to it only.
     pub v2: bool,
     /// `proxy-v2-options crc32c`: a checksum.
     pub checksum: bool,
     /// `proxy-v2-options unique-id`: the stream's.
     pub unique_id: bool,
-    /// `proxy-v2-options authority`: what the client's own header said of it.
+    /// `proxy-v2-options authority`: the authority in the client's own header.
     pub authority: bool,
     /// `set-proxy-v2-tlv-fmt`: types and values.
     pub tlvs: Vec<(u8, Arc<super::LogFormat>)>,
@@ -657,7 +657,7 @@ pub struct SendProxy {
 pub struct Pool {
     /// Idle connections that are kept; `None` without a limit.
     pub max: Option<u32>,
-    /// Below so many idle connections no worker takes another's.
+    /// The number of idle connections below which no other worker takes one.
     pub low: u32,
     /// Time between purges; `None`: nothing is kept.
     pub purge_delay: Option<Duration>,

@@ -23,7 +23,7 @@ pub struct Resolvers {
     pub hold: Hold,
     /// `accepted_payload_size`: the longest answer over UDP.
     pub payload: u16,
-    /// Where it stands; `None` for the section `default` that is there without a line.
+    /// Its position in the file; `None` for the implicit section `default`.
     pub at: Option<Position>,
 }
 
@@ -32,13 +32,13 @@ pub struct Resolvers {
 pub struct Nameserver {
     /// Its name.
     pub name: Arc<str>,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// Asked over TCP.
     pub tcp: bool,
 }
 
-/// For how long what was known stays good after an answer of each kind.
+/// The validity of earlier results after an answer of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// A rule takes an answer that is so old.
@@ -55,7 +55,7 @@ pub struct Hold {
     pub other: Duration,
 }
 
-/// How a server's name is resolved at run time.
+/// The run-time resolution of a server's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerResolve {
     /// `resolvers`: the section's name.
@@ -79,6 +79,6 @@ pub struct DoResolve {
     pub section: Arc<str>,
     /// `ipv4`.
     pub prefer_v4: bool,
-    /// Where the action stands.
+    /// The position of the action.
     pub at: Position,
 }

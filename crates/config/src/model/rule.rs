@@ -11,11 +11,11 @@ use super::{
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
 pub struct UseBackend {
-    /// Which.
+    /// The backend.
     pub target: BackendName,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -31,11 +31,11 @@ pub enum BackendName {
 /// A rule: an action and its condition.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// What it does.
+    /// The action.
     pub action: Action,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
@@ -54,9 +54,9 @@ pub enum Action {
     Tarpit(Return),
     /// `capture EXPRESSION len N|id SLOT`.
     Capture {
-        /// What is kept.
+        /// The captured sample.
         expr: Expr,
-        /// The frontend's slot; one that it doesn't have keeps nothing.
+        /// The frontend's slot; a slot that does not exist captures nothing.
         slot: u32,
         /// A slot of responses.
         response: bool,
@@ -85,9 +85,9 @@ pub enum Action {
     AddHeader(String, LogFormat),
     /// `del-header NAME`.
     DelHeader(String),
-    /// What changes a head otherwise.
+    /// Other changes of a head.
     Edit(Edit),
-    /// What changes connections, addresses, timeouts.
+    /// Changes of connections, addresses, timeouts.
     Carrier(Carrier),
     /// `auth [realm R]`; the proxy's name without a realm.
     Auth(String),
@@ -95,7 +95,7 @@ pub enum Action {
     EarlyHint(String, LogFormat),
     /// `strict-mode on|off`.
     StrictMode(bool),
-    /// Read for compatibility: it changes nothing.
+    /// Accepted for compatibility, without effect.
     Nothing,
     /// `do-resolve(scope.name,SECTION[,ipv4|ipv6]) EXPR`.
     DoResolve(DoResolve, Expr),
@@ -121,21 +121,21 @@ pub enum Action {
     Exporter,
 }
 
-/// How long, and for how much, a body is waited for.
+/// The limits of waiting for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyWait {
-    /// At most.
+    /// The maximum time.
     pub time: Duration,
-    /// So many bytes are enough; 0: the whole body.
+    /// The number of bytes that is enough; 0: the whole body.
     pub at_least: u64,
 }
 
 /// A rule that changes a map or ACL file in memory.
 #[derive(Clone, Debug)]
 pub struct EditPatterns {
-    /// The file's name, as those who look into it write it.
+    /// The file's name as used by its look-ups.
     pub file: Arc<str>,
-    /// What is done.
+    /// The change.
     pub edit: PatternEdit,
     /// The key or pattern.
     pub key: LogFormat,
@@ -143,14 +143,14 @@ pub struct EditPatterns {
     pub value: Option<LogFormat>,
 }
 
-/// How a map or ACL file is changed.
+/// The change of a map or ACL file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternEdit {
     /// `set-map`: the key's value is replaced, or the key added.
     Set,
-    /// `add-acl`: the pattern is added unless it is there.
+    /// `add-acl`: adds the pattern unless it exists.
     Add,
-    /// `del-map`, `del-acl`: every entry with this key goes.
+    /// `del-map`, `del-acl`: removes every entry with this key.
     Remove,
 }
 
@@ -163,12 +163,12 @@ pub struct LuaAction {
     pub args: Vec<String>,
 }
 
-/// What `return` and `deny` answer.
+/// The response of `return` and `deny`.
 #[derive(Clone, Debug)]
 pub struct Return {
     /// The status; 200 for return, 403 for deny of a request, 502 of a response.
     pub status: u16,
-    /// The body and what it is.
+    /// The body and its kind.
     pub body: ReturnBody,
     /// `hdr NAME FORMAT`.
     pub headers: Vec<(String, LogFormat)>,
@@ -194,7 +194,7 @@ pub enum ReturnBody {
 /// `redirect`.
 #[derive(Clone, Debug)]
 pub struct Redirect {
-    /// Which form.
+    /// Its form.
     pub kind: RedirectKind,
     /// The target.
     pub to: LogFormat,
@@ -232,13 +232,13 @@ pub struct StoreCall {
     pub store: Arc<str>,
     /// The command and its arguments.
     pub args: Vec<LogFormat>,
-    /// Where the reply goes.
+    /// The variable that receives the reply.
     pub set_var: Option<VarName>,
     /// `on-error`.
     pub on_error: OnError,
 }
 
-/// What a rule gets when the store fails; the reason is in `txn.store_err` each time.
+/// The result of a rule when the store fails; the reason is always in `txn.store_err`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The request goes on.
@@ -281,22 +281,22 @@ pub struct VarName {
 pub struct VarTarget {
     /// The variable.
     pub name: VarName,
-    /// What must hold.
+    /// The conditions.
     pub conditions: Vec<VarCondition>,
 }
 
-/// What must hold before a variable is set (`set-var(NAME,CONDITION…)`).
+/// A condition for setting a variable (`set-var(NAME,CONDITION…)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VarCondition {
-    /// It exists: it was set, or it is a `proc.` variable, all of which exist.
+    /// It exists: it has been set, or it is a `proc.` variable; these always exist.
     Exists(bool),
-    /// What it becomes is an empty text.
+    /// The new value is an empty text.
     Empty(bool),
     /// It has a value.
     Set(bool),
-    /// Its integer is above what it becomes; what is no integer is not compared.
+    /// Its integer is above the new value; other types are not compared.
     Greater,
-    /// Its integer is below what it becomes.
+    /// Its integer is below the new value.
     Less,
 }
 
@@ -312,12 +312,12 @@ impl VarCondition {
         ("iflt", VarCondition::Less),
     ];
 
-    /// The condition of a name.
+    /// Returns the condition of a name.
     pub fn named(name: &str) -> Option<VarCondition> {
         VarCondition::ALL.iter().find(|(known, _)| *known == name).map(|(_, condition)| *condition)
     }
 
-    /// The names of all conditions.
+    /// Returns the names of all conditions.
     pub fn names() -> impl Iterator<Item = &'static str> {
         VarCondition::ALL.iter().map(|(name, _)| *name)
     }

@@ -9,7 +9,7 @@ pub struct Source {
     pub address: Option<IpAddr>,
     /// The ports, the first and the last; `None`: the system's choice.
     pub ports: Option<(u16, u16)>,
-    /// `usesrc`: an address that need not be this machine's, in place of the others.
+    /// `usesrc`: a foreign address, in place of the others.
     pub foreign: Option<ForeignSource>,
     /// `interface`.
     pub interface: Option<String>,
@@ -22,7 +22,7 @@ pub enum ForeignSource {
     Client,
     /// `clientip`: its address.
     ClientIp,
-    /// `hdr_ip(NAME[,N])`: what a header field says, its Nth value, from the last on if below 0.
+    /// `hdr_ip(NAME[,N])`: the Nth value of a header field, counted from the last if negative.
     Header(String, i32),
     /// This address; port 0 is the system's choice.
     Address(SocketAddr),

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use super::{Condition, Position};
 
-/// What a request's target begins with that is for the page, where the file has no `stats uri`.
+/// The default `stats uri`: the prefix of request targets for the page.
 pub const STATS_URI: &str = "/haproxy?stats";
 
 /// `stats …` of a proxy.
 #[derive(Clone, Debug)]
 pub struct StatsPage {
-    /// `stats uri`: what a request's target begins with that is for the page.
+    /// `stats uri`: the prefix of request targets for the page.
     pub uri: String,
-    /// `stats auth`: users with their passwords; nobody else sees the page if there is one.
+    /// `stats auth`: users with their passwords; if there is one, only these see the page.
     pub users: Vec<(String, String)>,
     /// `stats realm`.
     pub realm: Option<String>,
     /// `stats refresh`, whole seconds; `None`: browsers load it once.
     pub refresh: Option<Duration>,
-    /// `stats admin`: who may change servers; without a line nobody.
+    /// `stats admin`: the conditions for administering servers; never allowed without a line.
     pub admin: Vec<(Condition, Position)>,
     /// `stats http-request`, in order.
     pub access: Vec<StatsRule>,
@@ -35,22 +35,22 @@ pub struct StatsPage {
     pub legends: bool,
     /// `stats show-modules`.
     pub modules: bool,
-    /// Where its first line stands.
+    /// The position of its first line.
     pub at: Position,
 }
 
 /// A line of `stats http-request`.
 #[derive(Clone, Debug)]
 pub struct StatsRule {
-    /// What it does.
+    /// The access.
     pub access: StatsAccess,
-    /// When.
+    /// Its condition.
     pub condition: Option<Condition>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// Who may see the page.
+/// Access to the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAccess {
     /// `allow`.
@@ -62,7 +62,7 @@ pub enum StatsAccess {
 }
 
 impl StatsPage {
-    /// A page of which nothing is said but that it is there.
+    /// Returns a page with default settings.
     pub fn new(at: Position) -> StatsPage {
         StatsPage {
             uri: STATS_URI.to_owned(),

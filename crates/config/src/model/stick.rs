@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use super::{Expr, Position};
 
-/// `stick-table`: a table of the section whose name it has.
+/// `stick-table`: a table with the section's name.
 #[derive(Clone, Debug)]
 pub struct StickTable {
     /// Its name, the section's.
     pub name: Arc<str>,
-    /// What its keys are.
+    /// The type of its keys.
     pub key: TableKey,
-    /// Entries at most.
+    /// The maximum number of entries.
     pub size: u32,
-    /// How long an entry lives untouched; without it for as long as there is room.
+    /// The lifetime of an unused entry; without it, entries live as long as there is room.
     pub expire: Option<Duration>,
-    /// A full table takes no new entry instead of giving up its oldest ones.
+    /// A full table refuses new entries instead of evicting the oldest ones.
     pub nopurge: bool,
-    /// `srvkey addr`: entries name servers by their addresses, not by their names.
+    /// `srvkey addr`: entries identify servers by address, not by name.
     pub by_address: bool,
-    /// What each entry holds, each kind once.
+    /// The data of each entry, each kind once.
     pub data: Vec<TableData>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// What a table's keys are.
+/// The type of a table's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKey {
     /// IPv4 addresses.
@@ -35,14 +35,14 @@ pub enum TableKey {
     Ipv6,
     /// Integers of 32 bits.
     Integer,
-    /// Texts, cut to so many bytes.
+    /// Texts, truncated to this many bytes.
     Str(u32),
-    /// Bytes, cut or filled with zeros to so many.
+    /// Bytes, truncated or zero-padded to this many.
     Bin(u32),
 }
 
 impl TableKey {
-    /// As `type` and `show table` name it.
+    /// Returns the name used by `type` and `show table`.
     pub fn name(self) -> &'static str {
         match self {
             TableKey::Ip => "ip",
@@ -54,20 +54,20 @@ impl TableKey {
     }
 }
 
-/// One thing that an entry holds.
+/// A datum of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableData {
-    /// What.
+    /// Its kind.
     pub kind: DataKind,
     /// The period of a rate, milliseconds.
     pub period_ms: u32,
-    /// How many of them; 1 unless it is an array.
+    /// The number of elements; 1 unless it is an array.
     pub elements: u32,
-    /// `brates-factor`: a rate of bytes counts blocks of so many; 1.
+    /// `brates-factor`: the block size in which a rate of bytes counts; 1.
     pub block: u32,
 }
 
-/// What an entry can hold, in the order that `show table` prints.
+/// The kinds of data of an entry, in the order of `show table`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual
 pub enum DataKind {
@@ -100,7 +100,7 @@ pub enum DataKind {
     GlitchRate,
 }
 
-/// How a datum is kept.
+/// The storage form of a datum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataForm {
     /// 32 bits.
@@ -145,22 +145,22 @@ impl DataKind {
         (DataKind::GlitchRate, "glitch_rate", DataForm::Rate),
     ];
 
-    /// The kind of a name.
+    /// Returns the kind of a name.
     pub fn named(name: &str) -> Option<DataKind> {
         DataKind::ALL.iter().find(|(_, known, _)| *known == name).map(|(kind, _, _)| *kind)
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         DataKind::ALL[self as usize].1
     }
 
-    /// How it is kept.
+    /// Returns its storage form.
     pub fn form(self) -> DataForm {
         DataKind::ALL[self as usize].2
     }
 
-    /// `gpt`, `gpc` and `gpc_rate` are arrays.
+    /// Returns whether it is an array: `gpt`, `gpc` and `gpc_rate` are.
     pub fn is_array(self) -> bool {
         matches!(self, DataKind::Gpt | DataKind::Gpc | DataKind::GpcRate)
     }
@@ -169,7 +169,7 @@ impl DataKind {
 /// `track-scN KEY [table T]`.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// Which counter, from 0.
+    /// The counter's number, from 0.
     pub slot: usize,
     /// The key.
     pub key: Expr,
@@ -177,16 +177,16 @@ pub struct Track {
     pub table: Arc<str>,
 }
 
-/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`: a change of what a tracked counter holds.
+/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`: a change of a tracked counter's data.
 #[derive(Clone, Debug)]
 pub struct CounterChange {
-    /// Which counter, from 0.
+    /// The counter's number, from 0.
     pub slot: usize,
     /// `gpc` and `gpt` with an element's number, or one of `gpc0`, `gpc1`, `gpt0`.
     pub kind: DataKind,
     /// The element of an array.
     pub element: u32,
-    /// By how much a counter rises, or what a tag becomes.
+    /// The increment of a counter, or the new value of a tag.
     pub by: CounterValue,
 }
 

@@ -20,18 +20,18 @@ pub struct User {
     pub name: String,
     /// `password` or `insecure-password`.
     pub password: Password,
-    /// The groups that it belongs to, by either of the two ways to say so.
+    /// Its groups, declared by `user` or by `group` lines.
     pub groups: Vec<String>,
-    /// Where it stands.
+    /// Its position in the file.
     pub at: Position,
 }
 
-/// What a password is compared with.
+/// The stored form of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// There is none: the user can't be authenticated.
+    /// No password: the user cannot be authenticated.
     None,
-    /// As it is.
+    /// Plain text.
     Clear(Vec<u8>),
     /// A hash of crypt(3).
     Hashed(String),
@@ -39,7 +39,7 @@ pub enum Password {
 
 impl std::fmt::Debug for Password {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A dump of the configuration must not tell passwords.
+        // A dump of the configuration must not disclose passwords.
         f.write_str(match self {
             Password::None => "None",
             Password::Clear(_) => "Clear(…)",

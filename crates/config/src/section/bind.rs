@@ -21,7 +21,8 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         "accept-proxy",
         0,
         "",
-        "Connections begin with a PROXY protocol header, version 1 or 2, that says whose they are; others are closed.",
+        "Connections must begin with a PROXY protocol header, version 1 or 2, with the client's address; others are \
+         closed.",
         |b, _| {
             b.accept_proxy = true;
             Ok(())
@@ -48,11 +49,11 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.id = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
-    option("interface", 1, "NAME", "Connections come by this interface alone; needs a capability.", |b, v| {
+    option("interface", 1, "NAME", "Accepts connections from this interface only; needs a capability.", |b, v| {
         b.tcp.interface = Some(v.to_owned());
         Ok(())
     }),
-    option("maxconn", 1, "N", "Connections that these sockets accept at a time.", |b, v| {
+    option("maxconn", 1, "N", "Maximum number of concurrent connections of these sockets.", |b, v| {
         b.maxconn = Some(unit::leading_integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
@@ -60,26 +61,26 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.mode = Some(octal(v)?);
         Ok(())
     }),
-    option("mss", 1, "N", "The largest segment that is told to clients.", |b, v| {
+    option("mss", 1, "N", "The maximum segment size announced to clients.", |b, v| {
         b.tcp.mss = Some(unit::leading_integer(v, 1, 65_535)? as u32);
         Ok(())
     }),
-    option("name", 1, "NAME", "A name for the line's sockets, as statistics tell of them.", |b, v| {
+    option("name", 1, "NAME", "A name for the line's sockets, as in statistics.", |b, v| {
         b.name = Some(v.to_owned());
         Ok(())
     }),
-    option("nice", 1, "N", "Changes nothing but HAProxy's use of the processor.", |_, v| {
+    option("nice", 1, "N", "No effect: it sets HAProxy's scheduling priority.", |_, v| {
         unit::leading_integer(v, -1024, 1024).map(|_| ())
     }),
     option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
     option("proto", 1, "h1|none", PROTO, |_, v| proto(v)),
     option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
-    option("tcp-ut", 1, "TIME", "How long what was sent may stay without an acknowledgement.", |b, v| {
+    option("tcp-ut", 1, "TIME", "Maximum time that sent data may stay unacknowledged.", |b, v| {
         b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
         Ok(())
     }),
     option("thread", 1, "THREADS", WORKERS, |_, _| Ok(())),
-    option("tfo", 0, "", "Clients may send with their first packet (TCP fast open).", |b, _| {
+    option("tfo", 0, "", "Clients may send data with their first packet (TCP fast open).", |b, _| {
         b.tcp.fast_open = true;
         Ok(())
     }),
@@ -87,7 +88,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         "transparent",
         0,
         "",
-        "The address need not be one of this machine's: connections to others that the system passes here are accepted; needs \
+        "The address may be foreign: connections to other addresses that the system redirects here are accepted; needs \
          a capability.",
         |b, _| {
             b.tcp.transparent = true;
@@ -113,10 +114,10 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     }),
 ]);
 
-pub(crate) const ONE_PROCESS: &str = "Changes nothing: there is one process.";
-/// What `proto` does.
-pub(crate) const PROTO: &str = "Changes nothing: HTTP/1 is what is spoken, and h2 is refused.";
-const WORKERS: &str = "Changes nothing: each worker accepts from each socket.";
+pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
+/// The description of `proto`.
+pub(crate) const PROTO: &str = "No effect: HTTP/1 is the only protocol, and h2 is refused.";
+const WORKERS: &str = "No effect: each worker accepts from each socket.";
 
 /// The protocol that a line insists on.
 pub(crate) fn proto(name: &str) -> Result<(), String> {

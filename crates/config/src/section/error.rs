@@ -20,7 +20,7 @@ use crate::{Files, suggest};
 pub(crate) const CODES: [u16; 21] =
     [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504];
 
-/// What a message takes of a buffer beside its bytes: HAProxy keeps an index of its parts there.
+/// The buffer space of a message in addition to its bytes: HAProxy keeps an index of its parts there.
 const BUFFER_OVERHEAD: usize = 64;
 
 /// The `http-errors` sections.
@@ -45,7 +45,7 @@ pub(crate) static KEYWORDS: Table<GroupParser> = Table::new(&[Row {
     min: 2,
     max: 2,
     usage: "STATUS FILE",
-    docs: "The whole response that stands for the page of a status; an empty file closes without an answer.",
+    docs: "The complete response that replaces the page of a status; an empty file closes without a response.",
     parser: |reader, pages, line, diagnostics| {
         if let Some((code, page)) = reader.error_file(line, diagnostics) {
             pages.insert(code, page);
@@ -83,7 +83,7 @@ pub(crate) fn groups(sections: &[Section], reader: &PageReader<'_>, diagnostics:
 }
 
 impl Groups {
-    /// The pages of a section; an error at the `index`th word if there is none of this name.
+    /// Returns the pages of a section; an error at the `index`th word if no section has this name.
     pub(crate) fn find(&self, line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<&ErrorPages> {
         let name = line.text(index);
         let found = self.groups.get(name);

@@ -194,7 +194,7 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     };
     let is_ip = host.parse::<std::net::IpAddr>().is_ok();
     let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    // A word that nearly says `stdout` is far more often a slip than a host.
+    // A word similar to `stdout` is far more often a typing error than a host.
     let near = suggest::nearest(text, ["stdout", "stderr", "global"]);
     if host.is_empty() || !is_ip && (!host.bytes().all(name) || near.is_some()) {
         diagnostics.error(line.at(1), format!("invalid log address '{text}'")).did_you_mean(near);

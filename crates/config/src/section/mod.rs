@@ -31,7 +31,7 @@ use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope, bad_name_byte};
 use crate::{CommandCheck, Files, LuaNames, check, suggest};
 
-/// What a section is.
+/// The kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SectionKind {
     Global,
@@ -91,8 +91,8 @@ pub struct Draft {
     environment: Environment,
 }
 
-/// Splits lines, follows `.if`, types `global`, whose addresses may need `files` to resolve names. `env` is changed as
-/// `setenv` and its kin say.
+/// Splits lines, follows `.if`, types `global`, whose addresses may need `files` to resolve names. `setenv` and similar
+/// keywords change `env`.
 pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft {
     predefine(&source, env);
     let mut reader = Reader {
@@ -147,7 +147,7 @@ impl Reader<'_> {
         let first_section = self.sections.len();
         let mut current = "";
         let mut lines = bytes.split(|b| *b == b'\n');
-        // What follows the last line feed is empty in a whole file.
+        // The part after the last line feed is empty in a complete file.
         let last = lines.next_back().unwrap_or(b"");
         let mut number = 0;
         for text in lines.chain((!last.is_empty()).then_some(last)) {
@@ -323,19 +323,19 @@ impl Draft {
         &self.global
     }
 
-    /// Returns whether `global` has errors, so that scripts had better not be run with it. Errors elsewhere don't
-    /// matter to scripts: running them finds what is wrong with those, too.
+    /// Returns whether `global` has errors, so that scripts should not be run with it. Errors in other sections do not
+    /// affect scripts: running these finds errors of theirs, too.
     pub fn global_failed(&self) -> bool {
         self.global_failed
     }
 
-    /// What was found so far.
+    /// Returns the diagnostics so far.
     pub fn diagnostics(&self) -> &Diagnostics {
         &self.diagnostics
     }
 
-    /// Notes that a script could not be loaded. The names it would have registered are not known, so `finish` then
-    /// says nothing about actions that are missing.
+    /// Records that a script could not be loaded. The names it would have registered are unknown, so `finish` then does
+    /// not report missing actions.
     pub fn lua_failed(&mut self, at: Option<Position>, message: impl Into<String>) {
         self.diagnostics.add(Severity::Error, at, message);
         self.lua_failed = true;
@@ -358,13 +358,13 @@ impl Draft {
     }
 
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
-    /// configuration is there if and only if there is no error.
+    /// result has a configuration if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
         self.finish_with(files, lua, |_, _| ())
     }
 
-    /// The same; `check_rest` looks at what is not this crate's to know (the parameters of `store` sections, the users
-    /// of this machine), so that what is wrong there is said in the same run and in its place.
+    /// The same; `check_rest` checks settings unknown to this crate (the parameters of `store` sections, the users of
+    /// this machine), so that their errors are reported in the same run and in file order.
     pub fn finish_with(
         self,
         files: &dyn Files,
@@ -415,7 +415,7 @@ pub use global::master_socket;
 pub use preset::preset;
 pub use server::dynamic::add_server;
 
-/// Where a keyword belongs, whichever section's table has it.
+/// Returns the places of a keyword, whichever section's table has it.
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
     let global = global::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
     let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);

@@ -43,7 +43,7 @@ pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &m
     presets
 }
 
-/// What `set var` is told, with the files that the configuration has.
+/// Parses the argument of `set var`, with the files of the configuration.
 pub fn preset(config: &Config, variable: &str, is_format: bool, text: &str) -> Result<Preset, String> {
     let stores = StoreNames { patterns: config.patterns.clone(), any_store: true, ..StoreNames::default() };
     let place = |offset: usize| Position { file: "stats socket".into(), line: 1, column: offset as u32 + 1 };

@@ -22,7 +22,7 @@ use crate::word::Line;
 const PORT: u16 = 6379;
 /// A sentinel's.
 const SENTINEL_PORT: u16 = 26379;
-/// Where systems keep the authorities that they trust.
+/// The usual file of the system's trusted authorities.
 const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A section while it is read.
@@ -30,14 +30,14 @@ pub(crate) struct EngineReader<'d> {
     /// With those whose line names no port.
     servers: Vec<(EngineServer, bool)>,
     mode: &'static str,
-    /// Words that belong to a mode or to `ssl`, by name: the line's place and what follows.
+    /// Words that belong to a mode or to `ssl`, by name: the line's position and the argument.
     parts: HashMap<&'static str, (Position, Part)>,
     files: &'d dyn Files,
     section: RedisSection,
     diagnostics: &'d mut Diagnostics,
 }
 
-/// What follows a word that is looked at when all lines are known.
+/// The argument of a word that is checked when all lines are known.
 enum Part {
     Flag,
     Text(String),
@@ -64,7 +64,7 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "auth",
         (1, 2),
         "[USER] PASSWORD",
-        "Who asks; the default user where only a password is given.",
+        "The user name; the default user if only a password is given.",
         |reader, line| {
             let user = (line.len() == 3).then(|| line.text(1).to_owned());
             reader.section.auth = Some((user, line.text(line.len() - 1).to_owned()));
@@ -74,24 +74,23 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "ca-file",
         (1, 1),
         "FILE",
-        "The authorities that may have signed an engine's certificate, in PEM; `@system-ca`: \
-         those of the system.",
+        "The authorities that may have signed an engine's certificate, in PEM; `@system-ca`: those of the system.",
         |reader, line| reader.file("ca-file", line),
     ),
     row(
         "breaker",
         (1, 1),
         "N",
-        "Failures in a row (5) after which commands fail at once; after a pause of 20 to 500 ms one of them is let \
-         through to see whether the engine is back.",
+        "Failures in a row (5) after which commands fail immediately; after a pause of 20 to 500 ms one of them is let \
+         through as a probe.",
         |reader, line| reader.number(line, 1, 1_000_000, |section| &mut section.breaker),
     ),
     row(
         "client-cache",
         (1, 1),
         "SIZE",
-        "Replies of this many bytes are kept by the process, until the engine tells that their keys changed \
-         (CLIENT TRACKING); for commands that read one key. 0: none, as without it.",
+        "Size in bytes of the cache of replies, which engines invalidate when keys change (CLIENT TRACKING); for \
+         commands that read one key. 0, the default: no cache.",
         |reader, line| match unit::size(line.text(1), 1 << 40) {
             Ok(bytes) => reader.section.client_cache = Some(bytes),
             Err(message) => {
@@ -99,13 +98,13 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
             }
         },
     ),
-    row("connect-rate", (1, 1), "N", "Most attempts to connect in a second (20).", |reader, line| {
+    row("connect-rate", (1, 1), "N", "Maximum number of connection attempts per second (20).", |reader, line| {
         reader.number(line, 1, 1_000_000, |section| &mut section.connect_rate)
     }),
-    row("crt", (1, 1), "FILE", "The certificate that is shown to engines, with its key, in PEM.", |reader, line| {
+    row("crt", (1, 1), "FILE", "The client certificate presented to engines, with its key, in PEM.", |reader, line| {
         reader.file("crt", line)
     }),
-    row("db", (1, 1), "N", "The database of rules, and of scripts that name none (0).", |reader, line| {
+    row("db", (1, 1), "N", "The database of rules, and of scripts that do not set one (0).", |reader, line| {
         if let Some(number) = reader.integer(line, 0, i64::from(u32::MAX)) {
             reader.section.db = number as u32;
         }
@@ -114,31 +113,31 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "max-lifetime",
         (1, 1),
         "TIME",
-        "About how old a connection gets (30m), a tenth more or less, so that they are not renewed together; 0: as old \
-         as it likes.",
+        "Approximate maximum age of a connection (30m), varied by a tenth so that connections are not renewed \
+         together; 0: unlimited.",
         |reader, line| reader.time(line, 1, |section| &mut section.max_lifetime),
     ),
     row(
         "maxconn",
         (1, 1),
         "N",
-        "Most connections of the process (20), those that are being made included. Each worker and database has one of \
-         its own, as long as there are enough.",
+        "Maximum number of connections of the process (20), including those being opened. Each worker and database has \
+         its own connection, as long as there are enough.",
         |reader, line| reader.number(line, 1, 100_000, |section| &mut section.maxconn),
     ),
     row(
         "maxqueue",
         (1, 1),
         "N",
-        "Most commands that wait for a connection (1000); the next one fails with QUEUEFULL.",
+        "Maximum number of commands that wait for a connection (1000); the next one fails with QUEUEFULL.",
         |reader, line| reader.number(line, 1, 10_000_000, |section| &mut section.maxqueue),
     ),
     row(
         "mode",
         (1, 1),
         "single | sentinel | cluster",
-        "What the servers are: the one engine; sentinels, which know where the engine is; or nodes of a cluster, of which \
-         some are enough, since they know the others.",
+        "The role of the `server` lines: the engine itself; sentinels, which know the engine's address; or nodes of a \
+         cluster, some of which are enough, since they know the others.",
         |reader, line| {
             const MODES: [&str; 3] = ["single", "sentinel", "cluster"];
             match MODES.into_iter().find(|mode| *mode == line.text(1)) {
@@ -155,7 +154,7 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "on-error",
         (1, 1),
         "open | closed | value:V",
-        "What a 'store-call' gets that can't be answered and says nothing itself.",
+        "The result of a 'store-call' that fails and has no 'on-error' of its own.",
         |reader, line| {
             if let Some(on_error) = on_error(line, 1, reader.diagnostics) {
                 reader.section.on_error = on_error;
@@ -166,8 +165,8 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "read-from",
         (1, 1),
         "master | replica",
-        "With `mode cluster` and `mode sentinel`: where commands go that only read (master). Replicas answer with what they \
-         have, which may be older; a key is read from the same one as long as that answers.",
+        "With `mode cluster` and `mode sentinel`: the target of read-only commands (master). Replicas may return older \
+         data; a key is read from the same replica as long as that answers.",
         |reader, line| match line.text(1) {
             word @ ("master" | "replica") => reader.part("read-from", line, Part::Text(word.to_owned())),
             other => {
@@ -177,62 +176,63 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
             }
         },
     ),
-    row("sentinel-auth", (1, 2), "[USER] PASSWORD", "Who asks the sentinels.", |reader, line| {
+    row("sentinel-auth", (1, 2), "[USER] PASSWORD", "The user name for the sentinels.", |reader, line| {
         let user = (line.len() == 3).then(|| line.text(1).to_owned());
         reader.part("sentinel-auth", line, Part::User(user, line.text(line.len() - 1).to_owned()));
     }),
-    row("sentinel-master", (1, 1), "NAME", "The name by which the sentinels know the master.", |reader, line| {
+    row("sentinel-master", (1, 1), "NAME", "The master's name in the sentinels' configuration.", |reader, line| {
         reader.part("sentinel-master", line, Part::Text(line.text(1).to_owned()))
     }),
     row(
         "server",
         (2, 2),
         "NAME ADDRESS",
-        "Where the engine is: `HOST:PORT` (6379, a sentinel's 26379), or `unix@PATH` with `mode single`. Names are looked \
-         up at each connect.",
+        "The address of the engine: `HOST:PORT` (6379, a sentinel's 26379), or `unix@PATH` with `mode single`. Names \
+         are resolved at each connect.",
         |reader, line| reader.server(line),
     ),
     row(
         "sni",
         (1, 1),
         "NAME",
-        "The name that an engine's certificate must bear, and that is asked for (the address's).",
+        "The name that an engine's certificate must be valid for, also sent in the handshake (the address's).",
         |reader, line| reader.part("sni", line, Part::Text(line.text(1).to_owned())),
     ),
-    row("ssl", (0, 0), "", "Connections are encrypted, those to sentinels too.", |reader, line| {
+    row("ssl", (0, 0), "", "Connections are encrypted, including those to sentinels.", |reader, line| {
         reader.part("ssl", line, Part::Flag)
     }),
-    row("timeout connect", (1, 1), "TIME", "For connecting and the greeting (1s).", |reader, line| {
+    row("timeout connect", (1, 1), "TIME", "Maximum time for connecting and the handshake (1s).", |reader, line| {
         reader.time(line, 2, |section| &mut section.timeout_connect)
     }),
     row(
         "timeout idle",
         (1, 1),
         "TIME",
-        "A connection that nobody used for so long is closed (5m); 0: never.",
+        "Idle time after which a connection is closed (5m); 0: never.",
         |reader, line| reader.time(line, 2, |section| &mut section.timeout_idle),
     ),
     row(
         "timeout queue",
         (1, 1),
         "TIME",
-        "How long a command waits for a connection (1s); then it fails with QUEUETIMEOUT or, where the engine can't be \
-         reached, CONNECT.",
+        "Maximum time for which a command waits for a connection (1s); then it fails with QUEUETIMEOUT or, if the \
+         engine cannot be reached, CONNECT.",
         |reader, line| reader.time(line, 2, |section| &mut section.timeout_queue),
     ),
     row(
         "timeout server",
         (1, 1),
         "TIME",
-        "How long a command that was sent waits for its reply (1s); then it fails with TIMEOUT, and its connection is \
-         renewed.",
+        "Maximum time from sending a command to its reply (1s); then it fails with TIMEOUT, and its connection is \
+         replaced.",
         |reader, line| reader.time(line, 2, |section| &mut section.timeout_server),
     ),
     row(
         "verify",
         (1, 1),
         "required | none",
-        "Whether an engine's certificate must be good: signed by an authority of `ca-file`, and for its name (required).",
+        "Whether an engine's certificate is verified: signed by an authority of `ca-file`, and valid for its name \
+         (required).",
         |reader, line| match line.text(1) {
             word @ ("required" | "none") => reader.part("verify", line, Part::Text(word.to_owned())),
             other => {
@@ -395,7 +395,7 @@ impl EngineReader<'_> {
             Ok(bytes) => self.part(name, line, Part::File(bytes)),
             Err(error) => {
                 self.diagnostics.error(line.at(1), format!("'{name}': cannot read '{path}': {error}"));
-                // Said once: it is there, though nobody knows what it holds.
+                // Avoids a second error: the file counts as given, though its contents are unknown.
                 self.part(name, line, Part::File(Vec::new()));
             }
         }

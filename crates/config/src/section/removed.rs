@@ -6,7 +6,7 @@ use crate::word::Line;
 /// Message templates; `{}` is the keyword.
 const REPLACE_HEADER: &str = "'http-request replace-header'";
 
-/// What HAProxy says of a removed keyword of a proxy; `None`: it is none.
+/// Returns HAProxy's message about a removed keyword of a proxy; `None` for other keywords.
 fn proxy(line: &Line) -> Option<String> {
     let (first, second) = (line.text(0), line.text(1));
     let since_2_1 =

@@ -19,12 +19,12 @@ use crate::word::bad_name_byte;
 
 /// The system's own list of name servers.
 const SYSTEM: &str = "/etc/resolv.conf";
-/// The section that is there without a line.
+/// The name of the implicit section.
 const DEFAULT: &str = "default";
 /// Name servers of a section.
 const NAMESERVERS: usize = 64;
 
-/// What reads a section's line.
+/// The reader of a section's lines.
 pub(crate) struct ResolversReader<'a> {
     section: Resolvers,
     files: &'a dyn Files,
@@ -49,7 +49,7 @@ pub(crate) static KEYWORDS: Table<ResolversParser> = Table::new(&[
         "accepted_payload_size",
         1,
         "BYTES",
-        "The longest answer over UDP, which questions announce, 12 to 65535; 512.",
+        "The maximum size of a UDP answer, announced in questions, 12 to 65535; 512.",
         |r, line| match unit::integer(line.text(1), 12, 65535) {
             Ok(bytes) => r.section.payload = bytes as u16,
             Err(message) => r.wrong(line, 1, message),
@@ -59,9 +59,9 @@ pub(crate) static KEYWORDS: Table<ResolversParser> = Table::new(&[
         "hold",
         2,
         "valid|obsolete|nx|refused|timeout|other TIME",
-        "For how long what was known stays good: a rule takes an answer so old ('valid', 10 s), an address that answers \
-         no longer hold is used ('obsolete', 0), and a server stays in service after answers that give no address (30 s \
-         each).",
+        "The validity of results: the age up to which rules use an answer ('valid', 10 s), the time for which an \
+         address missing from the answers is still used ('obsolete', 0), and the time for which a server stays in \
+         service after answers without an address (30 s each).",
         |r, line| {
             let Some(time) = r.time(line, 2) else { return };
             let hold = &mut r.section.hold;
@@ -84,7 +84,7 @@ pub(crate) static KEYWORDS: Table<ResolversParser> = Table::new(&[
         "nameserver",
         2,
         "NAME [udp@|tcp@]ADDRESS:PORT",
-        "A name server; all of a section are asked, and the first good answer counts.",
+        "A name server; all of a section are queried, and the first valid answer is used.",
         |r, line| r.nameserver(line),
     ),
     row(
@@ -100,28 +100,24 @@ pub(crate) static KEYWORDS: Table<ResolversParser> = Table::new(&[
             }
         },
     ),
-    row("resolve_retries", 1, "N", "How often a question is sent before it counts as unanswered; 3.", |r, line| {
-        match unit::integer(line.text(1), 1, 1000) {
-            Ok(tries) => r.section.retries = tries as u32,
-            Err(message) => r.wrong(line, 1, message),
-        }
+    row("resolve_retries", 1, "N", "Maximum number of transmissions of a question; 3.", |r, line| match unit::integer(
+        line.text(1),
+        1,
+        1000,
+    ) {
+        Ok(tries) => r.section.retries = tries as u32,
+        Err(message) => r.wrong(line, 1, message),
     }),
-    row("timeout resolve", 1, "TIME", "The interval of questions about a name; 1 s.", |r, line| {
+    row("timeout resolve", 1, "TIME", "The interval between questions about a name; 1 s.", |r, line| {
         if let Some(time) = r.time(line, 2) {
             r.section.resolve = time.max(Duration::from_millis(1));
         }
     }),
-    row(
-        "timeout retry",
-        1,
-        "TIME",
-        "How long an answer is waited for before a question is sent again; 1 s.",
-        |r, line| {
-            if let Some(time) = r.time(line, 2) {
-                r.section.retry = time.max(Duration::from_millis(1));
-            }
-        },
-    ),
+    row("timeout retry", 1, "TIME", "The time after which an unanswered question is sent again; 1 s.", |r, line| {
+        if let Some(time) = r.time(line, 2) {
+            r.section.retry = time.max(Duration::from_millis(1));
+        }
+    }),
 ]);
 
 /// Reads the `resolvers` sections. Without one of the name `default` there is such a section all the same, with the
@@ -153,7 +149,7 @@ pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Dia
         found.push(reader.section);
     }
     if !found.iter().any(|section| &*section.name == DEFAULT) {
-        // It is there whether the system has a list or not.
+        // It exists whether or not the system has a list.
         found.push(Resolvers { nameservers: system(files).unwrap_or_default(), ..blank(DEFAULT.into()) });
     }
     found

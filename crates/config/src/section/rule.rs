@@ -35,11 +35,11 @@ pub(crate) struct ActionReader<'a, 'b> {
     place: Place,
     /// The word that names the action.
     name_at: usize,
-    /// What stands between parentheses behind the name: `txn.x` of `set-var(txn.x)`.
+    /// The text in parentheses after the name: `txn.x` of `set-var(txn.x)`.
     inside: Option<&'a str>,
     /// The next word.
     next: usize,
-    /// What would be a format is text.
+    /// Formats are read as literal text.
     literal: bool,
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
     }
     let proxy = &mut reader.settings.proxy;
     match &reply.body {
-        // What is there without the line.
+        // The built-in page is used anyway.
         ReturnBody::ErrorPage => _ = proxy.errors.remove(&reply.status),
         ReturnBody::ErrorFile(page) => _ = proxy.errors.insert(reply.status, page.clone()),
         _ => {
@@ -287,7 +287,7 @@ pub(crate) fn is_final(action: &Action, place: Place) -> bool {
     }
 }
 
-/// What a format gives, if it is the same each time.
+/// Returns the text of a format, if it is constant.
 fn constant(format: &LogFormat) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for part in &format.parts {

@@ -26,7 +26,7 @@ use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 use crate::word::bad_name_byte;
 
-/// What options set; a `default-server`'s is what a `server` starts from.
+/// The settings of options; a `server` starts with those of a `default-server`.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     sid: Option<u32>,
@@ -75,7 +75,7 @@ pub(crate) struct ServerSettings {
     initial: InitialState,
 }
 
-/// What options say about `agent-check`.
+/// The settings of `agent-check`.
 #[derive(Clone, Debug, Default)]
 struct AgentSettings {
     on: bool,
@@ -136,7 +136,7 @@ impl Default for ServerSettings {
 /// Reads an option's value; the message of an error is completed with the option's name.
 pub(crate) type ServerOption = fn(&mut ServerSettings, &str) -> Result<(), String>;
 
-const NO_TLS: &str = "Changes nothing: connections to servers are none of TLS.";
+const NO_TLS: &str = "No effect: connections to servers do not use TLS.";
 
 const fn option(
     name: &'static str,
@@ -150,7 +150,7 @@ const fn option(
 
 /// Options behind a server's address.
 pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
-    option("addr", 1, "ADDRESS", "The address that checks connect to, if not the server's.", |s, v| {
+    option("addr", 1, "ADDRESS", "The address for checks, if not the server's.", |s, v| {
         let (address, port) = address::numeric(v)?;
         s.addr = Some(address);
         s.addr_port = port;
@@ -165,7 +165,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "agent-check",
         0,
         "",
-        "Asks an agent beside the server, which says in a line how the server is: up, down, its weight and more.",
+        "Polls an agent on the server, which reports in a line the server's state, weight and more.",
         |s, _| {
             s.agent.on = true;
             Ok(())
@@ -179,7 +179,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.agent.port = Some(unit::leading_integer(v, 1, 65535)? as u16);
         Ok(())
     }),
-    option("agent-send", 1, "TEXT", "What is sent to the agent once it is connected.", |s, v| {
+    option("agent-send", 1, "TEXT", "The text sent to the agent after connecting.", |s, v| {
         s.agent.send = crate::bytes::to_bytes(v).into_owned();
         Ok(())
     }),
@@ -187,10 +187,16 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.backup = true;
         Ok(())
     }),
-    option("check", 0, "", "Checks the server: by connecting to it, or as an option of its backend says.", |s, _| {
-        s.check = true;
-        Ok(())
-    }),
+    option(
+        "check",
+        0,
+        "",
+        "Checks the server: by connecting to it, or as an option of its backend defines.",
+        |s, _| {
+            s.check = true;
+            Ok(())
+        },
+    ),
     option("check-send-proxy", 0, "", "Checks begin with a line of the PROXY protocol.", |s, _| {
         s.check_send_proxy = true;
         Ok(())
@@ -211,11 +217,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.disabled = false;
         Ok(())
     }),
-    option("error-limit", 1, "N", "Failures in a row that 'observe' takes for one of a check; 10.", |s, v| {
-        s.error_limit = unit::leading_integer(v, 1, 1_000_000)? as u32;
-        Ok(())
-    }),
-    option("fall", 1, "N", "Failed checks in a row until the server is down; 3.", |s, v| {
+    option(
+        "error-limit",
+        1,
+        "N",
+        "Number of failures in a row that 'observe' counts as a failed check; 10.",
+        |s, v| {
+            s.error_limit = unit::leading_integer(v, 1, 1_000_000)? as u32;
+            Ok(())
+        },
+    ),
+    option("fall", 1, "N", "Number of failed checks in a row until the server is down; 3.", |s, v| {
         s.fall = unit::leading_integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
@@ -223,7 +235,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "fastinter",
         1,
         "TIME",
-        "The interval of checks while the server changes its state; inter by default.",
+        "The interval of checks while the server is changing its state; inter by default.",
         |s, v| {
             s.fastinter = Some(interval(v)?);
             Ok(())
@@ -233,7 +245,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "hash-key",
         1,
         "id|addr|addr-port",
-        "What the server's places on the ring of 'hash-type consistent' come from: its number, or where it is.",
+        "The source of the server's points on the ring of 'hash-type consistent': its number, or its address.",
         |s, v| {
             s.hash_key = match v {
                 "id" => ServerHashKey::Id,
@@ -252,8 +264,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "init-addr",
         1,
         "last|libc|none|ADDRESS[,…]",
-        "How a name gets its first address: the ways are tried in turn. 'none' lets the server start in maintenance \
-         without one, for 'resolvers' or 'set server … addr'; 'last' is passed over; last,libc, and with 'resolvers' \
+        "The methods that resolve a name at start, tried in turn. 'none' starts the server in maintenance without an \
+         address, for 'resolvers' or 'set server … addr'; 'last' is skipped. Default: last,libc, and with 'resolvers' \
          last,libc,none.",
         |s, v| {
             let way = |word: &str| match word {
@@ -272,8 +284,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "init-state",
         1,
         "none|up|fully-up|down|fully-down",
-        "How a checked server begins: up until its first failure (none, up), until 'fall' of them (fully-up), down until \
-         its first success (down), or until 'rise' of them (fully-down).",
+        "The initial state of a checked server: up until its first failure (none, up), up until 'fall' failures \
+         (fully-up), down until its first success (down), or down until 'rise' successes (fully-down).",
         |s, v| {
             s.initial = match v {
                 "none" | "up" => InitialState::Up,
@@ -293,18 +305,24 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "max-reuse",
         1,
         "N",
-        "Requests on one connection after its first; -1: without a limit, the default.",
+        "Maximum number of requests on one connection after its first; -1: unlimited, the default.",
         |s, v| {
             s.pool.max_reuse = at_most(v)?;
             Ok(())
         },
     ),
-    option("maxconn", 1, "N", "Requests that the server serves at a time; more wait in its queue.", |s, v| {
-        let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
-        s.maxconn = (n > 0).then_some(n);
-        Ok(())
-    }),
-    option("maxqueue", 1, "N", "Requests that may wait in the server's queue.", |s, v| {
+    option(
+        "maxconn",
+        1,
+        "N",
+        "Maximum number of concurrent requests of the server; further ones wait in its queue.",
+        |s, v| {
+            let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
+            s.maxconn = (n > 0).then_some(n);
+            Ok(())
+        },
+    ),
+    option("maxqueue", 1, "N", "Maximum number of requests in the server's queue.", |s, v| {
         let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         s.maxqueue = (n > 0).then_some(n);
         Ok(())
@@ -313,7 +331,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "minconn",
         1,
         "N",
-        "The least 'maxconn': the limit grows with the backend's load up to its 'maxconn' at 'fullconn'.",
+        "The dynamic limit at low load: it grows with the backend's load up to 'maxconn' at 'fullconn'.",
         |s, v| {
             let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
             s.minconn = (n > 0).then_some(n);
@@ -353,7 +371,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     option("no-ssl", 0, "", NO_TLS, |_, _| Ok(())),
     option("no-ssl-reuse", 0, "", NO_TLS, |_, _| Ok(())),
     option("no-sslv3", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-tfo", 0, "", "Changes nothing: nothing is sent with a connection's first packet.", |_, _| Ok(())),
+    option("no-tfo", 0, "", "No effect: no data is sent with the first packet of a connection.", |_, _| Ok(())),
     option("no-tls-tickets", 0, "", NO_TLS, |_, _| Ok(())),
     option("no-tlsv10", 0, "", NO_TLS, |_, _| Ok(())),
     option("no-tlsv11", 0, "", NO_TLS, |_, _| Ok(())),
@@ -367,7 +385,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "observe",
         1,
         "layer4|layer7",
-        "Takes failures of traffic for failures of checks: connections that fail, or also responses that do.",
+        "Counts failures of traffic like failed checks: failed connections, or also failed responses.",
         |s, v| {
             s.observe = match v {
                 "none" => None,
@@ -382,8 +400,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "on-error",
         1,
         "fastinter|fail-check|sudden-death|mark-down",
-        "What 'observe' does at 'error-limit': the next check comes soon; that and a check fails (the default), and the \
-         next failure is the last; the server is down.",
+        "The action of 'observe' at 'error-limit': an early next check; that and a failed check (the default); that \
+         and a down state after the next failure; or an immediate down state.",
         |s, v| {
             s.on_observed = match v {
                 "fastinter" => OnObserved::FastInter,
@@ -397,7 +415,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("on-marked-down", 1, "shutdown-sessions", "Streams of a server that goes down are ended.", |s, v| {
+    option("on-marked-down", 1, "shutdown-sessions", "Ends the streams of a server that goes down.", |s, v| {
         s.shut_sessions_when_down = v == "shutdown-sessions";
         if s.shut_sessions_when_down { Ok(()) } else { Err(format!("expects shutdown-sessions, not '{v}'")) }
     }),
@@ -405,17 +423,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "on-marked-up",
         1,
         "shutdown-backup-sessions",
-        "Streams of backup servers are ended when this server comes up.",
+        "Ends the streams of backup servers when this server comes up.",
         |s, v| {
             s.shut_backups_when_up = v == "shutdown-backup-sessions";
             if s.shut_backups_when_up { Ok(()) } else { Err(format!("expects shutdown-backup-sessions, not '{v}'")) }
         },
     ),
-    option("pool-low-conn", 1, "N", "Below so many idle connections no worker takes another's; 0.", |s, v| {
+    option("pool-low-conn", 1, "N", "Number of idle connections below which no other worker takes one; 0.", |s, v| {
         s.pool.low = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         Ok(())
     }),
-    option("pool-max-conn", 1, "N", "Idle connections that are kept; -1: without a limit, the default.", |s, v| {
+    option("pool-max-conn", 1, "N", "Maximum number of idle connections kept; -1: unlimited, the default.", |s, v| {
         s.pool.max = at_most(v)?;
         Ok(())
     }),
@@ -423,15 +441,14 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "pool-purge-delay",
         1,
         "TIME",
-        "How often half of the idle connections that nobody needed since the last time are closed; 5 s, 0: none is \
-         kept.",
+        "The interval at which half of the unneeded idle connections are closed; 5 s, 0: none is kept.",
         |s, v| {
             let time = unit::time(v, TimeUnit::Milliseconds)?;
             s.pool.purge_delay = (!time.is_zero()).then_some(time);
             Ok(())
         },
     ),
-    option("port", 1, "PORT", "The port that checks connect to, if not the server's.", |s, v| {
+    option("port", 1, "PORT", "The port for checks, if not the server's.", |s, v| {
         s.port = Some(unit::leading_integer(v, 0, 65535)? as u16).filter(|port| *port > 0);
         Ok(())
     }),
@@ -439,30 +456,24 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "proxy-v2-options",
         1,
         "OPTION[,…]",
-        "What a header of 'send-proxy-v2' has besides addresses: 'crc32c' a checksum, 'unique-id' the stream's, \
-         'authority' what the client's own header said of it.",
+        "Additional content of the header of 'send-proxy-v2': 'crc32c' a checksum, 'unique-id' the stream's, \
+         'authority' that of the client's own header.",
         |s, v| s.send_proxy.options(v),
     ),
-    option(
-        "resolve-net",
-        1,
-        "NETWORK[,…]",
-        "Addresses in these networks are preferred over others of a name.",
-        |s, v| {
-            let read = |word| sluicegate_pattern::network(word).ok_or_else(|| format!("'{word}' is no network"));
-            s.networks = v.split(',').map(read).collect::<Result<_, _>>()?;
-            if s.networks.len() > NETWORKS {
-                return Err(format!("{NETWORKS} networks at most"));
-            }
-            Ok(())
-        },
-    ),
+    option("resolve-net", 1, "NETWORK[,…]", "Preferred networks among the addresses of a name.", |s, v| {
+        let read = |word| sluicegate_pattern::network(word).ok_or_else(|| format!("'{word}' is no network"));
+        s.networks = v.split(',').map(read).collect::<Result<_, _>>()?;
+        if s.networks.len() > NETWORKS {
+            return Err(format!("{NETWORKS} networks at most"));
+        }
+        Ok(())
+    }),
     option(
         "resolve-opts",
         1,
         "OPTION[,…]",
-        "'allow-dup-ip': several servers of a backend may have one address of a name, 'prevent-dup-ip': they may not, the \
-         default; 'ignore-weight': weights of SRV records are passed over.",
+        "'allow-dup-ip': several servers of a backend may use the same address of a name, 'prevent-dup-ip', the \
+         default: they may not; 'ignore-weight': weights of SRV records are ignored.",
         |s, v| {
             for word in v.split(',') {
                 match word {
@@ -479,27 +490,33 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("resolve-prefer", 1, "ipv4|ipv6", "The addresses that are asked for first, and preferred; ipv6.", |s, v| {
-        s.prefer_v4 = match v {
-            "ipv4" => true,
-            "ipv6" => false,
-            _ => return Err(format!("expects ipv4 or ipv6, not '{v}'")),
-        };
-        Ok(())
-    }),
+    option(
+        "resolve-prefer",
+        1,
+        "ipv4|ipv6",
+        "The address family that is queried first, and preferred; ipv6.",
+        |s, v| {
+            s.prefer_v4 = match v {
+                "ipv4" => true,
+                "ipv6" => false,
+                _ => return Err(format!("expects ipv4 or ipv6, not '{v}'")),
+            };
+            Ok(())
+        },
+    ),
     option(
         "resolvers",
         1,
         "SECTION",
-        "The server's name is resolved again and again by this 'resolvers' section, and the server follows. A name that \
-         begins with '_' is one of SRV records, each of which is a server: its target, port and weight.",
+        "Resolves the server's name periodically with this 'resolvers' section, and updates the server. A name that \
+         begins with '_' refers to SRV records, each of which fills a server: its target, port and weight.",
         |s, v| {
             s.resolvers = Some(v.to_owned());
             Ok(())
         },
     ),
     option("proto", 1, "h1|none", bind::PROTO, |_, v| bind::proto(v)),
-    option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
+    option("rise", 1, "N", "Number of successful checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
         s.rise_given = true;
         Ok(())
@@ -508,7 +525,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "send-proxy",
         0,
         "",
-        "Connections to the server begin with a PROXY protocol header, version 1, that says whose they are.",
+        "Connections to the server begin with a PROXY protocol header, version 1, with the client's address.",
         |s, _| {
             s.send_proxy.v1 = true;
             Ok(())
@@ -530,7 +547,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "slowstart",
         1,
         "TIME",
-        "How long a server that comes back takes to reach its weight and its maxconn; whole seconds.",
+        "The time in which a server that comes back reaches its weight and its maxconn; whole seconds.",
         |s, v| {
             let time = unit::time(v, TimeUnit::Milliseconds)?;
             s.slowstart = (!time.is_zero()).then(|| Duration::from_secs(time.as_millis().div_ceil(1000) as u64));
@@ -547,22 +564,22 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "strict-maxconn",
         0,
         "",
-        "'maxconn' bounds the connections as well: where idle ones are in the way of a new one, one of them is closed; where \
-         none is, the request fails.",
+        "'maxconn' also limits connections: an idle one is closed if it prevents a new one; if there is none, the \
+         request fails.",
         |s, _| {
             s.strict_maxconn = true;
             Ok(())
         },
     ),
-    option("track", 1, "[BACKEND/]SERVER", "The server is as that one is, in place of checks of its own.", |s, v| {
+    option("track", 1, "[BACKEND/]SERVER", "Copies the state of that server, in place of own checks.", |s, v| {
         s.track = Some(v.to_owned());
         Ok(())
     }),
-    option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
+    option("weight", 1, "N", "The server's weight, 0 to 256; 1.", |s, v| {
         s.weight = unit::leading_integer(v, 0, 256)? as u16;
         Ok(())
     }),
-    option("ws", 1, "auto|h1", "Changes nothing: WebSockets pass by HTTP/1, and h2 is refused.", |_, v| match v {
+    option("ws", 1, "auto|h1", "No effect: WebSockets use HTTP/1, and h2 is refused.", |_, v| match v {
         "auto" | "h1" => Ok(()),
         "h2" => Err("'h2' is not supported yet".to_owned()),
         _ => Err(format!("'auto' or 'h1' was expected, not '{v}'")),
@@ -737,7 +754,7 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
     true
 }
 
-/// Reads `default-server OPTION…`; what it sets adds to the `default-server` lines before it.
+/// Reads `default-server OPTION…`; its settings add to those of the `default-server` lines before it.
 pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
     let mut settings = reader.settings.default_server.clone();
     if let Some(index) = (1..line.len()).find(|i| line.text(*i) == "id") {

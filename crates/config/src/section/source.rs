@@ -8,13 +8,13 @@ use crate::section::proxy::ProxyReader;
 use crate::unit;
 use crate::word::Line;
 
-/// What stands behind the keyword.
+/// The arguments of the keyword.
 pub(crate) const USAGE: &str = "ADDRESS[:PORT[-PORT]] [usesrc ADDRESS[:PORT]|client|clientip|hdr_ip(NAME[,N])] \
                                 [interface NAME]";
-/// What it is about.
-pub(crate) const DOCS: &str = "Where connections to servers come from: an address, '*' for the system's choice, a port or, of a server, a range \
-     of them; 'usesrc': an address that need not be this machine's, the client's or one in a field, which needs \
-     CAP_NET_ADMIN and a way back; 'interface': connections leave by it. A server's wins over its backend's.";
+/// The description of the keyword.
+pub(crate) const DOCS: &str = "The source of connections to servers: an address, '*' for the system's choice, a port \
+ or, for a server, a range of them; 'usesrc': a foreign address, the client's or one in a field, which needs \
+ CAP_NET_ADMIN and a return route; 'interface': the outgoing interface. A server's setting overrides its backend's.";
 
 /// Reads the words behind `source` from `next` on; gives the place behind them. `ranges`: ports may be a range.
 pub(crate) fn read(

@@ -26,7 +26,7 @@ pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
         for line in section.lines.iter().filter(|line| line.text(0) == "stick-table") {
             let after = |word: &str| (1..line.len()).find(|at| line.text(*at) == word).map(|at| line.text(at + 1));
             let length = after("len").and_then(|text| text.parse().ok());
-            // What can't be read is told when the line is.
+            // Errors are reported when the line itself is read.
             let read = |name: &str| key(name, length.unwrap_or_else(|| default_length(name)));
             let key = after("type").and_then(read).unwrap_or(TableKey::Ip);
             stores.tables.insert(section.name.clone(), key);
@@ -196,7 +196,7 @@ impl<'a> TableReader<'a, '_> {
         Some(self.line.text(self.next - 1))
     }
 
-    /// What the last word means, unless it means nothing.
+    /// Returns the value of the last word, or reports an error.
     fn known<T>(&mut self, word: &str, found: Result<T, String>) -> Option<T> {
         match found {
             Ok(value) => Some(value),

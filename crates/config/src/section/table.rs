@@ -1,4 +1,4 @@
-//! A table of keywords: rows, a hash index over them, and what is said about a word that no row has.
+//! A table of keywords: rows, a hash index over them, and the diagnostics for a word without a row.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -21,9 +21,9 @@ pub(crate) struct Row<P: 'static> {
     pub(crate) max: usize,
     /// The arguments as the reference shows them.
     pub(crate) usage: &'static str,
-    /// What it does, for the reference.
+    /// The description, for the reference.
     pub(crate) docs: &'static str,
-    /// What reads it.
+    /// The parser of its arguments.
     pub(crate) parser: P,
 }
 
@@ -76,8 +76,7 @@ impl<P: 'static> Table<P> {
     }
 }
 
-/// Says what is wrong with the keyword of a line: not supported yet, of another section, or unknown with the nearest
-/// name.
+/// Reports an unsuitable keyword of a line: not supported yet, of another section, or unknown with the nearest name.
 pub(crate) fn unknown<P: 'static>(
     table: &Table<P>,
     known: &'static [&'static str],
@@ -117,7 +116,7 @@ pub(crate) fn unknown<P: 'static>(
         let error = diagnostics.error(line.at(0), format!("'{first}' is not allowed in a '{section}' section"));
         error.hint(format!("it belongs in: '{}'", places.section_names().join("', '")));
     } else {
-        // Names of other contexts count too: the next run says where they belong.
+        // Names of other contexts count too: the next run reports where they belong.
         let firsts = table.rows.iter().map(|row| row.name).chain(known.iter().copied());
         let near = suggest::nearest(first, firsts.map(|n| n.split(' ').next().unwrap_or(n)));
         // A line that is not indented more likely begins a section.
@@ -128,7 +127,7 @@ pub(crate) fn unknown<P: 'static>(
     }
 }
 
-/// Checks the number of arguments of a row; returns what is wrong if it doesn't fit.
+/// Checks the number of arguments of a row; reports an error if it does not fit.
 pub(crate) fn arity<P>(row: &Row<P>, name_words: usize, line: &Line, diagnostics: &mut Diagnostics) -> bool {
     let given = line.len() - name_words;
     if given < row.min {

@@ -10,7 +10,7 @@ use crate::section::{Section, SectionKind};
 use crate::suggest;
 use crate::word::Line;
 
-/// A group as its line says it: its name, and its users where the line names them.
+/// A group as declared by its line: its name, and its users if the line names them.
 struct Group {
     name: String,
     users: Vec<(String, Position)>,
@@ -35,7 +35,7 @@ pub(crate) static KEYWORDS: Table<ListParser> = Table::new(&[
         min: 1,
         max: 3,
         usage: "NAME [users USER,…]",
-        docs: "A group, and who belongs to it.",
+        docs: "A group and its members.",
         parser: ListReader::group,
     },
     Row {
@@ -44,8 +44,8 @@ pub(crate) static KEYWORDS: Table<ListParser> = Table::new(&[
         min: 1,
         max: MANY,
         usage: "NAME [password HASH | insecure-password TEXT] [groups GROUP,…]",
-        docs: "A user, with a hash that the system's crypt(3) knows ($1$, $2y$, $5$, $6$, $y$, DES…) or a password as it \
-               is. A hash is computed by a thread of its own, and a password that was right is remembered.",
+        docs: "A user, with a hash that the system's crypt(3) supports ($1$, $2y$, $5$, $6$, $y$, DES…) or a plain \
+         password. A hash is computed by a separate thread, and a verified password is cached.",
         parser: ListReader::user,
     },
 ]);

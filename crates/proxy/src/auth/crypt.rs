@@ -1,8 +1,8 @@
-//! Hashes of passwords, by the system's crypt(3).
+//! Password hashes by the system's crypt(3).
 //!
-//! HAProxy checks passwords with the C library's `crypt_r`, so what a file may hold is what the system's library knows:
-//! on Debian everything from DES to yescrypt. The same library is asked here. It is opened when the first hash is
-//! read, not linked, so that who has no user lists needs no library.
+//! HAProxy verifies passwords with the C library's `crypt_r`, so a file may contain any hash that the system's library
+//! supports: on Debian everything from DES to yescrypt. This program uses the same library. It is loaded when the first
+//! hash is read, not linked, so it is not needed without user lists.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ const SCRATCH_WORDS: usize = (160 << 10) / 8;
 
 type CryptR = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -> *mut c_char;
 
-/// What a hash is computed in: zeroed at first, used again.
+/// The working memory of a hash: zeroed at first, then reused.
 pub(super) struct Scratch(Box<[u64]>);
 
 impl Scratch {
@@ -42,13 +42,13 @@ fn open(name: &CStr) -> Option<CryptR> {
     Some(unsafe { std::mem::transmute::<*mut c_void, CryptR>(symbol) })
 }
 
-/// Whether the library can be had at all.
+/// Returns whether the library can be loaded.
 pub(super) fn is_there() -> bool {
     crypt_r().is_some()
 }
 
-/// The password's hash in the way of `setting`, which may be a whole hash; `None` for a way that the library does not
-/// know, and for what no C string can hold.
+/// Returns the password's hash with the method of `setting`, which may be a complete hash; `None` for an unsupported
+/// method, and for input that is not a C string.
 pub(super) fn hash(password: &[u8], setting: &str, scratch: &mut Scratch) -> Option<Vec<u8>> {
     let function = crypt_r()?;
     let (password, setting) = (CString::new(password).ok()?, CString::new(setting).ok()?);
@@ -60,7 +60,7 @@ pub(super) fn hash(password: &[u8], setting: &str, scratch: &mut Scratch) -> Opt
     }
     // SAFETY: the result is a C string within the scratch.
     let text = unsafe { CStr::from_ptr(result) }.to_bytes().to_vec();
-    // What the library can't do it says by a hash that begins with a star, which none does.
+    // The library reports failure by a hash that begins with a star, which no valid hash does.
     (!text.starts_with(b"*")).then_some(text)
 }
 

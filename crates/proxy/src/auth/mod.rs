@@ -1,13 +1,13 @@
-//! User lists: who a request says that it is, and whether its password is right.
+//! User lists: authentication of a request's user by password.
 //!
-//! A hash is made to be slow: one of `$6$` with its 5,000 rounds takes milliseconds, in which a worker would serve
-//! hundreds of requests. So rules don't compute it: a thread of its own does, one for all workers, and the rule waits.
-//! Browsers send the password with every request, therefore a user's right password is remembered, as its HMAC with a
-//! key that no one but this process knows: the next request with it costs two SHA-256. Wrong ones are not remembered,
-//! so guessing is as slow as the hash, and guesses have one core between them at most. A bounded number of them wait;
-//! what comes on top is refused as a wrong password is.
+//! A hash is slow by design: one of `$6$` with its 5,000 rounds takes milliseconds, in which a worker would serve
+//! hundreds of requests. So it is not computed by rules but by one separate thread for all workers, while the rule
+//! waits. Browsers send the password with every request, therefore a verified password is cached as its HMAC with a
+//! random key of this process: the next request with it costs two SHA-256. Wrong passwords are not cached, so guessing
+//! is as slow as the hash, and all guesses together have at most one core. The queue is bounded; requests beyond it are
+//! refused like a wrong password.
 //!
-//! Where nothing may wait (`unique-id-format`, `balance hash`, scripts) the hash is computed where it is asked for.
+//! In places that may not wait (`unique-id-format`, `balance hash`, scripts) the hash is computed synchronously.
 
 mod crypt;
 
@@ -38,7 +38,7 @@ struct User {
     right: Mutex<Option<[u8; 32]>>,
 }
 
-/// What is known of a request's credentials.
+/// The result of verifying a request's credentials.
 pub struct Known {
     list: Arc<UserList>,
     /// Name and password as they came.
@@ -142,7 +142,7 @@ impl Check {
 }
 
 impl User {
-    /// Whether the password is right, where that needs no hash.
+    /// Returns whether the password is right, if that can be decided without a hash.
     fn quickly(&self, password: &[u8]) -> Option<bool> {
         match &self.password {
             Password::None => Some(false),
@@ -165,8 +165,8 @@ impl User {
     }
 }
 
-/// A password's HMAC with a key of this process. Two of them are compared in place of passwords, so that the time which
-/// that takes tells nothing of how far they agree.
+/// Returns a password's HMAC with a key of this process. HMACs are compared in place of passwords, so that the duration
+/// of the comparison does not reveal a common prefix.
 fn digest(password: &[u8]) -> [u8; 32] {
     static KEY: OnceLock<[u8; 32]> = OnceLock::new();
     let key = KEY.get_or_init(|| {
@@ -180,7 +180,7 @@ fn digest(password: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Where hashes are computed: the thread begins with the first of them.
+/// Returns the queue of the hashing thread, which is started with the first job.
 fn jobs() -> Option<&'static SyncSender<Job>> {
     static JOBS: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
     JOBS.get_or_init(|| {

@@ -1,7 +1,7 @@
-//! From a request to the hash that a server is chosen by (HAProxy configuration manual 4, `balance`, `hash-type`).
+//! Computation of the hash that selects a server (HAProxy configuration manual 4, `balance`, `hash-type`).
 //!
-//! What is hashed is cut out of the request as HAProxy does it, byte for byte, because the same client must reach the
-//! same server through either program.
+//! The hashed part of the request is extracted byte for byte as by HAProxy, because the same client must reach the same
+//! server through either program.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub fn hash(kind: HashType, key: &[u8]) -> u32 {
     if kind.avalanche { full_hash(hash) } else { hash }
 }
 
-/// The number at the start of a key; what is no digit ends it.
+/// Parses the number at the start of a key, up to the first character that is not a digit.
 fn number(key: &[u8]) -> u32 {
     let (negative, digits) = match key {
         [b'-', rest @ ..] => (true, rest),
@@ -48,8 +48,8 @@ pub fn of_address(kind: HashType, address: IpAddr) -> u32 {
     if kind.avalanche { full_hash(folded) } else { folded }
 }
 
-/// What of a target `balance uri` hashes: at most `len` bytes, up to the slash behind `depth` directories, and up to the
-/// query unless the whole is wanted; 0 is no limit.
+/// Returns the part of a target that `balance uri` hashes: at most `len` bytes, up to the slash after `depth`
+/// directories, and up to the query unless the whole is requested; 0 is no limit.
 pub fn uri_part(target: &[u8], len: u32, depth: u32, whole: bool) -> &[u8] {
     let target = match len {
         0 => target,
@@ -73,7 +73,7 @@ pub fn parameter<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     value_of(&target[mark + 1..], name)
 }
 
-/// The value of a parameter in a body as forms have it; `None` also where what stands there is no form's.
+/// Returns the value of a parameter in a form-encoded body; `None` also if the body is not a form.
 pub fn body_parameter<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let value = value_of(body, name)?;
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);

@@ -1,11 +1,11 @@
 //! `balance leastconn`: the server with the fewest requests, served or in its queue, for its weight.
 //!
-//! Servers stand in a tree by what their load would be with one request more, divided by their weight; those without
-//! any request stand first whatever their weight, and equal ones in the order in which they came to this place, so that
-//! idle servers take turns. Every request that comes or goes moves its server: two operations of O(log n), which is why
-//! a thousand servers cost little more than ten.
+//! Servers are ordered in a tree by the load that they would have with one request more, divided by their weight;
+//! servers without requests come first whatever their weight, and equal ones in the order of insertion, so that idle
+//! servers take turns. Every start or end of a request moves its server: two operations of O(log n), which is why a
+//! thousand servers cost little more than ten.
 //!
-//! Full servers are passed over; one whose queue has a limit (`maxqueue`) is not full before its queue is.
+//! Full servers are skipped; a server with a queue limit (`maxqueue`) is not full before its queue is.
 
 use std::collections::BTreeSet;
 

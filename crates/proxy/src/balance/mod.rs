@@ -1,15 +1,15 @@
-//! Balancing: which server takes the next request, an algorithm per file.
+//! Balancing: the choice of the server for a request, an algorithm per file.
 //!
-//! A [`Balancer`] is a backend's algorithm and what every algorithm knows of its servers, who are named by their place
-//! in the backend: effective weights, who is usable, and which side serves. Backups serve only while no other server
-//! is usable, and then the first usable one alone unless `option allbackups` says all of them. What an algorithm asks
-//! about a server's load goes through [`Load`], whose [`take`](Load::take) takes the slot, so that choosing and taking
-//! are one step.
+//! A [`Balancer`] is a backend's algorithm and the state common to all algorithms, with servers identified by their
+//! index in the backend: effective weights, usability, and whether active servers or backups serve. Backups serve only
+//! while no other server is usable, and then only the first usable one unless `option allbackups` includes all.
+//! Algorithms query a server's load through [`Load`], whose [`take`](Load::take) acquires the slot, so that choosing
+//! and acquiring are one step.
 //!
-//! Effective weights are user weights times [`WEIGHT_SCALE`]; a server that starts slowly has less.
+//! Effective weights are user weights times [`WEIGHT_SCALE`]; a server in slow start has less.
 //!
-//! The balancer stands behind one lock per backend, which all workers share; what is done under it costs O(log n) of
-//! the servers for every choice, except where a file says otherwise.
+//! The balancer is behind one lock per backend, which all workers share; each choice under it costs O(log n) of the
+//! servers, except where an algorithm's file states another cost.
 
 mod first;
 mod hash;
@@ -33,7 +33,7 @@ pub const WEIGHT_SCALE: u32 = 16;
 /// The highest effective weight.
 const WEIGHT_MAX: u32 = 256 * WEIGHT_SCALE;
 
-/// What an algorithm found.
+/// The result of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// This server, and its slot is taken.
@@ -46,18 +46,18 @@ pub enum Pick {
     None,
 }
 
-/// What a request asks for.
+/// The preferences of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// The hash of its key; `None` where the algorithm has none, or the request has no key.
     pub hash: Option<u32>,
-    /// A server that is chosen only if nobody else can serve: the one that just failed.
+    /// A server chosen only if no other can serve: the one that just failed.
     pub avoid: Option<usize>,
 }
 
-/// What algorithms ask about servers at the moment of a choice.
+/// The load of servers at the moment of a choice.
 pub trait Load {
-    /// Takes a slot of a server if one is free and nobody waits in its queue.
+    /// Acquires a slot of a server if one is free and its queue is empty.
     fn take(&self, server: usize) -> bool;
     /// Its own queue has a limit that is not reached yet.
     fn may_queue(&self, server: usize) -> bool;
@@ -84,11 +84,11 @@ pub struct Member {
     pub backup: bool,
     /// Its number (`id`).
     pub number: u32,
-    /// Where its places on a ring come from.
+    /// The source of its points on a ring.
     pub seed: u32,
 }
 
-/// What the `balance` line and its kin say.
+/// The settings of the `balance` line and related keywords.
 #[derive(Clone, Debug, Default)]
 pub struct Method {
     /// `balance`.
@@ -131,7 +131,7 @@ struct Servers {
     all_backups: bool,
 }
 
-/// Who serves.
+/// The group of servers that serves: active ones or backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Nobody,
@@ -242,7 +242,7 @@ impl Balancer {
         pick
     }
 
-    /// Sets a server's effective weight; 0 takes it out, which is what a server that is down gets.
+    /// Sets a server's effective weight; 0 removes it, as for a server that is down.
     pub fn set_weight(&mut self, server: usize, effective: u32) {
         if self.servers.weight[server] == effective {
             return;
@@ -257,14 +257,14 @@ impl Balancer {
         }
     }
 
-    /// What a server's places follow from is another number now. Only hashes on a ring want to know.
+    /// Changes the number from which a server's points on a ring are computed. Used only by hashes on a ring.
     pub fn set_seed(&mut self, server: usize, seed: u32) {
         if let Algorithm::Ring(ring) = &mut self.algorithm {
             ring.set_seed(server, seed, &self.servers);
         }
     }
 
-    /// A server serves or queues so many requests now. Only `leastconn` wants to know.
+    /// Records a server's number of active and queued requests. Used only by `leastconn`.
     pub fn load_changed(&mut self, server: usize, in_flight: u32) {
         if let Algorithm::LeastConn(least) = &mut self.algorithm {
             least.set_load(server, in_flight);
@@ -287,7 +287,8 @@ impl Balancer {
         effective.div_ceil(WEIGHT_SCALE)
     }
 
-    /// Whether a server may take what waits for any: a backup only while backups serve, and it among them.
+    /// Returns whether a server may take requests of the backend's queue: a backup only while backups serve, itself
+    /// included.
     pub fn serves_any(&self, server: usize) -> bool {
         self.servers.weight[server] > 0
             && match self.servers.side() {

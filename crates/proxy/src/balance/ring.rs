@@ -1,14 +1,14 @@
-//! The ring of `hash-type consistent`, which `balance random` draws from: every server has places on it by its weight,
-//! and a hash falls on the server whose place is nearest. A server that comes or goes moves only the hashes that are
-//! nearest to its own places.
+//! The ring of `hash-type consistent` and of `balance random`: every server has points on it in proportion to its
+//! weight, and a hash selects the server with the nearest point. Adding or removing a server moves only the hashes
+//! nearest to its own points.
 //!
-//! A server's places follow from its number (or its address, see `hash-key`) and not from its place in the file, 16 for
-//! each unit of weight (fewer while it starts slowly). They stand in one sorted array: a look-up is a binary search, a
-//! change of weight moves the array, which is rare.
+//! A server's points are computed from its number (or its address, see `hash-key`), not from its place in the file, 16
+//! for each unit of weight (fewer in slow start). They form one sorted array: a look-up is a binary search, a change of
+//! weight moves the array, which is rare.
 //!
-//! `hash-balance-factor` passes over servers that have more than their share of what is served; who has no key walks
-//! around the ring. `random` draws several servers and takes the one with the fewest requests for its weight; if that
-//! one is full, the next one of the file that has a free slot (HAProxy would queue the request).
+//! `hash-balance-factor` skips servers that have more than their share of the load; requests without a key walk around
+//! the ring. `random` draws several servers and chooses the one with the fewest requests for its weight; if that is
+//! full, it chooses the next one of the file that has a free slot (HAProxy would queue the request).
 
 use sluicegate_config::model::Affinity;
 
@@ -22,7 +22,7 @@ struct Place {
     position: u32,
     order: u32,
     server: u32,
-    /// Which of the server's places it is.
+    /// The number of the point among the server's.
     number: u32,
 }
 
@@ -30,17 +30,17 @@ struct Place {
 pub(super) struct Ring {
     /// Active servers, backups; sorted.
     places: [Vec<Place>; 2],
-    /// How many places each server has.
+    /// The number of points of each server.
     counts: Vec<u32>,
     seeds: Box<[u32]>,
     /// The sum of the weights of the usable servers of the same side before each server.
     before: Vec<u32>,
     inserted: u32,
-    /// Where the walk of requests without a key stands.
+    /// The position of the walk of requests without a key.
     last: Option<(u32, u32)>,
     factor: u32,
     affinity: Affinity,
-    /// How many servers are drawn, without a key.
+    /// The number of servers to draw, without a key.
     draws: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ impl Ring {
         ring
     }
 
-    /// Appends what a server lacks of so many places; the caller sorts.
+    /// Appends a server's missing points up to this number; the caller sorts.
     fn add(&mut self, server: usize, backup: bool, count: u32) {
         for number in self.counts[server]..count {
             self.inserted = self.inserted.wrapping_add(1);
@@ -115,7 +115,7 @@ impl Ring {
         self.places[side].sort_unstable();
     }
 
-    /// Where the walk stands once some places are gone: a place that goes hands it on to the one behind it.
+    /// Returns the position of the walk after points were removed: a removed point is replaced by its predecessor.
     fn after_removal(&self, last: (u32, u32), side: usize, goes: impl Fn(&Place) -> bool) -> Option<(u32, u32)> {
         let places = &self.places[side];
         let Ok(at) = places.binary_search_by_key(&last, |place| (place.position, place.order)) else {
@@ -148,7 +148,7 @@ impl Ring {
         let distance_next = places[next].position.wrapping_sub(hash);
         let start = if distance_before <= distance_next { before } else { next };
         let mut at = start;
-        // Past the end twice means that nobody is left to pass on to; HAProxy stops at the same place.
+        // A second wrap-around means that no further server is left; HAProxy stops at the same place.
         let mut wraps = 0;
         loop {
             let server = places[at].server as usize;
@@ -169,8 +169,8 @@ impl Ring {
         }
     }
 
-    /// A server has served less than its share of `hash-balance-factor` percent of the average. Slots are given in
-    /// whole numbers by weight, and what is left over by place, so that none is lost to rounding.
+    /// Returns whether a server has served less than its share of `hash-balance-factor` percent of the average. Slots
+    /// are given in whole numbers by weight, and the remainder by index, so that none is lost to rounding.
     fn has_share_left(&self, server: usize, side: usize, servers: &Servers, load: &dyn Load) -> bool {
         let slots = (u64::from(load.all_served()) + 1) * u64::from(self.factor);
         let slots = slots.div_ceil(100);
@@ -189,7 +189,7 @@ impl Ring {
         }
     }
 
-    /// Who has no key takes the next place of the ring whose server has a free slot.
+    /// Chooses, for a request without a key, the next point of the ring whose server has a free slot.
     fn walk(&mut self, side: usize, avoid: Option<usize>, load: &dyn Load) -> Pick {
         let places = &self.places[side];
         let key = |place: &Place| (place.position, place.order);
@@ -223,7 +223,7 @@ impl Ring {
         for _ in 0..draws {
             let hash = random() as u32;
             let server = self.find(hash, side, avoid, servers, load);
-            // By cross-multiplication, whoever has the fewest requests for its weight; the later one if they are equal.
+            // Compares requests per weight by cross-multiplication; equal servers: the later one wins.
             let worse = |than: usize| {
                 u64::from(load.served(server)) * u64::from(servers.weight[than])
                     > u64::from(load.served(than)) * u64::from(servers.weight[server])

@@ -1,21 +1,20 @@
-//! `balance roundrobin`: weighted, smooth, with weights that may change at any time.
+//! `balance roundrobin`: weighted, smooth round robin with weights that may change at any time.
 //!
 //! The method is HAProxy's "fast weighted round robin", so that the order of servers is the same. Time is a position
-//! that advances by one per choice; a round is as long as the sum of the weights. Every server has the position at
-//! which it is due next, one step of `round / weight` after its last (the division's remainder accumulates, so no
-//! share is lost). Servers that were never used in this round wait in `init`, heaviest first; those that are due in
-//! the running round stand in `current` by position; those due later stand in `next`, which becomes `init` when the
-//! round ends.
+//! that advances by one per choice; a round is as long as the sum of the weights. Every server has a due position, one
+//! step of `round / weight` after its last (the division's remainder accumulates, so no share is lost). Servers not yet
+//! used in this round wait in `init`, heaviest first; those due in the current round are in `current`, sorted by
+//! position; those due later are in `next`, which becomes `init` when the round ends.
 //!
-//! Invariant: a usable server stands in exactly one of the three lists of its group, another in none. Active servers and
-//! backups are a group each.
+//! Invariant: a usable server is in exactly one of the three lists of its group, another server in none. Active servers
+//! and backups are separate groups.
 //!
 //! Cost: one choice is a removal and an insertion in a short sorted vector, without allocation; n servers cost
 //! O(log n) comparisons and a move of at most 24·n bytes.
 
 use super::{Pick, WEIGHT_MAX, WEIGHT_SCALE};
 
-/// Which list a server stands in.
+/// The list that contains a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -122,8 +121,8 @@ impl RoundRobin {
         }
     }
 
-    /// A server comes back: it is due after one of its steps, counted from the whole of what is left of this round
-    /// and the next, so that it isn't flooded.
+    /// Inserts a returning server: it is due after one of its steps, counted from the rest of this round and the next,
+    /// so that it isn't flooded.
     fn enter(&mut self, server: usize) {
         let weight = self.entries[server].weight;
         let group = self.group(server);
@@ -194,7 +193,7 @@ impl RoundRobin {
         self.insert(server, place, key);
     }
 
-    /// Puts a server where its position says: the running round or the next.
+    /// Inserts a server by its position: in the current round or the next.
     fn place(&mut self, server: usize) {
         let (weight, next_weight) = {
             let group = self.group(server);
@@ -220,7 +219,7 @@ impl RoundRobin {
         {
             return current;
         }
-        // Nobody is due at this position: someone who has not served in this round fills the hole.
+        // No server is due at this position: one that has not served in this round fills the gap.
         if let Some(server) = group.init.first() {
             self.entries[server].due = 0;
             self.entries[server].rest = 0;
@@ -243,8 +242,8 @@ impl RoundRobin {
         }
     }
 
-    /// Chooses a server of a side. `take` tries to take a slot of a server; `avoid` is chosen only if nobody else can
-    /// serve.
+    /// Chooses a server of a side. `take` tries to acquire a slot of a server; `avoid` is chosen only if no other
+    /// server can serve.
     pub(super) fn pick(&mut self, side: usize, avoid: Option<usize>, mut take: impl FnMut(usize) -> bool) -> Pick {
         let mut switched = false;
         let mut avoided = None;

@@ -1,22 +1,22 @@
-//! The table that `balance static-rr` walks through and `hash-type map-based` looks a hash up in: every server as often
-//! as its weight says, spread evenly.
+//! The table of `balance static-rr`, which walks through it, and of `hash-type map-based`, which looks a hash up in it:
+//! every server as often as its weight, spread evenly.
 //!
-//! Weights are divided by what all of them have in common, to keep the table small, and may not change at run time
-//! except to 0 and back. When a server comes or goes, most places of the table change hands; who wants to keep clients
-//! where they are takes `hash-type consistent`.
+//! Weights are divided by their greatest common divisor, to keep the table small, and may not change at run time except
+//! to 0 and back. Adding or removing a server reassigns most places of the table; `hash-type consistent` keeps clients
+//! at their servers.
 //!
-//! Cost: a choice is a division and a look into the table. The table is made anew at the first choice after a server
-//! came or went, in O(sum of weights · servers), as in HAProxy.
+//! Cost: a choice is a division and a table look-up. The table is rebuilt at the first choice after a server was added
+//! or removed, in O(sum of weights · servers), as in HAProxy.
 
 use super::{Load, Member, Pick, Servers, WEIGHT_SCALE, Wish};
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// What all weights have in common.
+    /// The greatest common divisor of the weights.
     divisor: u32,
     places: Vec<u32>,
     stale: bool,
-    /// Where the walk goes on.
+    /// The next place of the walk.
     next: usize,
 }
 
@@ -42,8 +42,8 @@ impl Table {
         self.places.clear();
         let share = |server: usize| servers.weight[server].div_ceil(WEIGHT_SCALE).div_ceil(self.divisor) as i64;
         let total: i64 = servers.of(side).map(share).sum();
-        // Every round raises each score by its server's share and takes the whole from who is first with the highest
-        // number of wholes, which is at most two here.
+        // Every round raises each score by its server's share and subtracts the whole from the first server with the
+        // highest number of wholes, which is at most two here.
         let mut scores = vec![0; servers.weight.len()];
         for _ in 0..total {
             let mut best: Option<(usize, i64)> = None;

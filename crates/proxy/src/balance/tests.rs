@@ -1,4 +1,4 @@
-//! What every algorithm promises, and what each one chooses.
+//! Properties of every algorithm, and the choices of each one.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -298,8 +298,8 @@ fn affinity_gives_way_to_limits_where_it_is_told_to() {
 }
 
 proptest! {
-    /// Any sequence of weights, loads and choices: whoever is chosen is usable and on the side that serves, and nobody
-    /// is refused while a server is free, except what a hash asks for.
+    /// Any sequence of weights, loads and choices: the chosen server is usable and on the serving side, and no request
+    /// is refused while a server is free, except by a hash.
     #[test]
     fn choices_are_usable(
         steps in proptest::collection::vec((0usize..5, 0u32..=256, any::<u8>(), any::<u32>()), 1..120),

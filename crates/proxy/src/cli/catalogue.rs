@@ -1,8 +1,9 @@
-//! The catalogue of commands: a row per command, in a file per theme, and those that scripts add at run time.
+//! The catalogue of commands: a row per command, in a file per theme, and the commands that scripts add at run time.
 //!
-//! A row says who may use it and how it answers: at once into the output's buffer, for answers of a bounded size, or
-//! as a future that waits for the client between pieces. Scripts add commands through [`Registry`](crate::script_commands::Registry) before the process
-//! serves; these stream their answers through an [`Outlet`], from whichever thread they run on.
+//! A row has the required level and the way of answering: directly into the output's buffer, for replies of a bounded
+//! size, or as a future that waits for the client between pieces. Scripts add commands through
+//! [`Registry`](crate::script_commands::Registry) before the process serves; these stream their replies through an
+//! [`Outlet`], from whichever thread they run on.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -20,22 +21,22 @@ const SUGGESTIONS: usize = 5;
 /// Pieces of a dynamic command's answer that wait for the client.
 const PIECES: usize = 4;
 
-/// What a command is given.
+/// The arguments and context of a command.
 pub struct Call<'a> {
     /// Its words after its name.
     pub args: &'a [Vec<u8>],
-    /// What followed `<<`.
+    /// The payload after `<<`.
     pub payload: Option<&'a [u8]>,
     /// The client.
     pub session: &'a mut Session,
     /// The process.
     pub running: &'a Arc<Running>,
-    /// Where the answer goes, without the empty line at its end.
+    /// The output of the reply, without the empty line at its end.
     pub out: &'a mut Output,
 }
 
 impl Call<'_> {
-    /// An argument as text; empty where there is none or it is no text.
+    /// Returns an argument as text; empty if it is missing or not text.
     pub fn arg(&self, index: usize) -> &str {
         self.args.get(index).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or("")
     }
@@ -46,8 +47,8 @@ impl Call<'_> {
         self.out.push("\n");
     }
 
-    /// Answers with a message, behind its severity if the client asked for that. What is no message but a listing or a
-    /// value goes to `out`.
+    /// Replies with a message, preceded by its severity if the client requested that. Listings and values are written
+    /// to `out` instead.
     pub fn answer(&mut self, message: impl AsRef<[u8]>) {
         let message = message.as_ref();
         if self.session.severity != SeverityOutput::None {
@@ -60,7 +61,7 @@ impl Call<'_> {
         self.out.push(message);
     }
 
-    /// The client may do what this level may; if not, it is told so.
+    /// Returns whether the client has this level; if not, it gets an error.
     pub fn may(&mut self, level: StatsLevel) -> bool {
         let may = self.session.level >= level;
         if !may {
@@ -95,7 +96,7 @@ fn severity_of(message: &[u8]) -> (u8, &'static str) {
     }
 }
 
-/// How a command answers.
+/// The way in which a command answers.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// At once, with an answer whose size is bounded.
@@ -110,9 +111,9 @@ pub struct Command {
     pub name: &'static [&'static str],
     /// Its arguments, as help shows them.
     pub arguments: &'static str,
-    /// What it does, as help says it.
+    /// The description in the help.
     pub help: &'static str,
-    /// Who may use it.
+    /// The required level.
     pub level: StatsLevel,
     /// Its code.
     pub run: Run,
@@ -212,7 +213,7 @@ async fn dynamic(command: &Dynamic, words: Vec<Vec<u8>>, out: &mut Output) -> io
             },
             () = &mut running, if !done => {
                 done = true;
-                // Whoever keeps a copy of the outlet does not keep the client.
+                // A remaining copy of the outlet does not keep the client connected.
                 received.close();
             }
         }
@@ -288,7 +289,7 @@ fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
     }
 }
 
-/// How far what was typed is from a command: the edit distances of its words.
+/// Returns the distance of the input from a command: the edit distances of its words.
 fn distance(command: &Command, words: &[Vec<u8>]) -> usize {
     let missing = command.name.len().saturating_sub(words.len());
     let typed = command.name.iter().zip(words).map(|(name, word)| edits(name.as_bytes(), word));

@@ -163,7 +163,7 @@ pub const COMMANDS: &[Command] = &[
 
 type Target = (Arc<ProxyRun>, Arc<ServerRun>);
 
-/// The server that the first argument names as `backend/server`; the client is told what is wrong with it.
+/// Returns the server that the first argument names as `backend/server`, or sends the client an error.
 pub(super) fn server(call: &mut Call<'_>) -> Option<Target> {
     let Some((backend, name)) = call.arg(0).split_once('/') else {
         call.say("Require 'backend/server'.");
@@ -317,7 +317,7 @@ fn gate(call: &mut Call<'_>, to: Gate) {
 }
 
 impl ProxyRun {
-    /// Pauses, resumes or stops a frontend and says so; what HAProxy says where that changes nothing.
+    /// Pauses, resumes or stops a frontend and logs it; if that has no effect, the error is HAProxy's message.
     pub(crate) fn turn(&self, to: Gate, logger: &Logger) -> Result<(), &'static str> {
         let shared = &self.frontend;
         match (shared.gate(), to) {

@@ -28,16 +28,17 @@ const LINE: &[u8] = b"_getsocks\n";
 /// Descriptors of a message.
 const BATCH: usize = 252;
 
-/// Bytes that tell of a descriptor without names.
+/// The description of a descriptor without names.
 const PLAIN: [u8; 6] = [0; 6];
 
 /// The most sockets that are taken over.
 const SOCKETS_MAX: usize = 1 << 16;
 
-/// How long the other process may be silent.
+/// The inactivity timeout for the other process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a client's first words ask for sockets; they stay where they are otherwise. Who asks sends the line at once.
+/// Returns whether a client's first words request sockets; the data is only peeked at. Such a client sends the line
+/// immediately.
 pub(super) async fn is_asked(stream: &UnixStream) -> bool {
     let mut line = [0; LINE.len()];
     loop {
@@ -112,7 +113,7 @@ fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<Owned
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(LINE)?;
     let mut count = [0; 4];
-    // Who gives none says nothing, or what it says of an unknown command, which is no number of sockets.
+    // A process that exposes none sends nothing, or its reply to an unknown command, which is not a number of sockets.
     let none = || invalid("it gives no sockets away ('expose-fd listeners')");
     stream.read_exact(&mut count).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => none(),
@@ -137,7 +138,7 @@ fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<Owned
         }
         told.extend_from_slice(&bytes[..received.bytes]);
         let acknowledged = stream.write_all(&(sockets.len() as i32).to_ne_bytes());
-        // Behind its last message it may be gone already.
+        // After its last message it may have closed already.
         if sockets.len() < count {
             acknowledged?;
         }

@@ -17,7 +17,7 @@ use super::protocol::Answer;
 use super::servers::may_go;
 use crate::log::Severity;
 
-/// How often `wait` looks at its condition.
+/// The interval at which `wait` checks its condition.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// The theme's rows.
@@ -179,7 +179,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The client is in expert mode; if not, it is told so.
+/// Returns whether the client is in expert mode; if not, it gets an error.
 fn expert(call: &mut Call<'_>) -> bool {
     if !call.session.expert {
         call.say("This command is restricted to expert mode only.");
@@ -188,7 +188,7 @@ fn expert(call: &mut Call<'_>) -> bool {
 }
 
 fn delay(call: &mut Call<'_>) {
-    /// Longer than this nobody needs, and the process answers nothing meanwhile.
+    /// A longer delay is useless, and the process answers nothing meanwhile.
     const MOST_MS: u64 = 60_000;
     if expert(call) {
         let ms = call.arg(0).parse().unwrap_or(0u64);
@@ -274,7 +274,7 @@ pub(super) fn anonymous(key: Option<u32>, text: &str) -> String {
     }
 }
 
-/// The same of an address, whose kind stays readable.
+/// The same for an address, whose kind stays recognizable.
 pub(super) fn anonymous_address(key: Option<u32>, text: &str) -> String {
     let Some(number) = key else { return text.to_owned() };
     let digits = || xxh32(text.as_bytes(), number) & 0xff_ffff;
@@ -464,7 +464,7 @@ fn wait(mut call: Call<'_>) -> Answer<'_> {
                 return Ok(());
             }
         };
-        // What came before is answered before the wait.
+        // Earlier replies are sent before the wait.
         call.out.flush().await?;
         let said = loop {
             if let Some((backend, server)) = &place {
@@ -486,7 +486,7 @@ fn wait(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// Whether `del server` would delete it now; `None`: it never will while things stand as they do.
+/// Returns whether `del server` would delete it now; `None`: never in the present configuration.
 fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     let running = call.running.process.current().map_or_else(|| call.running.clone(), |current| current.running());
     let proxy = backend_named(&running, backend)?;

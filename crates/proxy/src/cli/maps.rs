@@ -1,10 +1,9 @@
 //! Commands that show and change map and ACL files, and the process's variables.
 //!
-//! A file is named by its path, or as `#N` by its number in `show map` and `show acl`; an entry by its key, or as
-//! `#0xN` by its reference in their listings. Patterns that stand in the configuration are such a file where they have a
-//! number there (`-u`). `prepare` begins a version beside the one that is served, `@N` names it, and
-//! `commit` serves it. What changes a file asks for the level of an operator, as
-//! HAProxy's manual says and its code does not.
+//! A file is identified by its path, or as `#N` by its number in `show map` and `show acl`; an entry by its key, or as
+//! `#0xN` by its reference in their listings. Inline patterns of the configuration count as a file if they have a
+//! number (`-u`). `prepare` begins a version next to the current one, `@N` refers to it, and `commit` makes it current.
+//! Changes require level `operator`, as HAProxy's manual says and its code does not.
 
 use std::sync::Arc;
 
@@ -148,7 +147,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// The file that the first argument names; the client is told if there is none.
+/// Returns the file named by the first argument, or sends the client an error.
 fn file(call: &mut Call<'_>, kind: Kind) -> Option<Arc<PatternFile>> {
     let files = &call.running.config.patterns;
     let name = call.arg(0);
@@ -179,7 +178,7 @@ fn take_version(call: &mut Call<'_>) -> Option<Option<u32>> {
     Some(std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()))
 }
 
-/// What HAProxy says of a version that is not there.
+/// Returns HAProxy's message about a version that does not exist.
 fn refused(file: &PatternFile, value: &[u8], error: VersionError) -> String {
     match error {
         VersionError::Future => "Version number in the future, please use 'prepare map' before.".to_owned(),
@@ -266,7 +265,7 @@ fn show(mut call: Call<'_>, kind: Kind) -> Answer<'_> {
     })
 }
 
-/// How HAProxy keeps patterns of a method, which its answers name.
+/// Returns HAProxy's name for the storage of a method's patterns, as in its replies.
 fn kept(method: Method, ignore_case: bool) -> &'static str {
     match method {
         Method::Ip => "tree",
@@ -343,7 +342,7 @@ fn pair(line: &[u8]) -> (&[u8], &[u8]) {
     (&line[..end], &line[value..])
 }
 
-/// What HAProxy says of an entry that can't be added or set.
+/// Returns HAProxy's message about an entry that cannot be added or set.
 fn told(file: &PatternFile, value: &[u8], error: &EditError) -> String {
     let bad = |values: &ValueType| match values {
         ValueType::Int => ValueType::integer(value).is_none(),

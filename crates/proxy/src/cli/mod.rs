@@ -108,14 +108,14 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// What the clients of some sockets have in common.
+/// The settings shared by the clients of some sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct Serving {
-    /// How long a client may be silent.
+    /// The inactivity timeout of a client.
     pub timeout: Duration,
     /// The start that `prompt timed` counts from.
     pub started: Instant,
-    /// What stands before the prompt's `> `.
+    /// The prefix of the prompt's `> `.
     pub name: &'static str,
     /// Clients of all sockets at once.
     pub connections: usize,
@@ -128,10 +128,11 @@ impl Serving {
     }
 }
 
-/// Serves the stats sockets of what is served for as long as the future lives. Runs on the control thread's runtime.
+/// Serves the stats sockets of the current configuration for the lifetime of the future. Runs on the control thread's
+/// runtime.
 ///
-/// A configuration that takes over keeps the sockets that it has, too, and every connection: each command is answered
-/// by what is served at that moment.
+/// A new configuration keeps the sockets of both, and every connection: each command is answered by the configuration
+/// that is current at that moment.
 pub async fn serve(current: Arc<Current>) -> io::Result<()> {
     let mut changes = current.watch_stats();
     let mut serving: Vec<(Socket, JoinSet<()>)> = Vec::new();
@@ -152,7 +153,7 @@ pub async fn serve(current: Arc<Current>) -> io::Result<()> {
             connections_max = settings.connections;
             limit = Arc::new(Semaphore::new(connections_max));
         }
-        // Another level or timeout holds for those who connect from here on.
+        // A new level or timeout applies to later connections.
         for (_, mut accepting) in serving.drain(..) {
             accepting.shutdown().await;
         }
@@ -212,7 +213,7 @@ pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixSt
     let _ = protocol::converse(stream, &mut session, &*current).await;
 }
 
-/// Serves sockets whose commands `commands` answers, for as long as the future lives.
+/// Serves sockets with the commands of `commands`, for the lifetime of the future.
 pub async fn serve_commands<C>(sockets: Vec<Socket>, serving: Serving, commands: Arc<C>) -> io::Result<()>
 where
     C: protocol::Commands + 'static,
@@ -225,7 +226,7 @@ where
         listeners.spawn(accept(listener, (level, exposes), serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
-    // Without sockets there is nobody to serve, which is no reason to end.
+    // Without sockets there are no clients, which is no reason to end.
     std::future::pending().await
 }
 
@@ -249,7 +250,7 @@ async fn accept<C>(
                     if let Stream::Unix(stream) = &stream
                         && exposes
                     {
-                        // A client that says nothing is for the conversation to give up.
+                        // The conversation times out a silent client.
                         let asked = tokio::time::timeout(serving.timeout, expose::is_asked(stream)).await;
                         if asked.unwrap_or(false) {
                             let sockets = commands.listening();

@@ -1,13 +1,13 @@
 //! The line protocol of HAProxy's command sockets (management guide 9.3), without any command.
 //!
-//! A line holds commands separated by `;`; a backslash takes the next byte as it is. A line that ends in `<<` or
+//! A line contains commands separated by `;`; a backslash escapes the next byte. A line that ends in `<<` or
 //! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with
-//! PATTERN alone on one. Every answer is followed by an empty line, and by `> ` once `prompt` was asked for; without
-//! `prompt` the connection ends after one line, or after those that came with it. Who answers is a [`Commands`], so the
-//! stats socket and a master socket speak the same protocol.
+//! PATTERN alone on one. Every reply is followed by an empty line, and by `> ` after `prompt`; without `prompt` the
+//! connection ends after one line, or after those received with it. The commands are behind the trait [`Commands`], so
+//! the stats socket and a master socket share this protocol.
 //!
-//! An answer goes through [`Output`], which keeps [`FLUSH_AT`] bytes at most before it waits for the client: whoever
-//! does not read costs one buffer and is closed after the session's timeout.
+//! A reply goes through [`Output`], which buffers at most [`FLUSH_AT`] bytes before it waits for the client: a client
+//! that does not read costs one buffer and is closed after the session's timeout.
 //!
 //! Limits: [`LINE_MAX`] bytes a line with its payload.
 
@@ -28,7 +28,7 @@ pub const FLUSH_AT: usize = 16_384;
 /// The longest pattern that may end a payload, bytes (HAProxy's limit).
 const PATTERN_MAX: usize = 7;
 
-/// How a session goes on after a line.
+/// The state of a session after a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The connection ends after the line's answer.
@@ -40,7 +40,7 @@ pub enum Mode {
     Prompt,
 }
 
-/// What stands before a message (`set severity-output`).
+/// The prefix of a message (`set severity-output`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeverityOutput {
     /// Nothing.
@@ -66,7 +66,7 @@ pub struct Rights {
 /// A client's state between lines.
 #[derive(Debug)]
 pub struct Session {
-    /// What it may do.
+    /// Its level.
     pub level: StatsLevel,
     /// Time without a byte after which it is closed.
     pub timeout: Duration,
@@ -82,7 +82,7 @@ pub struct Session {
     pub quit: bool,
     /// The start that `prompt timed` counts from.
     pub started: Instant,
-    /// What stands before the prompt's `> `: the master says who answers.
+    /// The prefix of the prompt's `> `: the master names the answering process.
     pub name: String,
     /// `set severity-output`.
     pub severity: SeverityOutput,
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// What is printed when the next line is awaited.
+    /// Returns the text printed before the next line.
     fn prompt(&self) -> String {
         let up = self.started.elapsed().as_secs();
         match (self.mode, self.timed) {
@@ -130,11 +130,11 @@ impl Session {
 pub struct Request {
     /// Its words.
     pub words: Vec<Vec<u8>>,
-    /// What followed `<<`, each line with its end.
+    /// The payload after `<<`, each line with its end.
     pub payload: Option<Vec<u8>>,
 }
 
-/// Where an answer goes.
+/// The output of a reply.
 pub struct Output {
     pending: Vec<u8>,
     to: Box<dyn AsyncWrite + Send + Unpin>,
@@ -142,7 +142,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// An output that gives up when the client takes nothing for `timeout`.
+    /// Creates an output that fails when the client reads nothing for `timeout`.
     pub fn new(to: Box<dyn AsyncWrite + Send + Unpin>, timeout: Duration) -> Output {
         Output { pending: Vec::new(), to, timeout }
     }
@@ -193,7 +193,7 @@ impl Output {
 /// A command's answer on its way; an error is a client that is no longer there.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
 
-/// Who answers commands.
+/// The commands of a socket.
 pub trait Commands: Send + Sync {
     /// Answers one command. The empty line after an answer is not part of it.
     fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a>;
@@ -336,7 +336,7 @@ pub fn split(line: &[u8]) -> Vec<Request> {
     if let (Some(word), Some(request)) = (word, requests.last_mut()) {
         request.words.push(word);
     }
-    // What follows a last separator is no command; an empty line asks for help.
+    // The empty part after a last separator is not a command; an empty line prints the help.
     if requests.len() > 1 && requests.last().is_some_and(|request| request.words.is_empty()) {
         requests.pop();
     }

@@ -1,9 +1,9 @@
 //! Commands that add and delete servers.
 //!
-//! A snapshot never changes, so the one with another server is built beside what is served and takes its place as after
-//! a reload ([`Current::amend`](crate::reload::Current::amend)): requests that are under way end where they began, and
-//! what is counted, decided and found of the other servers goes on. A reload knows the file only: it ends such servers and
-//! brings deleted ones back.
+//! A snapshot never changes, so a snapshot with one more server is built and replaces the current one as after a reload
+//! ([`Current::amend`](crate::reload::Current::amend)): requests in progress finish where they began, and counters and
+//! states of the other servers are kept. A reload uses only the file: it removes such servers and restores deleted
+//! ones.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
                 return Err("Backend must use a dynamic load balancing to support dynamic servers.".to_owned());
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            // A line feed tells the last of HAProxy's messages from the first two.
+            // A line feed distinguishes HAProxy's last message from the first two.
             let config = add_server(&running.config, proxy.id, name, &words).map_err(|message| message + "\n")?;
             Ok(Amended { config, added: Some(proxy.id) })
         };
@@ -93,7 +93,7 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
     })
 }
 
-/// Whether a server may be deleted, or what HAProxy says.
+/// Returns whether a server may be deleted; otherwise HAProxy's message.
 pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
     let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
     let config = &proxy.config;
@@ -117,7 +117,7 @@ fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();
     config.proxies[id.0 as usize].servers.remove(gone);
-    // Who is tracked behind it has moved up.
+    // Tracked servers after it have moved up.
     let targets = config.proxies.iter_mut().flat_map(|proxy| &mut proxy.servers);
     for target in targets.filter_map(|server| server.health.track.as_mut()?.target.as_mut()) {
         if target.0 == id && target.1 > gone {

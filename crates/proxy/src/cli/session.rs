@@ -51,7 +51,7 @@ const USAGE: &str = "Usage: show sess [<id> | all | help] [<options>*]\nDumps ac
      streams of this backend\n   frontend <f> only streams of this frontend\n   susp         only streams in a state that can't \
      be\nWithout a selector, streams take a line each.";
 
-/// Reads the words of `show sess`; `Err` is what is wrong with them.
+/// Parses the words of `show sess`; `Err` is the error message.
 fn selection(call: &Call<'_>) -> Result<(Selection, Detail, bool), String> {
     let mut selected = Selection { which: Which::Every, min_age: Duration::ZERO, frontend: None, backend: None };
     let (mut detail, mut suspicious, mut next) = (Detail::Line, false, 1);

@@ -92,7 +92,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// What the flags ask for besides lines that are left out.
+/// The flags other than those that leave out lines.
 struct Flags {
     format: Format,
     /// `desc`: what each value means.
@@ -220,7 +220,7 @@ fn show_env(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// What every worker's runtime and figures say, as far as something counts it.
+/// Prints the metrics of every worker's runtime and its figures.
 fn show_activity(call: &mut Call<'_>) {
     let workers = &call.running.process.workers;
     let mut row = |name: &str, values: Vec<u64>| {
@@ -342,7 +342,7 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -
     let moved = server.shared.moved();
     let check_addr = place(moved.check_addr.or(check.and_then(|check| check.addr)));
     let agent = config.health.agent.as_ref();
-    // What is said of checks counts for agents, too, where nothing else is.
+    // The settings of checks apply to agents, too, unless these have their own.
     let agent_addr = place(moved.agent_addr.or_else(|| agent.and_then(|a| a.addr).or(check.and_then(|c| c.addr))));
     let checked_port = check.and_then(|check| check.port);
     let agent_port = moved.agent_port.or_else(|| agent.map(|agent| agent.port).or(checked_port)).unwrap_or(0);

@@ -10,8 +10,8 @@ use sluicegate_config::model::StatsLevel;
 pub struct Socket {
     /// Bound and listening, TCP or unix.
     pub listener: Arc<OwnedFd>,
-    /// What its clients may do.
+    /// The level of its clients.
     pub level: StatsLevel,
-    /// Who asks gets the listening sockets (`expose-fd listeners`).
+    /// Passes the listening sockets to clients that request them (`expose-fd listeners`).
     pub exposes: bool,
 }

@@ -1,8 +1,7 @@
 //! Commands that show and change stick tables, in HAProxy's words.
 //!
-//! A listing holds a shard's lock for a page at a time and waits for its client in between, so the entries are those of
-//! no one moment. What changes a table asks for the level of an operator, as HAProxy's manual says and its code does
-//! not.
+//! A listing holds a shard's lock for a page at a time and waits for its client in between, so the entries are not of
+//! one point in time. Changes require level `operator`, as HAProxy's manual says and its code does not.
 
 use sluicegate_config::model::{DataForm, DataKind, Position, StatsLevel, StickTable, TableData, TableKey};
 
@@ -46,7 +45,7 @@ const CLEAR_WHAT: &str =
     "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>";
 const SET_WHAT: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*";
 
-/// Which entries a command is about.
+/// The entries selected by a command.
 #[derive(Debug)]
 enum Chosen {
     All,
@@ -79,7 +78,7 @@ fn datum(name: &str) -> Option<(DataKind, u32)> {
     Some((kind, number.strip_suffix(']')?.parse().ok()?))
 }
 
-/// A key as it is written; what HAProxy says if it is none.
+/// Parses a key; an error is HAProxy's message.
 fn key(table: &Table, text: &str, doing: &str) -> Result<Key, String> {
     if text.is_empty() {
         return Err("Key value expected".to_owned());
@@ -90,7 +89,7 @@ fn key(table: &Table, text: &str, doing: &str) -> Result<Key, String> {
     Key::parse(table.key, text).ok_or_else(|| "Invalid key".to_owned())
 }
 
-/// Reads what stands behind a table's name. `otherwise`: what is said of words that mean nothing.
+/// Parses the part after a table's name. `otherwise`: the message for unknown words.
 fn chosen(table: &Table, words: &[&str], doing: &str, otherwise: &str) -> Result<Chosen, String> {
     match words {
         [] => Ok(Chosen::All),
@@ -131,7 +130,8 @@ fn filters(table: &Table, all: &[&str]) -> Result<Vec<Filter>, String> {
     Ok(filters)
 }
 
-/// Any text as what stands behind a table's name: it is read or refused, and no entry comes but the one that is named.
+/// Reads any text as the part after a table's name: it is parsed or refused, and no other entry than the named one is
+/// created.
 pub fn fuzz_table_words(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let words: Vec<&str> = text.split(' ').collect();
@@ -155,7 +155,7 @@ pub fn fuzz_table_words(data: &[u8]) {
     }
 }
 
-/// The table that the first word names, and the words behind it; the client is told if there is none.
+/// Returns the table named by the first word, and the words after it, or sends the client an error.
 fn table<'c>(call: &'c mut Call<'_>) -> Option<(std::sync::Arc<Table>, Vec<&'c str>)> {
     let Some(table) = call.running.directory.table(call.arg(0)).cloned() else {
         call.say("No such table");
@@ -306,7 +306,7 @@ fn set(call: &mut Call<'_>) {
 /// Makes the entry, then sets one datum after another up to the first that can't be.
 fn change(table: &Table, words: &[&str]) -> Result<(), String> {
     let data = match words {
-        // HAProxy empties the table here, which nobody can mean.
+        // HAProxy empties the table here, which cannot be intended.
         ["key", rest @ ..] => rest.get(1..).unwrap_or(&[]),
         [first, ..] if first.starts_with("data.") => {
             return Err("content-based lookup is only supported with the \"show\" and \"clear\" actions".to_owned());

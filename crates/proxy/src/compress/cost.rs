@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::counters::Rate;
 
-/// What compression costs one worker, a second.
+/// The rates of compression of one worker.
 #[derive(Debug, Default)]
 pub struct Cost {
     /// Bytes of bodies before (`CompressBpsIn`).

@@ -1,8 +1,8 @@
-//! A body on its way into chunks, compressed.
+//! Compression of a body into chunks.
 //!
-//! Data is pushed as it comes; what the compressor gives goes out in chunks. It keeps some of it back to find
-//! repetitions in, so whoever waits for more data asks for the rest ([`Encoder::flush`]): what a slow sender has said
-//! reaches the receiver at once. A push of n bytes gives little more than n bytes, however they look.
+//! Data is pushed as it arrives; the compressor's output is sent in chunks. The compressor holds some of it back to
+//! find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow sender
+//! reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use sluicegate_config::model::{CompressionAlgorithm, CompressionLimits};
 use sluicegate_wire::http::write_chunk;
 
-/// What a compressor is taken to hold, bytes: its window twice, and tables of as much again and more.
+/// The assumed memory of a compressor, bytes: twice its window, and tables of at least that size.
 const MEMORY: u64 = 300 * 1024;
 
 /// Bytes of one chunk at most.
@@ -34,7 +34,7 @@ pub(crate) struct Encoder {
     compress: Option<(Compress, Held)>,
     /// The compressor may hold something back.
     holds: bool,
-    /// Bytes in and out since somebody asked.
+    /// Bytes in and out since the last query.
     moved: (u64, u64),
 }
 
@@ -71,7 +71,7 @@ impl Encoder {
         self.compress.is_none()
     }
 
-    /// Appends chunks with what comes of `data`.
+    /// Appends chunks with the output for `data`.
     pub(crate) fn push(&mut self, data: &[u8], out: &mut Vec<u8>) {
         self.moved.0 += data.len() as u64;
         if self.is_identity() {
@@ -82,7 +82,7 @@ impl Encoder {
         self.run(data, FlushCompress::None, out);
     }
 
-    /// Appends what was held back; `false` if that is nothing.
+    /// Appends the data held back; `false` if there is none.
     pub(crate) fn flush(&mut self, out: &mut Vec<u8>) -> bool {
         if !std::mem::take(&mut self.holds) {
             return false;
@@ -109,7 +109,7 @@ impl Encoder {
         let mut piece = [0; PIECE];
         loop {
             let (taken, given) = (compress.total_in(), compress.total_out());
-            // It fails only where its state is broken, which no data can do; what can be read so far stays readable.
+            // It fails only if its state is corrupt, which no data can cause; output so far remains valid.
             let Ok(status) = compress.compress(data, &mut piece, flush) else { return };
             let count = (compress.total_out() - given) as usize;
             data = &data[(compress.total_in() - taken) as usize..];
@@ -117,7 +117,7 @@ impl Encoder {
                 write_chunk(&piece[..count], out);
                 self.moved.1 += count as u64;
             }
-            // A piece that is not full says that there is no more.
+            // A piece that is not full means that there is no more output.
             if status == Status::StreamEnd || (count < PIECE && data.is_empty()) {
                 return;
             }

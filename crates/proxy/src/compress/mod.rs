@@ -1,11 +1,11 @@
 //! Compression of bodies (`compression` of a proxy, HAProxy configuration manual 4.2).
 //!
-//! Which responses are compressed, and how their heads change, is HAProxy's: the client takes one of the algorithms
-//! ([`choose`], when the request is complete), the response is one of HTTP/1.1 with status 200 to 203 and a body whose
-//! end is known, not compressed already and not forbidden to be ([`prepare_response`], when its rules have run). What
-//! services answer (a script's, the statistics page, the exporter) counts as a response; what rules answer and error
-//! pages do not. The backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
-//! for those that are not compressed.
+//! The conditions for compressing responses, and the changes of their heads, are HAProxy's: the client accepts one of
+//! the algorithms ([`choose`], when the request is complete), the response is HTTP/1.1 with status 200 to 203 and a
+//! body whose end is known, not compressed already and without a prohibition ([`prepare_response`], after its rules).
+//! Responses of services (a script's, the statistics page, the exporter) are included; those of rules and error pages
+//! are not. The backend's settings override the frontend's. Bodies go through an [`Encoder`] in the relay; bodies that
+//! are not compressed are handled as without this module.
 
 mod cost;
 mod encoder;
@@ -29,8 +29,8 @@ fn settings<'a>(frontend: &'a Site, backend: &'a Site) -> impl Iterator<Item = &
     [backend, frontend].into_iter().filter_map(|proxy| proxy.config.compression.as_deref())
 }
 
-/// How the response is to be compressed, by what the client takes. With `compression offload` the server does not
-/// learn what that is.
+/// Chooses the algorithm of the response by the client's Accept-Encoding. With `compression offload` that field is
+/// removed from the request.
 pub(crate) fn choose(request: &mut Message, frontend: &Site, backend: &Site) -> Option<CompressionAlgorithm> {
     let mut all = settings(frontend, backend).filter(|settings| !settings.not_responses);
     let algorithms = all.find(|settings| !settings.algorithms.is_empty()).map(|settings| &settings.algorithms)?;
@@ -100,7 +100,7 @@ fn quality(parameters: &[u8]) -> u32 {
     (whole + parts.sum::<u32>()).min(1000)
 }
 
-/// What the process may spend is spent.
+/// Returns whether the process's limits of compression are exhausted.
 fn is_exhausted(process: &Process, limits: &CompressionLimits) -> bool {
     let most = process.compression_rate.load(Ordering::Relaxed);
     let fast = || most > 0 && rate(process, |cost| &cost.read) > most;
@@ -158,7 +158,7 @@ pub(crate) fn prepare_response(
     Some(encoder)
 }
 
-/// The field that says how the body is framed now stands where HAProxy puts it.
+/// Moves the field that describes the body's framing to HAProxy's place.
 fn frame(message: &mut Message, framing: Framing) {
     message.delete_all(b"content-length");
     if framing != Framing::Chunked {
@@ -166,7 +166,7 @@ fn frame(message: &mut Message, framing: Framing) {
     }
 }
 
-/// Adds `Accept-Encoding` to what the response varies by: to the last field that says so already.
+/// Adds `Accept-Encoding` to Vary: to the last such field if there is one.
 fn vary(response: &mut Message) {
     const BY: &[u8] = b"Accept-Encoding";
     if header_values(response, b"vary", false).any(|value| value.eq_ignore_ascii_case(BY)) {

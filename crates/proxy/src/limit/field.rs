@@ -1,4 +1,4 @@
-//! What a response tells of limits: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), or the
+//! Response fields about limits: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), or the
 //! older `X-RateLimit-…`, and `Retry-After` (RFC 9110, 10.2.3).
 
 use sluicegate_config::model::LimitHeaders;
@@ -22,7 +22,7 @@ pub(crate) struct Fields {
     any: bool,
 }
 
-/// What one rule found out.
+/// The result of one rule.
 pub(crate) struct Fresh<'a> {
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
@@ -68,9 +68,9 @@ impl Fields {
         self.any = true;
     }
 
-    /// When who was denied may come back: not before it would be allowed, and up to a tenth of that (a second at least)
-    /// later by chance, so that those who were denied together don't come back together. A place of a `max` limit may be
-    /// free at any time.
+    /// Returns the delay after which a denied client may retry: not before it would be allowed, plus a random amount of
+    /// up to a tenth (a second at least), so that clients denied together do not return together. A slot of a `max`
+    /// limit may become free at any time.
     pub(crate) fn retry_after(&mut self, fresh: &Fresh<'_>) {
         let least = match fresh.told.retry_us {
             -1 if fresh.plan.lease.is_some() => 1,

@@ -1,9 +1,9 @@
-//! Places of `max` limits: a stream has a lease from its rule to its end.
+//! Slots of `max` limits: a stream holds a lease from its rule to its end.
 //!
-//! A lease is given back when it is dropped, so whatever ends a stream gives it back: its last byte, an error, a client
-//! that went away while the rule still waited. What can't give back any more, because its process died or the engine is
-//! away, loses its place when the lease's time is over. Streams that last longer have it renewed by a task of their
-//! worker, which looks through the worker's leases every [`TICK`] and renews those of which a third has passed.
+//! A lease is released when it is dropped, so it is released whatever ends a stream: its last byte, an error, a client
+//! that disconnected while the rule still waited. If it cannot be released, because the process died or the engine is
+//! unreachable, its slot expires with the lease. Leases of longer streams are renewed by a task of their worker, which
+//! scans the worker's leases every [`TICK`] and renews those of which a third has passed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::{Plan, Told};
 
-/// How often the leases of a worker are looked through: a third of the shortest lease that there is.
+/// The interval at which a worker's leases are scanned: a third of the shortest possible lease.
 const TICK: Duration = Duration::from_millis(333);
 
 /// A place that is held.
@@ -27,7 +27,7 @@ struct Held {
     plan: Arc<Plan>,
     key: Box<[u8]>,
     id: String,
-    /// When its time began.
+    /// The start of its time.
     begun: Cell<Instant>,
     /// Its place in the keeper.
     slot: Cell<usize>,
@@ -61,7 +61,8 @@ impl Lease {
         self.0.id.as_bytes()
     }
 
-    /// Whether the answer gives it. A refusal means that there is nothing to give back; after a failure nobody knows.
+    /// Returns whether the answer grants it. After a refusal there is nothing to release; after a failure it is
+    /// unknown.
     pub(super) fn is_kept(&self, told: &Result<Told, String>) -> bool {
         if let Ok(told) = told {
             self.0.owed.set(told.allowed);
@@ -75,7 +76,7 @@ impl Drop for Lease {
         // A worker that ends may have no keeper any more.
         let _ = KEEPER.try_with(|keeper| keeper.borrow_mut().remove(&self.0));
         if self.0.owed.take() {
-            // Nobody waits for the reply.
+            // The reply is not needed.
             drop(self.0.give_back());
         }
     }
@@ -137,8 +138,8 @@ async fn keep() {
             held.begun.set(Instant::now());
             let asked = held.plan.start(&held.engine, &held.key, &[held.id.as_bytes(), b"RENEW"]);
             tokio::task::spawn_local(async move {
-                // The script's text may only be sent after the place was given back; then it is given back again. If
-                // nobody answers, the next turn asks again.
+                // The script's text may have to be sent after the slot was released; then it is released again. If the
+                // engine does not answer, the next scan asks again.
                 let _ = asked.finish().await;
                 if !held.owed.get() {
                     drop(held.give_back());

@@ -1,11 +1,10 @@
 //! Limits of rules: `http-request limit` and `tcp-request content limit`.
 //!
-//! A limit belongs to its name. What decides and counts is one command of a store (LIMIT.TAKE, LIMIT.LEASE) or one script
-//! of an engine elsewhere ([`script`]), so it is atomic whoever else asks; times are those of the store or engine, so
-//! clocks of nodes don't matter. This module knows what is asked and what the answer means; rules know what is done then.
+//! A limit is identified by its name. One command of a store (LIMIT.TAKE, LIMIT.LEASE) or one script of an external
+//! engine ([`script`]) decides and counts, so it is atomic; times are those of the store or engine, so the clocks of
+//! nodes don't matter. This module builds the query and interprets the answer; rules act on it.
 //!
-//! What is counted of a name outlives reloads. Counts are kept in parts, one for each of several threads, so
-//! workers write to cache lines of their own.
+//! The counts of a name outlive reloads. They are sharded by thread, so workers write to separate cache lines.
 
 mod field;
 mod lease;
@@ -34,19 +33,19 @@ pub use stream::StreamLimits;
 pub use top::Heavy;
 use top::Top;
 
-/// The longest key; what is longer is no key but a mistake or an attack.
+/// The longest key; a longer one is a mistake or an attack.
 pub const KEY_MAX: usize = 1024;
 /// The largest cost of a request.
 pub const COST_MAX: u64 = 1_000_000_000;
-/// How many threads count without meeting each other.
+/// The number of threads that count without contention.
 const SHARDS: usize = 16;
 
-/// What a request was told, by a store or an engine.
+/// The decision of a store or an engine about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// It may go on, and was counted.
     pub allowed: bool,
-    /// How much more would be allowed at once.
+    /// The amount still allowed at once.
     pub remaining: i64,
     /// In how many µs it would be allowed; -1 if that isn't known, or never.
     pub retry_us: i64,
@@ -74,7 +73,7 @@ impl Told {
     }
 }
 
-/// What became of requests.
+/// The result for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Allowed, with more than a fifth left.
@@ -83,16 +82,16 @@ pub enum Outcome {
     Near,
     /// Too much: denied.
     Denied,
-    /// Too much, but the rule only says so.
+    /// Beyond the limit, but allowed because of `shadow`.
     Shadowed,
 }
 
-/// What was counted of a limit.
+/// The counts of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that went on, the near ones included.
     pub allowed: u64,
-    /// Those after which at most a fifth was left.
+    /// Those that left at most a fifth of the limit.
     pub near: u64,
     /// Requests that were denied.
     pub denied: u64,
@@ -100,7 +99,7 @@ pub struct Counts {
     pub shadowed: u64,
     /// Requests of which the engine couldn't say it, or whose key or cost was none.
     pub failed: u64,
-    /// Those of them that the embedded store counted instead.
+    /// Those that the embedded store counted instead.
     pub local: u64,
 }
 
@@ -132,7 +131,7 @@ fn shard() -> usize {
     }
 }
 
-/// What is known of a name, whatever its file says.
+/// The state of a name, independent of the file.
 #[derive(Default)]
 struct Known {
     shards: [Shard; SHARDS],
@@ -140,7 +139,7 @@ struct Known {
 
 /// A limit, running.
 pub struct Limit {
-    /// What the file says.
+    /// Its configuration.
     pub config: Arc<model::Limit>,
     engine: Arc<dyn Engine>,
     stand_in: Arc<dyn Engine>,
@@ -163,7 +162,7 @@ impl Limit {
         limits.iter().filter_map(limit).collect()
     }
 
-    /// What was counted.
+    /// Returns its counts.
     pub fn counts(&self) -> Counts {
         let sum = |of: fn(&Shard) -> &AtomicU64| {
             self.known.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
@@ -215,12 +214,12 @@ impl Limit {
         stored
     }
 
-    /// What all keys of the limit begin with.
+    /// Returns the prefix of all keys of the limit.
     pub(crate) fn prefix(&self) -> String {
         format!("limit:{}:", self.config.name)
     }
 
-    /// The stores that may have the key: the engine, and what stands in for it.
+    /// Returns the stores that may have the key: the engine, and its local replacement.
     pub fn stores(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
         std::iter::once(&self.engine).chain(self.config.external.then_some(&self.stand_in))
     }
@@ -233,15 +232,15 @@ impl Limit {
 
 /// A limit as it is asked of one store, its numbers as words.
 pub(crate) struct Plan {
-    /// So much is allowed at once.
+    /// The amount allowed at once.
     pub(crate) capacity: i64,
-    /// What `RateLimit-Policy` says.
+    /// The value of `RateLimit-Policy`.
     pub(crate) policy: Box<[u8]>,
     /// The first words behind the key; of LIMIT.TAKE or LIMIT.LEASE for a store, of a script for an engine.
     words: SmallVec<[Box<[u8]>; 4]>,
-    /// How long a place is kept for who is not heard of (`max`).
+    /// How long a slot stays taken by a stream whose lease is not renewed (`max`).
     lease: Option<Duration>,
-    /// What an engine runs (EVAL); the client sends its digest only, once the engine knows it.
+    /// The script for an engine (EVAL); the client sends only its digest once the engine knows it.
     script: Option<&'static str>,
     /// The rule as a store shows it: `rule:FILE:LINE`.
     origin: Box<str>,
@@ -334,11 +333,11 @@ impl Ask {
     }
 }
 
-/// What was found out for one request.
+/// The result for one request.
 pub(crate) struct Answer {
-    /// What it was told, by the engine or by the store that stands in for it.
+    /// The decision, by the engine or by the store that replaces it.
     pub(crate) told: Result<Told, String>,
-    /// Why the engine couldn't say it, if the stand-in did.
+    /// The engine's failure, if the replacement decided.
     pub(crate) away: Option<String>,
     /// Its place, if it got one.
     pub(crate) lease: Option<Lease>,
@@ -347,7 +346,7 @@ pub(crate) struct Answer {
 /// An answer that comes.
 pub(crate) type PendingAnswer = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// How an answer comes.
+/// The source of an answer.
 pub(crate) enum Asked {
     Done(Answer),
     Later(PendingAnswer),
@@ -371,7 +370,7 @@ pub(crate) fn ask(
     };
     let limit = limit.clone();
     Asked::Later(Box::pin(async move {
-        // A lease is alive while its answer comes, so that one that nobody waits for any more is given back.
+        // A lease exists while its answer is awaited, so that it is released if the caller stops waiting.
         let told = engine.finish().await;
         let lease = lease.filter(|lease| lease.is_kept(&told));
         let Some(plan) = stand_in.filter(|_| told.is_err()) else { return Answer { told, away: None, lease } };

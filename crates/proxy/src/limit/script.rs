@@ -1,7 +1,7 @@
-//! The scripts by which an engine elsewhere decides what LIMIT.TAKE and LIMIT.LEASE decide in a store.
+//! The scripts that make the decisions of LIMIT.TAKE and LIMIT.LEASE in an external engine.
 //!
-//! They compute with doubles: times in µs and differences in ns are whole numbers below 2^53, so nothing is rounded that
-//! the store does not round. The time is the engine's (TIME).
+//! They compute with doubles: times in µs and differences in ns are integers below 2^53, so they are rounded only where
+//! the store rounds. The time is the engine's (TIME).
 
 use sluicegate_config::model::LimitAlgorithm;
 

@@ -1,11 +1,11 @@
-//! The part of a stream that its limits keep.
+//! The state of a stream's limits.
 
 use super::{Fields, Lease};
 
-/// What a stream keeps of its limits.
+/// The state of a stream's limits.
 #[derive(Default)]
 pub struct StreamLimits {
-    /// What its response tells.
+    /// The fields of its response.
     pub(crate) fields: Fields,
     /// The places that it holds.
     pub(crate) leases: Vec<Lease>,

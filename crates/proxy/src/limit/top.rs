@@ -1,8 +1,8 @@
-//! The keys that are asked for most, in little memory: the space-saving algorithm (Metwally, Agrawal and El Abbadi, 2005).
+//! The most requested keys, in little memory: the space-saving algorithm (Metwally, Agrawal and El Abbadi, 2005).
 //!
-//! A list has [`KEPT`] keys. One that is new takes the place of the one with the lowest count and goes on from that count,
-//! so a count is never too low, and too high by at most what it began with, which is kept. A key that has more than one
-//! of [`KEPT`] requests is in the list. A request costs a scan of the hashes, 8 bytes each.
+//! A list has [`KEPT`] keys. A new key replaces the one with the lowest count and continues from that count, so a count
+//! is never too low, and too high by at most its initial value, which is stored. A key with more than one of [`KEPT`]
+//! requests is always in the list. A request costs a scan of the hashes, 8 bytes each.
 
 use std::hash::BuildHasher as _;
 
@@ -16,9 +16,9 @@ const KEPT: usize = 64;
 pub struct Heavy {
     /// The key.
     pub key: Vec<u8>,
-    /// Requests, at most so many too many as `error` says.
+    /// Requests, at most `error` too many.
     pub requests: u64,
-    /// How many of them were too much, since it is in the list.
+    /// Denied requests since it entered the list.
     pub denied: u64,
     /// See `requests`.
     pub error: u64,

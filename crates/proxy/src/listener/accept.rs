@@ -26,10 +26,10 @@ use crate::worker::Worker;
 /// Connections that one wake-up of a listener accepts before other tasks get their turn.
 const ACCEPTS_PER_WAKE: usize = 64;
 
-/// How long a listener waits for a descriptor if no session ends meanwhile.
+/// The time for which a listener waits for a descriptor if no session ends.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts what the kernel has completed already on a socket that is about to be closed.
+/// Accepts the connections that the kernel has already completed on a socket about to be closed.
 pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket: &OwnedFd) {
     if listener.proxy.frontend.gate() != Gate::Open {
         return;
@@ -51,9 +51,9 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> 
     }
 }
 
-/// Accepts on the socket of another worker for as long as that one is stuck. A socket that workers share needs nobody.
+/// Accepts on the socket of another worker while that one is stuck. Shared sockets do not need this.
 pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: usize) {
-    /// How often the other one is looked at.
+    /// The interval at which the other worker is checked.
     const LOOK: Duration = Duration::from_millis(100);
     let socket = {
         let sockets = listener.sockets.lock();
@@ -145,7 +145,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                         let freed = listener.process.descriptors.notified();
                         let _ = tokio::time::timeout(EXHAUSTED_PAUSE, freed).await;
                     }
-                    // Another worker has put the socket that they share aside; this one is told so at once.
+                    // Another worker has suspended the shared socket; this worker will be notified at once.
                     Some(libc::EINVAL) => {
                         drop(slots);
                         let _ = tokio::time::timeout(EXHAUSTED_PAUSE, aside.changed()).await;
@@ -165,12 +165,12 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
 }
 
 fn register(socket: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd`, holding one
-    // of its owners, does not let happen before it has gone itself.
+    // SAFETY: an `OwnedFd` keeps its descriptor open and unchanged until it is dropped, which cannot happen before the
+    // `AsyncFd`, holding one of its owners, is dropped.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
-/// What may put a listener's socket aside: the process pauses, or its frontend does.
+/// The reasons for suspending a listener's socket: the process pauses, or its frontend does.
 struct Aside {
     process: watch::Receiver<bool>,
     frontend: watch::Receiver<Gate>,
@@ -185,7 +185,7 @@ impl Aside {
         Aside { process: listener.process.watch_paused(), frontend }
     }
 
-    /// Something has changed. The senders live as long as the listener, so waiting can't fail.
+    /// Waits for a change. The senders live as long as the listener, so waiting cannot fail.
     async fn changed(&mut self) {
         tokio::select! {
             biased;
@@ -211,8 +211,8 @@ impl Aside {
                 raw.listen(listener.backlog)?;
             } else if listener.is_tcp {
                 let _alone = listener.putting_aside.lock();
-                // Of a shared socket only one worker's copy is shut down: what is shut down twice would, once it
-                // listens again, accept connections that can't be read from.
+                // A shared socket is shut down through one worker's copy only: after a second shutdown it would, once
+                // it listens again, accept connections that cannot be read from.
                 if raw.is_listener()? {
                     raw.shutdown(std::net::Shutdown::Read)?;
                 }
@@ -248,7 +248,7 @@ fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made `fd` for this process, so nobody else owns it.
+    // SAFETY: the kernel just made `fd` for this process, so it has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all-zero bytes are a valid sockaddr_storage, and the kernel wrote a valid address over its start.
     Ok((fd, socket_addr(unsafe { storage.assume_init_ref() })))
@@ -258,7 +258,8 @@ fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let pointer: *const libc::sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says which of its forms the storage, larger and aligned for all of them, holds.
+            // SAFETY: the family determines the form of the address in the storage, which is large and aligned enough
+            // for all of them.
             let v4 = unsafe { &*pointer.cast::<libc::sockaddr_in>() };
             let host = std::net::Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Some(SocketAddr::from((host, u16::from_be(v4.sin_port))))

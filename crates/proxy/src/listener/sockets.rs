@@ -1,4 +1,4 @@
-//! How listening sockets are made, and what a `bind` line says of them.
+//! Creation of listening sockets, and the socket options of a `bind` line.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,10 @@ use sluicegate_config::model::{Bind, BindAddress, BindTcp};
 use sluicegate_transport::abstract_address;
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 
-/// What a listening socket should be.
+/// The required properties of a listening socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Where it listens.
+    /// The address.
     pub address: &'a BindAddress,
     /// Connections that the kernel may complete ahead of `accept`.
     pub backlog: u32,
@@ -29,7 +29,7 @@ pub struct Wanted<'a> {
     pub group: Option<&'a str>,
 }
 
-/// Who makes listening sockets: this process, or a privileged parent on its behalf.
+/// The creator of listening sockets: this process, or a privileged parent on its behalf.
 pub trait Sockets {
     /// A listening, non-blocking, close-on-exec socket.
     fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd>;
@@ -79,13 +79,13 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
         // succeeds for one of two concurrent starts only.
         socket.set_reuse_port(true)?;
     }
-    // Accepted connections inherit it; what is not TCP refuses it.
+    // Accepted connections inherit it; sockets other than TCP refuse it.
     let _ = socket.set_tcp_nodelay(true);
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// Sets what a `bind` line says of its TCP sockets, where it says something: once they are there, whoever made them.
+/// Sets the options of a `bind` line on its TCP sockets, whoever created them.
 pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
     let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent } = &bind.tcp;
     let raw = SockRef::from(socket);
@@ -124,7 +124,7 @@ fn listen_inet(host: IpAddr, port: u16, wanted: &Wanted<'_>) -> io::Result<RawSo
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if !wanted.exclusive {
-        // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
+        // A kernel without it can still serve one worker; the second worker's bind then reports the error.
         let _ = socket.set_reuse_port(true);
     }
     if let (true, Some(only)) = (address.is_ipv6(), wanted.v6only) {
@@ -199,22 +199,22 @@ pub fn set_socket_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.
+/// Removes the file of a unix socket without a listening process; a socket in use, or another kind of file, stays.
 pub fn remove_stale(path: &std::path::Path) {
     if is_stale(path) {
-        // Who may not remove it leaves it, for the next process to replace.
+        // Without permission it stays, for the next process to replace.
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Whether a process listens on the unix socket at this path.
+/// Returns whether a process listens on the unix socket at this path.
 pub fn is_alive(path: &std::path::Path) -> bool {
     let is_socket =
         std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
     is_socket && !is_stale(path)
 }
 
-/// A socket file whose owner has gone refuses connections; anything that is no socket is never stale.
+/// Returns whether a socket file is stale: a connection is refused; other kinds of files are never stale.
 fn is_stale(path: &std::path::Path) -> bool {
     let Ok(address) = SockAddr::unix(path) else { return false };
     let Ok(probe) = RawSocket::new(Domain::UNIX, Type::STREAM, None) else { return false };
@@ -232,11 +232,12 @@ fn inherited(number: i32) -> io::Result<RawSocket> {
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `copy` was made just now, so nobody else owns it.
+    // SAFETY: `copy` was made just now, so it has no other owner.
     Ok(RawSocket::from(unsafe { OwnedFd::from_raw_fd(copy) }))
 }
 
-/// The number of a user, who is named or numbered. Reads the system's files, so it is called before threads exist.
+/// Returns the number of a user given by name or number. Reads the system's files, so it is called before threads
+/// exist.
 pub fn user_id(name: &str) -> io::Result<u32> {
     look_up(name, "user", |name| {
         // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.

@@ -1,4 +1,4 @@
-//! A listening socket as the sessions that it accepted know it: its limits, its figures, their slots.
+//! The state of a listening socket shared with its sessions: limits, figures, slots.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -35,29 +35,29 @@ pub struct Listener {
     pub proxy: Arc<Site>,
     /// The process.
     pub process: Arc<Process>,
-    /// Which `bind` line of the section.
+    /// The index of its `bind` line in the section.
     pub bind: usize,
     /// Its number in the section, from 1: addresses count and not lines.
     pub id: u32,
-    /// What it is known by from one configuration to the next: [`Listener::successor`].
+    /// Its identity across configurations: [`Listener::successor`].
     pub(super) key: Arc<str>,
     /// Of which snapshot it is: [`Running::generation`](crate::running::Running::generation).
     pub generation: u64,
     /// Current sessions against the bind's `maxconn`; the listeners of one address in successive snapshots share it.
     pub sessions: Arc<Limit>,
-    /// What is counted of it, where `option socket-stats` asks for that.
+    /// Its figures, with `option socket-stats`.
     pub(super) figures: Option<Arc<Figures>>,
     /// Workers that would accept, but wait for a slot of the frontend or of the process.
     pub(super) waiting: AtomicU32,
     /// One per worker, or one that is shared; none once it no longer listens.
     pub(super) sockets: Mutex<Vec<Arc<OwnedFd>>>,
-    /// A newer configuration does not have it: what it accepted finishes what it does.
+    /// A newer configuration does not have it: accepted connections finish.
     pub(super) removed: AtomicBool,
     /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
     pub local: Option<SocketAddr>,
     /// Connections are TCP.
     pub is_tcp: bool,
-    /// What the kernel may complete ahead of `accept`.
+    /// The number of connections that the kernel may complete ahead of `accept`.
     pub(super) backlog: i32,
     /// Held while a worker puts the socket aside.
     pub(super) putting_aside: Mutex<()>,
@@ -79,12 +79,12 @@ impl Listener {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The address that it really has, as `show stat` tells it.
+    /// Returns the address as `show stat` prints it.
     pub fn address(&self) -> Cow<'static, str> {
         self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
     }
 
-    /// What is counted of it, where `option socket-stats` asks for that.
+    /// Returns its figures, with `option socket-stats`.
     #[inline]
     pub fn figures(&self) -> Option<&Figures> {
         self.figures.as_deref()
@@ -125,8 +125,8 @@ impl Listener {
         newer.iter().find(|listener| listener.key == self.key).cloned()
     }
 
-    /// Another configuration takes over from the one that this listener belongs to. What is listened to no longer is
-    /// closed once what the kernel has completed already was accepted.
+    /// Hands over to the listeners of the next configuration. An address that is no longer listened to is closed after
+    /// accepting the connections that the kernel has already completed.
     pub(crate) fn leave_to(&self, newer: &[Arc<Listener>]) {
         match self.successor(newer) {
             Some(_) => self.close(),
@@ -277,6 +277,6 @@ pub struct Accepted {
     pub fd: OwnedFd,
     /// The client's address; `None` behind a unix socket.
     pub peer: Option<SocketAddr>,
-    /// What it holds of the limits.
+    /// Its slots of the limits.
     pub slots: Slots,
 }

@@ -1,8 +1,8 @@
-//! What each `%xx` of a log-format prints (HAProxy configuration manual 8.2.6), for log lines and for rules.
+//! The values of a log-format's `%xx` aliases (HAProxy configuration manual 8.2.6), for log lines and for rules.
 //!
-//! A plain function of the stream's record: nothing is asked of the system but, where a format wants it, the time of a
-//! stream that has not ended. What of a request or a response is printed between quotes or braces is encoded so that
-//! no peer can forge a field or a line: `#` and two digits.
+//! Each is a plain function of the stream's record: no system call except the clock, if a format needs it for a stream
+//! that has not ended. Parts of a request or a response printed between quotes or braces are encoded as `#` and two
+//! digits, so that no peer can forge a field or a line.
 
 use std::cell::OnceCell;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use crate::proxied::HandshakeError;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
 use crate::stream::{LogRecord, StreamContext, Timers};
 
-/// What stands for a request line that never came.
+/// The text in place of a request line that was not received.
 const NO_REQUEST: &[u8] = b"<BADREQ>";
 
 /// A stream as a format sees it.
@@ -33,7 +33,7 @@ pub struct View<'a> {
     origin: Origin,
 }
 
-/// What had a line written (`%OG`).
+/// The reason for writing a line (`%OG`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// It is no log line.
@@ -83,10 +83,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// Which bytes of a peer's text are encoded.
+/// The bytes of a peer's text that are encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Escapes {
-    /// What ends a quoted word or a line.
+    /// The bytes that end a quoted word or a line.
     Line,
     /// And what ends a capture.
     Capture,
@@ -104,7 +104,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     let name = |name: &str, out: &mut Vec<u8>| append_text(name.as_bytes(), flags, mode, out);
     let request =
         |part: Option<&[u8]>, out: &mut Vec<u8>| encoded(part.unwrap_or(NO_REQUEST), flags, Escapes::Line, out);
-    // A rule's format finds the connection as long as it is there; a line's may come after it.
+    // A rule's format finds the connection as long as it exists; a log line may be written after it.
     let near = || log.server_addresses.0.or_else(|| cx.sockets.server_local());
     let far = || log.server_addresses.1.or_else(|| cx.sockets.server_peer());
     match alias {
@@ -153,7 +153,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::CaptureReqCookie => append_text(log.captures.cookies.get(0).unwrap_or(b""), flags, mode, out),
         LogAlias::CaptureResCookie => append_text(log.captures.cookies.get(1).unwrap_or(b""), flags, mode, out),
         LogAlias::Ts => out.extend_from_slice(&[log.ending.who, log.ending.phase]),
-        // What became of a persistence cookie: there is none to say anything of.
+        // The state of a persistence cookie, if there is one.
         LogAlias::Tsc => out.extend_from_slice(&[log.ending.who, log.ending.phase, log.cookie.0, log.cookie.1]),
         LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
         LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
@@ -196,7 +196,7 @@ pub(super) fn has_slots(alias: LogAlias, view: &View<'_>) -> bool {
     slots(alias, view) > 0
 }
 
-/// How many slots a list of captures has.
+/// Returns the number of slots of a list of captures.
 pub(super) fn slots(alias: LogAlias, view: &View<'_>) -> usize {
     let logging = &view.cx.frontend.config.logging;
     match alias {
@@ -207,7 +207,7 @@ pub(super) fn slots(alias: LogAlias, view: &View<'_>) -> usize {
     }
 }
 
-/// Appends one slot of a list of captures; tells whether anything filled it.
+/// Appends one slot of a list of captures; returns whether it was filled.
 pub(super) fn append_slot(alias: LogAlias, slot: usize, view: &View<'_>, out: &mut Vec<u8>) -> bool {
     let captures = &view.log().captures;
     let slots = if alias == LogAlias::Hrl { &captures.request } else { &captures.response };
@@ -229,7 +229,8 @@ fn since_1970(time: SystemTime) -> std::time::Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// With `option logasap` a line may be written while these still grow, and a `+` says so, as in HAProxy on every line.
+/// With `option logasap` a line may be written while these values still grow; a `+` marks them, as in HAProxy on every
+/// line.
 fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
     if view.cx.frontend.config.logging.asap {
         out.push(b'+');
@@ -243,7 +244,7 @@ pub(super) fn in_hexadecimal(alias: LogAlias) -> bool {
     matches!(alias, Cp | Fp | Bp | Sp | Timestamp | Milliseconds | Pid | Rt | LogCounter)
 }
 
-/// A number in decimal, or in upper-case hexadecimal of at least so many digits. Numbers are never quoted.
+/// Appends a number in decimal, or in upper-case hexadecimal of at least this many digits. Numbers are never quoted.
 fn number(number: i64, digits: usize, flags: FormatFlags, out: &mut Vec<u8>) {
     if flags.hex {
         // Writing to a vector can't fail.
@@ -263,7 +264,7 @@ fn quoted(flags: FormatFlags, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>
     }
 }
 
-/// Behind a unix socket a client has no address; HAProxy says `unix` and the listener's number.
+/// The client of a unix socket has no address; HAProxy prints `unix` and the listener's number.
 fn client_address(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
     match address {
         None => append_text(b"unix", flags, mode, out),
@@ -296,7 +297,7 @@ fn encoded(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>)
     quoted(flags, out, |out| encode(text, flags, escapes, out));
 }
 
-/// Where a byte is encoded.
+/// The contexts in which a byte is encoded.
 const ALWAYS: u8 = 1;
 const IN_CAPTURES: u8 = 2;
 const ESCAPED: u8 = 4;

@@ -1,7 +1,7 @@
-//! What a stream keeps of its messages for its log line (HAProxy configuration manual 4.2, "capture").
+//! Parts of messages captured for a stream's log line (HAProxy configuration manual 4.2, "capture").
 //!
-//! Header captures are taken when a head is parsed, before any rule edits it; the last field of a name is kept. The
-//! cookie is taken when the rules are done, as HAProxy does, and the first one counts.
+//! Headers are captured when a head is parsed, before any rule edits it; the last field of a name wins. The cookie is
+//! captured after the rules, as in HAProxy, and the first one wins.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ impl Slots {
         self.filled[slot] = Some(start..self.bytes.len() as u32);
     }
 
-    /// What a slot holds.
+    /// Returns the content of a slot.
     pub fn get(&self, slot: usize) -> Option<&[u8]> {
         let range = self.filled.get(slot)?.clone()?;
         self.bytes.get(range.start as usize..range.end as usize)
@@ -68,8 +68,8 @@ impl Captures {
         self.cookies.clear();
     }
 
-    /// Keeps the first cookie of `message` whose `name=value` starts with the capture's name. In a response each field
-    /// is one cookie, and what follows it are attributes.
+    /// Captures the first cookie of `message` whose `name=value` starts with the capture's name. In a response each
+    /// field is one cookie, followed by its attributes.
     pub fn take_cookie(&mut self, capture: &Capture, message: &Message, response: bool) {
         let Some(name) = &capture.name else { return };
         let field: &[u8] = if response { b"set-cookie" } else { b"cookie" };

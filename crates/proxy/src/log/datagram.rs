@@ -1,12 +1,12 @@
 //! Datagram destinations: syslog sockets by path, and UDP.
 //!
-//! A path is connected to, so that a line costs no look-up of it. When its reader goes away the kernel says so with the
-//! next datagram, and the path is connected to again, wherever it then leads: a syslog daemon that was started again
-//! has made a new socket there, and inside a `chroot` it is the path below the new root. A UDP socket is left
-//! unconnected: whether anybody listens there is nothing that a syslog client learns.
+//! A path is connected, so that a line costs no path look-up. When its reader disappears, the kernel reports it with
+//! the next datagram, and the path is connected again, wherever it then leads: a restarted syslog daemon has made a new
+//! socket there, and inside a `chroot` the path is relative to the new root. A UDP socket is not connected: a syslog
+//! client need not know whether its target listens.
 //!
-//! Many lines go out in one call (sendmmsg), each a datagram of its own. A full receiver is waited for while
-//! [`PENDING_MAX`](super::PENDING_MAX) bytes gather behind; HAProxy drops at once.
+//! Many lines are sent in one call (sendmmsg), each as a separate datagram. A full receiver is awaited while at most
+//! [`PENDING_MAX`](super::PENDING_MAX) bytes are queued; HAProxy drops immediately.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -25,11 +25,11 @@ use super::Lines;
 /// Datagrams of one system call.
 const BATCH: usize = 64;
 
-/// Where datagrams go.
+/// The target of datagrams.
 #[derive(Debug)]
 pub(super) struct Peer {
     to: Destination,
-    /// What was opened before there was a writer.
+    /// The socket opened before the writer existed.
     opened: Mutex<Option<OwnedFd>>,
 }
 
@@ -40,7 +40,7 @@ enum Destination {
 }
 
 impl Peer {
-    /// `None` for what is no datagram socket.
+    /// `None` for an address that is not a datagram socket.
     pub(super) fn of(address: &LogAddress) -> Option<Peer> {
         let to = match address {
             LogAddress::Unix(path) => Destination::Unix(path.clone()),
@@ -150,7 +150,7 @@ impl<'a> Datagrams<'a> {
             match result {
                 Ok(more) => sent += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // One that is too long for its socket is nobody else's fault; the others go on.
+                // A datagram that is too long for its socket is dropped; the others continue.
                 Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                     return self.skip(lines, sent, error).await;
                 }
@@ -203,7 +203,7 @@ impl<'a> Datagrams<'a> {
 }
 
 fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` is the sole owner of its descriptor and gives the same number for as long as it lives.
+    // SAFETY: an `OwnedFd` is the sole owner of its descriptor and returns the same number for its lifetime.
     unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }.map_err(|error| error.into_parts().1)
 }
 

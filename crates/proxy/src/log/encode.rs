@@ -30,8 +30,8 @@ pub(super) fn append_alias(
     let plain = FormatFlags { hex: flags.hex, ..FormatFlags::default() };
     alias::append(alias, plain, FormatMode::Plain, view, &mut text);
     match Kind::of(alias) {
-        // What stands before a number is only for eyes, and what has none is an empty text.
-        // Some numbers may be in hexadecimal, which is text.
+        // The prefix of a number is only for human readers; without a value the result is an empty text. Some numbers
+        // may be in hexadecimal, which is text.
         Kind::Number if !flags.hex || !alias::in_hexadecimal(alias) => {
             match std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
                 Some(number) => to.number(number),
@@ -45,7 +45,7 @@ pub(super) fn append_alias(
     }
 }
 
-/// What an alias is to a machine.
+/// The machine-readable type of an alias.
 #[derive(Clone, Copy)]
 enum Kind {
     Number,

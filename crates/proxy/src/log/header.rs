@@ -7,10 +7,10 @@ use sluicegate_config::model::{LogHost, LogTarget, LogWire};
 
 use crate::date::{append_iso, append_syslog};
 
-/// What a header says of this process, besides its number, which is [`pid`].
+/// The identity of this process in headers, except for its number, which is [`pid`].
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The tag where no `log-tag` says another: base name of `argv[0]`.
+    /// The default tag without `log-tag`: base name of `argv[0]`.
     pub tag: Box<str>,
     /// `log-send-hostname`.
     pub host: LogHost,
@@ -66,8 +66,8 @@ pub fn host_name() -> &'static [u8] {
     &NAME
 }
 
-/// Appends what stands before a message of `level` on its way to `target`; `structured` is its structured data, which
-/// only one format carries.
+/// Appends the header of a message of `level` for `target`; `structured` is its structured data, which only one format
+/// contains.
 pub(super) fn append(
     target: &LogTarget,
     level: u8,
@@ -110,7 +110,7 @@ pub(super) fn append(
         LogWire::Unset | LogWire::Local | LogWire::Rfc3164 => {
             append_syslog(now, out);
             let host = match target.format {
-                // HAProxy says this unless `log-send-hostname` is set.
+                // HAProxy's host name unless `log-send-hostname` is set.
                 LogWire::Rfc3164 => Some(host.unwrap_or(b"localhost")),
                 LogWire::Unset => host,
                 _ => None,

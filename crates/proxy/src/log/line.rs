@@ -1,7 +1,7 @@
 //! The lines of streams: formats compiled once per configuration.
 //!
-//! `option httplog` and its kin are formats like any other, so there is one way to a line. Compiled, a format is a
-//! flat list of texts, aliases and expressions; rendering it allocates nothing but what its expressions do.
+//! `option httplog` and the other predefined formats are compiled like any other format, into a flat list of texts,
+//! aliases and expressions; rendering allocates only if an expression does.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for LineCode {
     }
 }
 
-/// What a frontend logs, compiled.
+/// The compiled log formats of a frontend.
 #[derive(Default)]
 pub struct ProxyLog {
     /// `None`: `Connect from …`.
@@ -111,14 +111,14 @@ pub struct ProxyLog {
     unique_id: Option<Arc<dyn UniqueId>>,
     /// The addresses of server connections are looked up.
     pub(crate) wants_server_addresses: bool,
-    /// Some expression asks for the server's connection, which is gone when the line is written.
+    /// An expression uses the server's connection, which is closed when the line is written.
     pub(crate) wants_server_connection: bool,
     /// Some line prints the count of lines, so they are counted.
     counts_lines: bool,
 }
 
 impl ProxyLog {
-    /// Compiles a proxy's formats, or says which expressions can't be.
+    /// Compiles a proxy's formats, or returns the expressions that cannot be compiled.
     pub fn compile(logging: &Logging, engines: &Engines, scope: FetchScope<'_>) -> Result<ProxyLog, Vec<CompileError>> {
         let mut errors = Vec::new();
         let mut code = |format: Option<&LogFormat>, mode| {

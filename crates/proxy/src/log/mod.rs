@@ -1,10 +1,10 @@
 //! Logs: lines are rendered on the worker and written by the control thread.
 //!
 //! A line is rendered once into a buffer that its thread reuses, gets each target's header, and is appended to the
-//! buffer of its destination ([`Logger::send`]); [`write_logs`] takes whole buffers and writes them, many lines in one
-//! system call. So a request pays for two copies of its line and a short lock, never for a system call, and a
-//! destination that doesn't read delays nobody: beyond [`PENDING_MAX`] bytes lines are dropped and counted
-//! (`DroppedLogs` of `show info`).
+//! buffer of its destination ([`Logger::send`]); [`write_logs`] takes whole buffers and writes many lines in one system
+//! call. So a request pays for two copies of its line and a short lock, never for a system call, and a destination that
+//! doesn't read delays no request: beyond [`PENDING_MAX`] bytes lines are dropped and counted (`DroppedLogs` of `show
+//! info`).
 //!
 //! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`mod@line`] and [`alias`]; the
 //! formats of the wire are in [`header`], the destinations in `datagram` and `writer`.
@@ -41,7 +41,7 @@ pub use line::ProxyLog;
 pub(crate) use throttle::Throttle;
 pub use writer::write_logs;
 
-/// Bytes that wait for one destination; what comes beyond is dropped.
+/// The maximum number of bytes queued for one destination; further lines are dropped.
 pub const PENDING_MAX: usize = 1 << 20;
 
 /// A message as it is written: control characters, which would break its line or act on a terminal, as `#XX`, as in the
@@ -96,7 +96,7 @@ impl Severity {
 #[derive(Debug, Default)]
 struct Lines {
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`: one is a datagram, and may itself contain line feeds.
+    /// The end of each line in `bytes`: a line is a datagram, and may itself contain line feeds.
     ends: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ impl Lines {
 #[derive(Debug)]
 struct Sink {
     to: LogAddress,
-    /// Where its datagrams go; `None` for what is written to as a file.
+    /// The datagram target; `None` for a destination that is written like a file.
     peer: Option<Peer>,
     pending: Mutex<Lines>,
     /// The writer sleeps; who appends wakes it.
@@ -123,10 +123,10 @@ struct Sink {
     served: AtomicBool,
 }
 
-/// How many lines a `log` line with `sample` has seen since its sample began.
+/// The number of lines of the current sample that a `log` line with `sample` has seen.
 #[derive(Debug)]
 struct Sampler {
-    /// Where the line stands: proxies with `log global` share it.
+    /// The position of the line: proxies with `log global` share it.
     at: Position,
     seen: AtomicU32,
 }
@@ -174,7 +174,8 @@ impl Logger {
         Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity, before)
     }
 
-    /// What a writer needs to say that its destination fails: stderr alone, so that it keeps no other destination.
+    /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
+    /// destination alive.
     fn voice(&self) -> Logger {
         let sinks = self.inner.sinks.iter().filter(|sink| sink.to == LogAddress::Stderr).cloned().collect();
         let Inner { dropped, identity, .. } = &*self.inner;
@@ -209,10 +210,10 @@ impl Logger {
     }
 
     /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process gives up its
-    /// root directory, its user or its only thread: `/dev/log` is then the machine's. What is opened here is used for
-    /// as long as it works, and opened again by its path, inside the `chroot`, when its reader went away.
+    /// root directory, its user or its only thread: `/dev/log` is then the machine's. These sockets are used as long as
+    /// they work, and are opened again by their path, inside the `chroot`, when their reader has disappeared.
     ///
-    /// `Err`: names that mean nothing, which a start can't go on with. `Ok`: warnings, of sockets that nobody reads.
+    /// `Err`: unresolvable names, which prevent the start. `Ok`: warnings about sockets without a reader.
     pub fn open(&self, chroot: Option<&Path>) -> Result<Vec<String>, Vec<String>> {
         // Those that a writer has are open already.
         let fresh = self.inner.sinks.iter().filter(|sink| !sink.served.load(Ordering::Relaxed));
@@ -257,7 +258,7 @@ impl Logger {
         }
     }
 
-    /// Whether this line is one of those that the target's `sample` lets through; counts it.
+    /// Counts a line, and returns whether the target's `sample` includes it.
     fn is_sampled(&self, target: &LogTarget) -> bool {
         let Some(sample) = &target.sample else { return true };
         let Some(sampler) = self.inner.samplers.iter().find(|sampler| sampler.at == target.at) else { return true };
@@ -275,7 +276,7 @@ impl Logger {
         }
     }
 
-    /// Writes the line of a stream before its end (`option logasap`); what it says is so until `until`.
+    /// Writes the line of a stream before its end (`option logasap`), with the values valid at `until`.
     pub fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
         if !std::mem::replace(&mut cx.log.written, true) {
             let http = cx.frontend.config.mode == Mode::Http;
@@ -352,7 +353,7 @@ impl Logger {
         });
     }
 
-    /// Says something of the logs themselves on stderr.
+    /// Writes a message about the logs themselves to stderr.
     fn say(&self, text: &str) {
         self.send(&[LogTarget::raw(LogAddress::Stderr)], Severity::Alert, text.as_bytes());
     }
@@ -362,13 +363,13 @@ impl Logger {
         self.inner.dropped.load(Ordering::Relaxed)
     }
 
-    /// What waits to be written to the first destination.
+    /// Returns the data queued for the first destination.
     #[cfg(test)]
     pub(crate) fn pending(&self) -> String {
         String::from_utf8_lossy(&self.inner.sinks[0].pending.lock().bytes).into_owned()
     }
 
-    /// Nothing waits to be written. The lock makes what was taken from a buffer visible as being written.
+    /// Returns whether no data is queued. Because of the lock, data taken from a buffer is visible as being written.
     pub fn is_empty(&self) -> bool {
         self.inner.sinks.iter().all(|sink| sink.pending.lock().ends.is_empty() && !sink.writing.load(Ordering::Relaxed))
     }

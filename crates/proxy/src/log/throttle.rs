@@ -1,13 +1,13 @@
-//! What would be told for every request, told at most once a second.
+//! Rate-limited log messages.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How often something is told.
+/// The minimum time between two messages.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Counts what happens, and says when it is time to tell it.
+/// Counts events, and decides when to report them.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     untold: Mutex<Untold>,
@@ -20,7 +20,7 @@ struct Untold {
 }
 
 impl Throttle {
-    /// It happened once more. `Some`: it is time to tell it, and this is how often it happened since it was told last.
+    /// Counts an event. `Some`: it is time for a message, with the number of events since the last one.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }

@@ -1,12 +1,12 @@
-//! The control thread's side: whole buffers to descriptors, without ever blocking on one.
+//! The control thread's side: writes whole buffers to descriptors without ever blocking.
 //!
 //! Descriptors 1 and 2 are usually shared with the parent, so they are not switched to non-blocking mode. Instead a
-//! write is made only when poll(2) says there is room, and is no longer than a pipe takes in one piece (PIPE_BUF), which
-//! a pipe with room takes without blocking. Regular files are always writable and take everything at once.
+//! write is made only when poll(2) reports room, and is at most PIPE_BUF long, which a pipe with room accepts without
+//! blocking. Regular files are always writable and accept everything at once.
 //!
-//! After a write the writer pauses for [`GATHER`], so a busy proxy costs 500 writes a second and not one per request; a
-//! line waits at most that long. A destination that fails (closed pipe, a socket that nobody reads) loses what was to
-//! be written to it, counted, and stderr is told at most once in [`SAID_EVERY`].
+//! After a write the writer pauses for [`GATHER`], so a busy proxy costs 500 writes a second instead of one per
+//! request; a line waits at most that long. A failing destination (closed pipe, a socket without a reader) loses its
+//! data, which is counted, and a message to stderr is written at most once in [`SAID_EVERY`].
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -25,18 +25,18 @@ use super::{Lines, Logger, Sink, header};
 /// Pause between two writes to one destination.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// How long one destination's failures are kept to the counter after stderr was told of one.
+/// The minimum time between two messages to stderr about one destination's failures.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// How often a writer without work looks whether somebody may still have some for it.
+/// The interval at which an idle writer checks whether a logger with its destination remains.
 const LEFT_EVERY: Duration = Duration::from_secs(2);
 
-/// What a pipe with room takes without blocking: Linux's PIPE_BUF.
+/// The size that a pipe with room accepts without blocking: Linux's PIPE_BUF.
 const PIECE: usize = 4096;
 
 /// A destination's descriptor.
 enum Output {
-    /// Pipes, sockets, terminals: readiness is told.
+    /// Pipes, sockets, terminals: readiness is polled.
     Polled(AsyncFd<OwnedFd>),
     /// Regular files and the like: always ready.
     Direct(OwnedFd),
@@ -56,15 +56,15 @@ fn open(to: &LogAddress) -> io::Result<Output> {
     // SAFETY: it is open (asked above), and nothing in this process closes descriptors that a `log` line names; it is
     // borrowed only for the duplication.
     let own = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()?;
-    // SAFETY: an `OwnedFd` is the sole owner of its descriptor and gives the same number for as long as it lives.
+    // SAFETY: an `OwnedFd` is the sole owner of its descriptor and returns the same number for its lifetime.
     match unsafe { AsyncFd::register_with_interest(own, Interest::WRITABLE) } {
         Ok(polled) => Ok(Output::Polled(polled)),
-        // epoll refuses what is always ready.
+        // epoll refuses descriptors that are always ready.
         Err(error) => Ok(Output::Direct(error.into_parts().0)),
     }
 }
 
-/// There is room for [`PIECE`] bytes, or an error to be told by the next write.
+/// Returns whether there is room for [`PIECE`] bytes, or an error that the next write will report.
 fn has_room(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one valid pollfd, a count of one, and no waiting.
@@ -105,8 +105,8 @@ impl Output {
     }
 }
 
-/// Writes what is logged for as long as somebody else has the logger or another one with the same destination. Runs on
-/// the control thread's runtime.
+/// Writes log lines while another owner of the logger, or of a logger with the same destination, exists. Runs on the
+/// control thread's runtime.
 pub async fn write_logs(logger: Logger) {
     // The process may have been forked since it was last asked.
     header::refresh_pid();
@@ -151,7 +151,7 @@ async fn write_sink(logger: Logger, sink: Arc<Sink>) {
     }
 }
 
-/// Where a sink's lines go.
+/// The target of a sink's lines.
 enum Destination<'a> {
     Stream(Output),
     Datagrams(Datagrams<'a>),
@@ -159,7 +159,7 @@ enum Destination<'a> {
     Missing,
 }
 
-/// Waits for lines and swaps them out; `false` once nobody is left who could write any.
+/// Waits for lines and swaps them out; `false` once no possible source of lines is left.
 async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
     loop {
         {
@@ -169,7 +169,7 @@ async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
                 sink.writing.store(true, Ordering::Relaxed);
                 return true;
             }
-            // Under the lock, so that whoever appends next sees it.
+            // Under the lock, so that the next append sees it.
             sink.sleeping.store(true, Ordering::Relaxed);
         }
         // The writer itself is one owner.
@@ -187,7 +187,7 @@ impl Logger {
                 tokio::time::sleep(GATHER).await;
             }
         };
-        // What a destination does not take in time is lost with the process.
+        // Data that a destination does not accept in time is lost with the process.
         let _ = tokio::time::timeout(limit, empty).await;
     }
 }

@@ -1,13 +1,13 @@
-//! `AppletHTTP` and `AppletTCP`: what a service answers with.
+//! `AppletHTTP` and `AppletTCP`: the objects through which a service responds.
 //!
 //! A service never touches a socket. It reads from and writes to two bounded buffers ([`AppletIo`]); the stream moves
-//! bytes between them and its socket while the script waits, so a body of any size passes through a few kilobytes.
-//! A script that reads waits for bytes, one that writes waits for room, and one that does something else (a store, a
-//! socket, a sleep) still has its output delivered meanwhile.
+//! bytes between them and its socket while the script waits, so a body of any size passes through a few kilobytes. A
+//! script that reads waits for bytes, one that writes waits for room, and the output of a script that waits for
+//! something else (a store, a socket, a sleep) is still sent meanwhile.
 //!
-//! Limits: [`APPLET_ROOM`] bytes of output wait at most; input is read only while a script asks for it, a line up to
-//! `tune.bufsize`, a block or "everything" up to [`INPUT_MAX`]. Once the client has gone, reading gives the end and
-//! writing raises, so that a script that goes on without its stream ends soon.
+//! Limits: at most [`APPLET_ROOM`] bytes of output are queued; input is read only on request of the script, a line up
+//! to `tune.bufsize`, a block or "everything" up to [`INPUT_MAX`]. Once the client has disconnected, reading returns
+//! the end and writing raises, so that a script without its stream ends soon.
 
 use std::ffi::{CStr, c_int};
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
     }
 }
 
-/// The buffers of the service at 1; `None` once its client has gone.
+/// The buffers of the service at 1; `None` once its client has disconnected.
 unsafe fn io<'a>(lua: *mut lua_State) -> Option<&'a mut AppletIo> {
     // SAFETY: the runner lends the buffers to the burst, and the reference does not outlive the C function.
     unsafe {
@@ -225,7 +225,7 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
     }
 }
 
-/// What a read looks for.
+/// The amount that a read requests.
 #[derive(Clone, Copy)]
 enum Want {
     Line,
@@ -243,7 +243,7 @@ unsafe fn getline(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `receive([size [, milliseconds]])`: with a time, what is there when it is up.
+/// `receive([size [, milliseconds]])`: with a time, returns the available bytes when it is over.
 unsafe fn receive(lua: *mut lua_State) -> c_int {
     // SAFETY: as `read`.
     unsafe {
@@ -263,7 +263,7 @@ unsafe fn receive(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `try_receive()`: what is there; nil if nothing is.
+/// `try_receive()`: returns the available bytes; nil if there are none.
 unsafe fn try_receive(lua: *mut lua_State) -> c_int {
     // SAFETY: the bytes stay in the buffer while Lua copies them.
     unsafe {
@@ -295,10 +295,10 @@ unsafe fn give(lua: *mut lua_State, io: &mut AppletIo, count: usize) {
     }
 }
 
-/// Reads what `what` says: 0 a line, 1 everything, else two more than a number of bytes. What is there at the end of
-/// the input is given, an empty string once nothing is.
+/// Reads the amount in `what`: 0 a line, 1 everything, else the number of bytes plus two. At the end of the input it
+/// returns the rest, and then an empty string.
 unsafe fn read(lua: *mut lua_State, _: c_int, what: lua_KContext) -> c_int {
-    // SAFETY: the bytes stay in the buffer while Lua copies them; the context names what is read while it waits.
+    // SAFETY: the bytes stay in the buffer while Lua copies them; the context has the requested amount while it waits.
     unsafe {
         let late = matches!(host(lua).outcome.take(), Some(Outcome::TimedOut));
         let bufsize = host(lua).shared.bufsize;

@@ -1,14 +1,16 @@
-//! `txn.req` and `txn.res`: the bytes of a TCP stream, as actions of content rules read and change them.
+//! `txn.req` and `txn.res`: the bytes of a TCP stream, read and changed by actions of content rules.
 //!
-//! Incoming bytes are those that rules see ([`Content`]); what a script forwards or sends stands before them as outgoing.
-//! Whoever drives the rules takes what a script changed back into the buffer that will be relayed, brings more bytes when
-//! a script waits for some, and writes what is for the client. Both meet in [`ChannelIo`](crate::stream::ChannelIo), because the stream's context is
-//! lent to the rules all the time.
+//! Incoming bytes are those that rules see ([`Content`]); bytes that a script forwards or sends precede them as
+//! outgoing ones. The driver of the rules moves changes back into the buffer that will be relayed, supplies more bytes
+//! when a script waits, and writes data for the client. Both share [`ChannelIo`](crate::stream::ChannelIo), because the
+//! rules borrow the stream's context all the time.
 //!
-//! In a request's rules `txn.res` can only be sent to, which answers the client before any server; in a response's rules
-//! `txn.req` is out of reach. In HTTP mode contents are not for these functions, which HAProxy says with an error.
+//! In a request's rules `txn.res` only supports sending, which answers the client before any server is contacted; in a
+//! response's rules `txn.req` is not accessible. In HTTP mode these functions are not available; HAProxy, too, raises
+//! an error.
 //!
-//! Limits: a channel holds `tune.bufsize` bytes, incoming and outgoing together; so much may wait for the client.
+//! Limits: a channel holds `tune.bufsize` bytes, incoming and outgoing together; the same amount may be queued for the
+//! client.
 
 use std::ffi::{CStr, c_int};
 
@@ -70,7 +72,7 @@ unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamCo
     }
 }
 
-/// Shows the script what came while it waited.
+/// Updates the script's view by the bytes received while it waited.
 fn take_more(cx: &mut StreamContext) {
     if let Some(io) = &cx.lua.channels {
         let content = if cx.in_response { &mut cx.response_content } else { &mut cx.request_content };
@@ -106,7 +108,7 @@ unsafe fn wait_more(lua: *mut lua_State, cx: &StreamContext, context: lua_KConte
     }
 }
 
-/// Tells who drives the rules that the contents have changed.
+/// Notifies the driver of the rules that the contents have changed.
 fn changed(cx: &StreamContext, response: bool) {
     let content = if response { &cx.response_content } else { &cx.request_content };
     if let Some(io) = &cx.lua.channels {
@@ -144,7 +146,7 @@ unsafe fn length(lua: *mut lua_State, index: c_int) -> Option<usize> {
     }
 }
 
-/// What a read gives, and what becomes of it.
+/// The amount that a read returns, and whether it is removed.
 const LINE: lua_KContext = 1;
 const TAKE: lua_KContext = 2;
 
@@ -289,7 +291,7 @@ unsafe fn remove(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `send(channel, text)`: sends it before what is incoming; how much was taken.
+/// `send(channel, text)`: inserts it before the incoming bytes; returns the accepted length.
 unsafe fn send(lua: *mut lua_State) -> c_int {
     // SAFETY: as `send_from`.
     unsafe {

@@ -23,7 +23,7 @@ const SEVERITIES: [(&CStr, i64); 9] = [
     (c"debug", 7),
 ];
 
-/// What an action returns.
+/// The return codes of an action.
 const ACT: [(&CStr, i64); 8] = [
     (c"CONTINUE", 0),
     (c"STOP", 1),
@@ -35,8 +35,8 @@ const ACT: [(&CStr, i64); 8] = [
     (c"INVALID", 7),
 ];
 
-/// Names of HAProxy's `core` that are known and not there yet: a script that uses one gets an error that says so,
-/// instead of a nil that fails somewhere else.
+/// Names of HAProxy's `core` that are not implemented yet: using one raises a clear error, instead of a nil that fails
+/// elsewhere.
 pub(super) const NOT_YET: &[&str] =
     &["register_filter", "event_sub", "use_native_mailers_config", "disable_legacy_mailers"];
 
@@ -416,7 +416,7 @@ pub(super) unsafe fn check_level(lua: *mut lua_State, index: c_int) -> i64 {
     }
 }
 
-/// Logs argument `index` with `level`; what can't be printed becomes a dot.
+/// Logs argument `index` with `level`; unprintable characters become dots.
 pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int) -> c_int {
     // SAFETY: a C function's usual stack; the sink doesn't call Lua.
     unsafe {

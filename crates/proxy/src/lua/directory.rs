@@ -12,9 +12,9 @@ pub(super) struct Entered {
 impl Entered {
     /// Changes to a directory.
     ///
-    /// Where other threads serve (`shared`) the calling thread first takes a working directory of its own, so that theirs
-    /// stays. There it returns `None` if that is not possible: the body was run in a process of its own before, which
-    /// has found the directory; this one may be confined to another root.
+    /// If other threads serve (`shared`), the calling thread first unshares its working directory, so that theirs is
+    /// unchanged. It then returns `None` if that is not possible: the body was run in a separate process before, which
+    /// has found the directory; this process may be confined to another root.
     pub(super) fn enter(directory: &Path, shared: bool) -> io::Result<Option<Entered>> {
         if shared && !own_directory() {
             return Ok(None);

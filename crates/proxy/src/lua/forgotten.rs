@@ -1,4 +1,4 @@
-//! Replies that nobody waits for: `r:acall(…)`.
+//! Replies without a receiver: `r:acall(…)`.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use sluicegate_wire::reply::Reply;
 use super::LogSink;
 use crate::log::Throttle;
 
-/// The severity of what is told: warning.
+/// The severity of the messages: warning.
 const LEVEL: u8 = 4;
 
-/// Tells of commands that failed and whose replies nobody waited for, at most once a second.
+/// Returns a function that logs failed commands without a receiver, at most once a second.
 pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) -> Failed {
     let (throttle, sink, name) = (throttle.clone(), sink.clone(), name.clone());
     Arc::new(move |reason| {

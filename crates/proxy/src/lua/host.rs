@@ -1,4 +1,4 @@
-//! What a state carries for the proxy, and how C functions reach it.
+//! Proxy data of a Lua state, and access to it from C functions.
 //!
 //! A C function may be left by a longjmp whenever it calls Lua's API, so owned values never live on its frame across
 //! such a call: they are parked here first and pushed from here.
@@ -23,7 +23,7 @@ use crate::sample::Sample;
 use crate::stats::columns::Row;
 use crate::stream::{AppletIo, ScriptCode, StreamContext};
 
-/// When in the life of a state its code runs; it decides what the API allows.
+/// The phase of a state in which its code runs; it decides what the API allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// A file's body: may register, may not wait.
@@ -34,7 +34,7 @@ pub(super) enum Phase {
     Run,
 }
 
-/// Which of `core`'s functions registered a function.
+/// The function of `core` that registered a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisteredAs {
     /// `core.register_action`, for one rule set.
@@ -51,7 +51,7 @@ pub(super) enum RegisteredAs {
     Cli,
 }
 
-/// What one of them registered in one state.
+/// A function registered in one state.
 pub(super) struct Registration {
     pub(super) kind: RegisteredAs,
     pub(super) name: String,
@@ -71,7 +71,7 @@ pub(super) struct Current {
     pub(super) readable: *const StreamContext,
     /// The stream's id even after its end; 0 in a task.
     pub(super) stream_id: u64,
-    /// The buffers of the service that runs; null in other scripts, and once its client has gone.
+    /// The buffers of the running service; null in other scripts, and once its client has disconnected.
     pub(super) applet: *mut AppletIo,
     /// Nothing may wait here.
     pub(super) no_wait: bool,
@@ -81,7 +81,7 @@ pub(super) struct Current {
     pub(super) action: *const ScriptCode,
     /// The task that begins.
     pub(super) task: c_int,
-    /// The response is what the action's hook is about.
+    /// Whether the action's hook is about the response.
     pub(super) response: bool,
     /// `act.wake_time`.
     pub(super) wake: Option<Duration>,
@@ -89,7 +89,7 @@ pub(super) struct Current {
     pub(super) done: bool,
     /// It was `txn:done`, which ends the stream with it.
     pub(super) stream_done: bool,
-    /// What `txn:done` answers.
+    /// The response of `txn:done`.
     pub(super) reply: Option<Box<LocalReply>>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct RedisHandle {
     pub(super) name: Arc<str>,
     pub(super) db: u32,
     pub(super) engine: Option<Arc<dyn Engine>>,
-    /// Is told of the failures of its `acall`.
+    /// Receives the failures of its `acall`.
     pub(super) failed: Failed,
 }
 
@@ -134,9 +134,9 @@ pub(super) struct Host {
     pub(super) inits: Vec<c_int>,
     pub(super) tasks: Vec<TaskReference>,
     pub(super) current: Current,
-    /// What the coroutine that just yielded waits for.
+    /// The operation for which the coroutine waits that just yielded.
     pub(super) operation: Option<Operation>,
-    /// What came of it, for the continuation.
+    /// Its result, for the continuation.
     pub(super) outcome: Option<Outcome>,
     /// By the index that `core.redis` objects hold.
     pub(super) redis: Vec<RedisHandle>,
@@ -203,7 +203,7 @@ pub(super) unsafe fn host<'a>(lua: *mut lua_State) -> &'a mut Host {
 pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     // SAFETY: the text stays in the host while it is pushed.
     unsafe {
-        // Copied first: what follows may run a finalizer of the script's, which may park a text of its own.
+        // Copied first: the following call may run a finalizer of the script, which may store its own text.
         push_text(lua, message.into_bytes());
         ffi::luaL_where(lua, 1);
         ffi::lua_insert(lua, -2);
@@ -212,7 +212,7 @@ pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     }
 }
 
-/// What the userdata at `index` holds, if it is one of `T`'s size that begins with this tag.
+/// Returns the content of the userdata at `index`, if it has `T`'s size and begins with this tag.
 ///
 /// # Safety
 /// A `T` is plain numbers, of which the first is the tag, as C lays them out; nothing is raised.
@@ -261,7 +261,7 @@ pub(super) unsafe fn wait_for(
     }
 }
 
-/// Pushes a sample as Lua's own type; a boolean as `tune.lua.bool-sample-conversion` says, 0 or 1 by default.
+/// Pushes a sample as Lua's own type; a boolean according to `tune.lua.bool-sample-conversion`, 0 or 1 by default.
 ///
 /// # Safety
 /// As [`raise_text`].

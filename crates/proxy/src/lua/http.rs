@@ -1,7 +1,7 @@
-//! `txn.http`: the messages as scripts read and change them.
+//! `txn.http`: reading and changing messages from scripts.
 //!
-//! What a script writes is checked: a name or value that could end its line early is refused with `false` or an
-//! error, so no script can split a message by passing on what a client sent.
+//! Values written by a script are checked: a name or value that could end its line early is refused with `false` or an
+//! error, so no script can split a message by forwarding client data.
 
 use std::ffi::{CStr, c_int};
 
@@ -269,7 +269,7 @@ fn expand(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Which part of the request line a method replaces.
+/// The part of the request line that a method replaces.
 #[derive(Clone, Copy)]
 enum Part {
     Method,

@@ -1,15 +1,15 @@
 //! `core.httpclient`: requests of scripts over the worker's own runtime.
 //!
-//! A request is one exchange on a connection of its own, made while the script waits, so it blocks nobody and is dropped
-//! with its script. What is sent is what HAProxy's client sends: the script's fields in lower case, `host`, `accept` and
-//! `user-agent` where it gave none, and a body in chunks. What fails is answered as HAProxy answers it: 503 if nobody is
-//! reached, 502 for what is no answer, 504 when the time is up, with its pages. Redirects are answers like any other.
+//! A request is one exchange on its own connection, made while the script waits, so it blocks no other task and is
+//! dropped with its script. It is sent as by HAProxy's client: the script's fields in lower case, `host`, `accept` and
+//! `user-agent` unless given, and a body in chunks. Failures have HAProxy's statuses and pages: 503 if the server
+//! cannot be reached, 502 for an invalid response, 504 after a timeout. Redirects are returned like any other response.
 //!
-//! Differences: connections are not kept, an answer that never comes is not asked for again, and names are resolved by
-//! the system where HAProxy asks its `resolvers`. A name or value that would split the request is an error.
+//! Differences: connections are not kept, a missing response is not requested again, and names are resolved by the
+//! system, in HAProxy by its `resolvers`. A name or value that would split the request is an error.
 //!
-//! Limits: [`RETRIES`] more attempts to connect, [`CONNECT_TIMEOUT`] each; heads of answers as big as any server's;
-//! [`BODY_MAX`] bytes of a body, more are no answer. `timeout` bounds every wait for the other side.
+//! Limits: [`RETRIES`] more attempts to connect, [`CONNECT_TIMEOUT`] each; heads of responses as large as any server's;
+//! [`BODY_MAX`] bytes of a body, beyond which the response is invalid. `timeout` limits every wait for the other side.
 
 use std::ffi::{CStr, c_int};
 use std::io::ErrorKind;
@@ -45,14 +45,14 @@ pub(super) struct Request {
     timeout: Option<Duration>,
 }
 
-/// What came back, or the page that stands for it.
+/// The response, or the page that replaces it.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) head: Message,
     body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// The reason for a missing response.
 enum Failure {
     /// The name has no address.
     Unresolved,
@@ -170,7 +170,7 @@ impl Reader {
         Reader { method, input: Vec::new(), body: None, answer: Answer::default() }
     }
 
-    /// Takes what came; whether the answer is complete.
+    /// Parses received data; returns whether the response is complete.
     fn read(&mut self) -> Result<bool, Failure> {
         while self.body.is_none() {
             let parsed = parse_response(&self.input, &Limits::default(), self.method, &mut self.answer.head);
@@ -207,7 +207,7 @@ impl Reader {
         Ok(complete)
     }
 
-    /// The connection ended: what came of a body is given, as HAProxy's client does.
+    /// The connection ended: the received part of a body is returned, as by HAProxy's client.
     fn end(self) -> Result<Answer, Failure> {
         if self.body.is_some() { Ok(self.answer) } else { Err(Failure::NoAnswer) }
     }
@@ -220,7 +220,7 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     unsafe { set_functions(lua, &NATIVE) };
 }
 
-/// Why a request can't be begun.
+/// The reason why a request cannot be started.
 enum Wrong {
     Url,
     Tls,

@@ -1,15 +1,16 @@
 //! Lua in the proxy: HAProxy's API on [`sluicegate_script`] states.
 //!
-//! `lua-load` gives one state that all workers share: whichever worker has a coroutine to run takes the state for one
-//! burst and lets it go at every yield. `lua-load-per-thread` gives each worker a state of its own. A coroutine is
-//! resumed by its stream's worker only; sockets of `core.tcp` may be used from any.
+//! `lua-load` gives one state that all workers share: a worker with a coroutine to run locks the state for one burst
+//! and releases it at every yield. `lua-load-per-thread` gives each worker its own state. A coroutine is resumed only
+//! by its stream's worker; sockets of `core.tcp` may be used from any.
 //!
-//! The life of an action: [`try_run_action`] takes a pooled coroutine, runs one burst and is done, in the common case
-//! without a future or an allocation of Rust's. If the script waits, the rule runner awaits `Pending::finish`,
-//! which awaits the operation, runs the next burst, and so on. A stream that goes away in the middle drops the
-//! `Pending`, and the script goes on without it.
+//! The life of an action: [`try_run_action`] takes a pooled coroutine and runs one burst, which usually completes it
+//! without a future or a Rust allocation. If the script waits, the rule runner awaits `Pending::finish`, which awaits
+//! the operation, runs the next burst, and so on. If the stream ends in between, `Pending` is dropped and the script
+//! continues without it.
 //!
-//! Files: `states` loads, `run` drives, `operation` is what can be waited for; each class of the API has its own.
+//! Files: `states` loads, `run` drives, `operation` has the awaitable operations; each class of the API has its own
+//! file.
 
 mod applet;
 mod channel;
@@ -47,13 +48,13 @@ pub use states::{LuaStates, ReadBody};
 
 pub use crate::stream::{ActionOutcome, BoundAction, ScriptAttempt as Attempt, ScriptHook as Hook};
 
-/// Why scripts can't be loaded.
+/// The reason why scripts cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct LoadError {
     /// The `lua-load` line; `None` outside the loading of a file (an init function).
     pub at: Option<Position>,
-    /// What happened, in one line.
+    /// The message, in one line.
     pub message: String,
 }
 

@@ -1,8 +1,8 @@
-//! The functions beneath `prelude.lua`: what its objects of plain tables ask of the running process.
+//! The functions below `prelude.lua`: queries of its plain-table objects about the running process.
 //!
-//! Objects name proxies by their place in the configuration, and servers, which come and go while a configuration is
-//! served, by their lives. Both are looked up at each call, so a table that a script made up harms nobody. What is not a
-//! script's to see at that moment (nothing runs yet, the server was deleted) is nil.
+//! Objects identify proxies by their index in the configuration, and servers, which are added and deleted at run time,
+//! by their lifetime number. Both are looked up at each call, so a forged table is harmless. An object that does not
+//! exist at that moment (no snapshot yet, a deleted server) yields nil.
 
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
@@ -82,9 +82,9 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Makes `core.proxies` and its kin in a state.
+/// Creates `core.proxies`, `core.frontends` and `core.backends` in a state.
 pub(super) fn publish(state: &mut State, running: &Running) -> Result<(), String> {
-    // SAFETY: what is alive across Lua's calls is borrowed from `running` and has no destructor.
+    // SAFETY: the values alive across Lua's calls are borrowed from `running` and have no destructor.
     unsafe {
         state
             .protect(|lua| {
@@ -149,7 +149,7 @@ unsafe fn push_listeners(lua: *mut lua_State, index: usize, config: &model::Prox
     }
 }
 
-/// What runs; `None` before it does.
+/// Returns the running snapshot; `None` before there is one.
 pub(super) unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
     // SAFETY: a C function's usual stack.
     unsafe { host(lua).shared.running.read().upgrade() }
@@ -181,7 +181,7 @@ unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Pro
         let running = running(lua)?;
         let proxy = usize::try_from(proxy).ok().and_then(|index| running.proxies.get(index))?;
         let is_it = |server: &&Arc<ServerRun>| server.shared.life == life as u64;
-        // Servers before it may have gone.
+        // Servers before it may have been deleted.
         let first = usize::try_from(place).ok().and_then(|place| proxy.servers.get(place)).filter(is_it);
         let server = first.or_else(|| proxy.servers.iter().find(is_it))?;
         Some(f(&running, proxy, server))
@@ -204,7 +204,7 @@ impl Named {
     }
 }
 
-/// Pushes an array of what the objects of servers are made of.
+/// Pushes an array of the data from which server objects are made.
 unsafe fn push_servers(lua: *mut lua_State, servers: Vec<Named>) -> c_int {
     // SAFETY: the list is parked in the host before Lua is called, and each name is copied there for its push.
     unsafe {
@@ -383,10 +383,10 @@ unsafe fn tracking(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Who changed a server, as lines and answers say it.
+/// The cause of a server's change in log lines and replies.
 const BY: &str = "Lua script";
 
-/// `set_server(server, what [, value [, port]])`: nil, or what is to be said.
+/// `set_server(server, what [, value [, port]])`: returns nil, or the message.
 unsafe fn set_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
@@ -459,7 +459,7 @@ unsafe fn shut(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `shut_server(server)`: the same of one server.
+/// `shut_server(server)`: the same for one server.
 unsafe fn shut_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`; nothing is alive when this returns.
     unsafe {
@@ -649,7 +649,7 @@ unsafe fn wake(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `listen(bell [, milliseconds])`: waits until somebody rings, or the time is up.
+/// `listen(bell [, milliseconds])`: waits for a ring, or until the time is over.
 unsafe fn listen(lua: *mut lua_State) -> c_int {
     // SAFETY: the count is raised for the operation, which the host owns before anything can raise.
     unsafe {
@@ -688,7 +688,7 @@ unsafe fn sleep(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `toip(name)`: the first address, and a table of what was found; nil and why not.
+/// `toip(name)`: returns the first address, and a table of all results; nil and the reason on failure.
 unsafe fn toip(lua: *mut lua_State) -> c_int {
     // SAFETY: the name is copied last.
     unsafe {
@@ -698,7 +698,7 @@ unsafe fn toip(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn resolved(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
-    // SAFETY: what was found is parked in the host as one text, and the vector is gone when Lua is called.
+    // SAFETY: the result is stored in the host as one text, and the vector is dropped before Lua is called.
     unsafe {
         let found = match host(lua).outcome.take() {
             Some(Outcome::Resolved(Ok(found))) if !found.is_empty() => found,

@@ -1,4 +1,4 @@
-//! What a script may wait for.
+//! Operations for which a script may wait.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -35,21 +35,21 @@ pub(super) enum Operation {
     Reply(PendingReply),
     /// A name's addresses.
     Resolve(String),
-    /// Somebody rings, or the time is up.
+    /// Waits for a ring, or until the time is over.
     Bell(Arc<Notify>, Option<Duration>),
     /// An HTTP request of `core.httpclient`.
     Http(Box<httpclient::Request>),
-    /// What only the stream of a service can do, or the time is up.
+    /// Waits for the stream of a service, or until the time is over.
     Applet(AppletWait, Option<Instant>),
 }
 
-/// How an operation ended.
+/// The end of an operation.
 pub(super) enum Outcome {
-    /// It happened; an attempt says what.
+    /// The operation is ready; an attempt returns its result.
     Ready,
     /// Its time was up.
     TimedOut,
-    /// The connection, or why there is none.
+    /// The connection, or the error.
     Connected(io::Result<Stream>),
     /// The reply.
     Reply(Reply),
@@ -59,7 +59,7 @@ pub(super) enum Outcome {
     Http(Box<httpclient::Answer>),
 }
 
-/// Where a script connects to.
+/// The target of a script's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// An address.
@@ -82,7 +82,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Appends what is there, up to the buffer's spare capacity.
+    /// Appends available bytes, up to the buffer's spare capacity.
     pub(super) fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_read_buf(buffer),
@@ -111,19 +111,20 @@ impl Stream {
         }
     }
 
-    /// Whether it is open with nothing to read. The kernel is asked: what the runtime knows may be of a turn ago.
+    /// Returns whether it is open with nothing to read. The kernel is asked, because the runtime's readiness may be one
+    /// iteration old.
     pub(super) fn is_quiet(&self) -> bool {
         let descriptor = match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
         };
         let mut byte = 0u8;
-        // SAFETY: the descriptor is open while `self` is, and the byte is there to be written.
+        // SAFETY: the descriptor is open while `self` exists, and the byte is writable.
         let count = unsafe { libc::recv(descriptor, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
         count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
     }
 
-    /// Ends one or both directions for everyone who holds the connection, so that whoever waits on it wakes up.
+    /// Shuts down one or both directions for all holders of the connection, so that waiting tasks wake up.
     pub(super) fn shutdown(&self, how: libc::c_int) {
         let descriptor = match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
@@ -152,7 +153,7 @@ impl Operation {
     /// Performs the operation on the worker that awaits it.
     pub(super) async fn perform(self) -> Outcome {
         match self {
-            // Without its stream a service goes on at once, and finds that its client has gone.
+            // Without its stream a service continues immediately, and finds that its client has disconnected.
             Operation::Yield | Operation::Applet(_, None) => {
                 tokio::task::yield_now().await;
                 Outcome::Ready
@@ -234,7 +235,7 @@ impl Target {
                 if copy < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // SAFETY: a fresh descriptor that nobody else owns.
+                // SAFETY: a fresh descriptor without another owner.
                 let stream = std::os::unix::net::UnixStream::from(unsafe { OwnedFd::from_raw_fd(copy) });
                 stream.set_nonblocking(true)?;
                 UnixStream::from_std(stream).map(Stream::Unix)
@@ -258,7 +259,7 @@ impl Target {
         };
         if let Some(port) = port {
             let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-            // HAProxy's own scripts write `host:` with the port beside it.
+            // HAProxy's own scripts write `host:` with a separate port.
             let bare = bare.strip_suffix(':').filter(|bare| !bare.contains(':')).unwrap_or(bare);
             return Some(match bare.parse() {
                 Ok(ip) => Target::Inet(SocketAddr::new(ip, port)),

@@ -7,8 +7,8 @@ use sluicegate_script::ffi::{self, lua_Debug, lua_State};
 /// Levels of the stack that are searched for a line of a file.
 const LEVELS_MAX: c_int = 32;
 
-/// Returns `lua:FILE:LINE` of the innermost function that stands in a file; `lua` if there is none. Characters that
-/// would end a word become underscores. Nothing is raised.
+/// Returns `lua:FILE:LINE` of the innermost function defined in a file; `lua` if there is none. Characters that would
+/// end a word become underscores. Nothing is raised.
 ///
 /// The state is valid and runs on this thread.
 pub(super) unsafe fn origin(lua: *mut lua_State) -> String {

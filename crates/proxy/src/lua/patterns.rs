@@ -1,7 +1,7 @@
 //! `Map`, `Regex` and the functions of `core` that change map and ACL files.
 //!
-//! A file is shared with the rules that name it and with the stats socket, so what one of them changes the others see.
-//! It is read while the configuration is, never at run time. A `Map` holds an index into the host's list, so it needs no
+//! A file is shared with the rules that use it and with the stats socket, so all see each other's changes. It is read
+//! together with the configuration, never at run time. A `Map` holds an index into the host's list, so it needs no
 //! finalizer; a `Regex` owns its compiled form.
 
 use std::ffi::{CStr, c_int};
@@ -15,7 +15,7 @@ use sluicegate_script::{check_bytes, function, push_bytes, raise};
 use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions};
 use super::table::packed;
 
-/// Reads a map file, or finds it among those that were read; the error is said to the script.
+/// Reads a map file, or finds it among those already read; the error is raised in the script.
 pub type LoadMap = Arc<dyn Fn(&str) -> Result<Arc<PatternFile>, String> + Send + Sync>;
 
 /// The map and ACL files of a configuration, as scripts reach them.
@@ -143,7 +143,7 @@ unsafe fn new_map(lua: *mut lua_State) -> c_int {
         ffi::lua_setmetatable(lua, -2);
         match add_map(lua, name, *method) {
             Ok(index) => *slot = index,
-            // The text itself moves into the call: nothing that owns memory is left behind by what it raises.
+            // The text itself moves into the call: the raised error leaves behind no value that owns memory.
             Err(mut message) => {
                 message.insert_str(0, "'new': ");
                 message.push('.');
@@ -172,7 +172,7 @@ unsafe fn add_map(lua: *mut lua_State, name: &str, method: Method) -> Result<u32
     Ok(place as u32)
 }
 
-/// Leaves the value that argument 2 has in the map of argument 1 in the host's text; false if there is none.
+/// Stores the value of argument 2 in the map of argument 1 in the host's text; false if there is none.
 unsafe fn find(lua: *mut lua_State) -> bool {
     // SAFETY: a C function's usual stack; the block holds an index that `new_map` made.
     unsafe {
@@ -226,7 +226,7 @@ unsafe fn slookup(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The file that argument 1 names; raises if there is none.
+/// Returns the file named by argument 1; raises if there is none.
 unsafe fn known_file(lua: *mut lua_State, function: &str, what: &str) -> Arc<PatternFile> {
     // SAFETY: a C function's usual stack; the file is got after the last call that may raise.
     unsafe {
@@ -271,7 +271,7 @@ unsafe fn add_acl(lua: *mut lua_State) -> c_int {
         let key = check_bytes(lua, 2);
         let file = known_file(lua, "add_acl", "acl");
         let is_map = file.kind() == Kind::Map;
-        // What is there already is not added again.
+        // An existing entry is not added again.
         let added = if is_map || file.contains(key) { Ok(()) } else { file.add(key, b"") };
         drop(file);
         if is_map {
@@ -332,7 +332,7 @@ unsafe fn with_file<T>(lua: *mut lua_State, f: impl FnOnce(&PatternFile) -> T) -
     }
 }
 
-/// nil, or what was wrong with a change of a file.
+/// Pushes nil, or the error of a change of a file.
 unsafe fn give_error(lua: *mut lua_State, changed: Option<Result<(), EditError>>) -> c_int {
     // SAFETY: the text moves into the host.
     unsafe {
@@ -345,7 +345,7 @@ unsafe fn give_error(lua: *mut lua_State, changed: Option<Result<(), EditError>>
     }
 }
 
-/// `pattern_kind(file)`: whether it is a map; nil if there is none.
+/// `pattern_kind(file)`: returns whether it is a map; nil if the file does not exist.
 unsafe fn pattern_kind(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {
@@ -414,7 +414,7 @@ unsafe fn pattern_del(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `pattern_set(file, key, value, force)`: nil, or what is wrong; where nothing has the key one is added if `force` says.
+/// `pattern_set(file, key, value, force)`: returns nil, or the error; adds a missing key if `force` is true.
 unsafe fn pattern_set(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {

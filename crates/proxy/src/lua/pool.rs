@@ -1,11 +1,11 @@
-//! Connections that scripts keep for later (`tcp:setkeepalive`), in OpenResty's manner.
+//! Pooled connections of scripts (`tcp:setkeepalive`), modelled on OpenResty.
 //!
-//! Each worker has pools of its own, by name, so nothing is locked and nothing moves. The connection that was used last is
-//! used first. One is looked at before it is handed out, and once a second while it rests: what was closed by the other
-//! side, or says something that nobody asked for, is dropped.
+//! Each worker has its own pools, by name, so there are no locks and no moves between threads. The most recently used
+//! connection is reused first. A connection is checked before reuse, and once a second while idle: if the other side
+//! has closed it or sent unexpected data, it is dropped.
 //!
-//! Limits: [`ALL_MAX`] connections of a worker; of each pool as many as its scripts say, [`SIZE`] by default, for
-//! [`IDLE`] by default. Where one is too many, the one that rests for longest goes.
+//! Limits: [`ALL_MAX`] connections of a worker; per pool as many as its scripts set, [`SIZE`] by default, for [`IDLE`]
+//! by default. If a connection is one too many, the one idle for longest is closed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -15,11 +15,11 @@ use super::operation::Stream;
 
 /// Connections that rest in all pools of a worker.
 const ALL_MAX: usize = 1024;
-/// Connections that rest in a pool of which nothing is said.
+/// The default number of idle connections of a pool.
 pub(super) const SIZE: usize = 30;
 /// For how long they rest.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
-/// How often they are looked at.
+/// The interval of checks.
 const SWEEP: Duration = Duration::from_secs(1);
 
 struct Resting {
@@ -69,7 +69,7 @@ impl Pools {
         }
     }
 
-    /// Drops what is of no more use. False: nothing is left.
+    /// Drops connections that are no longer usable. False: none is left.
     fn sweep(&mut self) -> bool {
         let now = Instant::now();
         self.by_name.retain(|_, pool| {

@@ -1,11 +1,11 @@
-//! `os.execute` and `io.popen`: programs that scripts start.
+//! `os.execute` and `io.popen`: programs started by scripts.
 //!
-//! As in HAProxy, a script may start programs while it is loaded, and while the process serves only where
-//! `insecure-fork-wanted` says so. HAProxy forbids the process to have more processes (`RLIMIT_NPROC`); here, where threads
-//! are made at run time, and where the limit does not bind root, the two functions answer what they answer under that
-//! limit.
+//! As in HAProxy, a script may start programs while it is loaded, and while the process serves only with
+//! `insecure-fork-wanted`. HAProxy limits the number of processes (`RLIMIT_NPROC`); here, where threads are created at
+//! run time, and where the limit does not apply to root, the two functions return the errors that they would return
+//! under that limit.
 //!
-//! Limit: a C module that forks by itself is not kept from it.
+//! Limit: C modules that fork are not prevented from it.
 
 use std::ffi::{CStr, c_int};
 
@@ -45,7 +45,7 @@ unsafe fn allowed(lua: *mut lua_State) -> Option<c_int> {
     }
 }
 
-/// Pushes what a function of Lua's returns for an error of the system.
+/// Pushes the results of a Lua function for an error of the system.
 unsafe fn fail(lua: *mut lua_State, text: &CStr, error: c_int) -> c_int {
     // SAFETY: three slots are free.
     unsafe {

@@ -1,12 +1,13 @@
 //! `core.redis(NAME)`: a store or an engine as an object whose methods are its commands.
 //!
-//! `r:incrby(key, 1)` and `r:call("INCRBY", key, 1)` raise on an error, `r:pcall(…)` gives `nil, message`; a null is
-//! nil. A reply that is there at once comes back without a yield, so the embedded store costs a function call.
+//! `r:incrby(key, 1)` and `r:call("INCRBY", key, 1)` raise on an error, `r:pcall(…)` returns `nil, message`; a null is
+//! nil. A reply that is available immediately is returned without a yield, so a call of the embedded store costs a
+//! function call.
 //!
-//! `r:own(…)`, `r:multi(…)` and `r:subscribe(…)` are the prelude's, over `redis_own`.
+//! `r:own(…)`, `r:multi(…)` and `r:subscribe(…)` are implemented in the prelude, on top of `redis_own`.
 //!
-//! `r:acall(…)` does not wait for the reply; `r:pipeline(function(p) … end)` sends what is called on `p` together and gives a
-//! table of replies. Both work on stores, which answer at once.
+//! `r:acall(…)` does not wait for the reply; `r:pipeline(function(p) … end)` sends the commands called on `p` together
+//! and returns a table of replies. Both also work on stores, which answer immediately.
 //!
 //! The object holds an index into the host's list of handles, so it needs no finalizer and calls compare no names.
 
@@ -29,7 +30,7 @@ use super::origin::origin;
 /// Handles of one state: stores and engines times databases.
 const HANDLES_MAX: usize = 1024;
 
-/// An object as its userdata holds it: no pointer, so a forged one harms nobody.
+/// An object as stored in its userdata: without a pointer, so a forged one is harmless.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Object {
@@ -102,7 +103,7 @@ unsafe fn redis(lua: *mut lua_State) -> c_int {
             Some(index) => index,
             None if host.redis.len() >= HANDLES_MAX => raise(lua, c"core.redis: too many names"),
             None => {
-                // After the start every name that exists is known; before, a body may name what comes later.
+                // After the start all existing names are known; before, a body may use a name defined later.
                 if let Some(engines) = host.shared.engines.get()
                     && !engines.contains_key(name)
                 {
@@ -143,7 +144,7 @@ unsafe fn make_method(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// How a reply is given back.
+/// The way in which a reply is returned.
 pub(super) const RAISE: lua_KContext = 0;
 pub(super) const PROTECT: lua_KContext = 1;
 const FORGET: lua_KContext = 2;
@@ -228,7 +229,7 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
     }
 }
 
-/// What a handle asks, and in which database; raises if there is none. It lives for as long as its state.
+/// Returns the engine and database of a handle; raises if there is none. It lives as long as its state.
 unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
     // SAFETY: handles are never removed, and keep the engines that they found.
     unsafe {
@@ -259,9 +260,9 @@ unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
 /// Commands of one pipeline.
 const BATCH_MAX: u64 = 100_000;
 
-/// The functions beneath `r:pipeline` and `r:multi`: the methods of objects, and two that start a table of commands, each a table
-/// of words, and give a table of their replies: `batch(r, commands)`, and `together(r, commands)`, where nobody else's come in
-/// between, and which gives false if that takes a connection of its own.
+/// Registers the functions below `r:pipeline` and `r:multi`: the methods of objects, and two that execute a table of
+/// commands, each a table of words, and return a table of their replies: `batch(r, commands)`, and `together(r,
+/// commands)`, which is atomic, and which returns false if that requires a dedicated connection.
 pub(super) unsafe fn set_native(lua: *mut lua_State) {
     // SAFETY: the table is on top.
     unsafe {
@@ -271,7 +272,7 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     }
 }
 
-/// What argument 1 asks, and in which database.
+/// Returns the engine and database of argument 1.
 pub(super) unsafe fn engine_of<'l>(lua: *mut lua_State) -> (&'l dyn Engine, u32) {
     // SAFETY: as `check` and `engine`.
     unsafe {
@@ -316,7 +317,7 @@ pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
 
 /// The words of a command of a checked table at 2, which keeps them; nothing is above it, and nothing is raised.
 pub(super) unsafe fn command_at<'l>(lua: *mut lua_State, at: i64) -> SmallVec<[&'l [u8]; 8]> {
-    // SAFETY: the table was checked, and nobody else has it meanwhile.
+    // SAFETY: the table was checked, and has no other user meanwhile.
     unsafe {
         ffi::lua_rawgeti(lua, 2, at);
         let mut args = SmallVec::new();

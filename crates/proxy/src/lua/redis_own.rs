@@ -17,7 +17,7 @@ use super::host::{check_object, host, key, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::redis::{PROTECT, RAISE, check_commands, command_at, engine_of, finish};
 
-/// What a block points to; null once it is closed.
+/// The target of a block's pointer; null once it is closed.
 type Slot = *mut Box<dyn Own>;
 
 /// Sets the functions in the table of native ones, which is on top, and makes the class.
@@ -60,7 +60,7 @@ unsafe fn open(lua: *mut lua_State) -> c_int {
 
 /// Argument 1 as an open connection; raises otherwise.
 unsafe fn check<'l>(lua: *mut lua_State) -> &'l mut Box<dyn Own> {
-    // SAFETY: the metatable proves what the block holds.
+    // SAFETY: the metatable proves the type of the block's content.
     unsafe {
         let slot = check_object::<Slot>(lua, &key::OWN, c"a connection is expected");
         if (*slot).is_null() {

@@ -1,9 +1,9 @@
-//! The reference page of the Lua API: what of HAProxy's API is there and what is not, from one table.
+//! The reference page of the Lua API: implemented and missing names of HAProxy's API, from one table.
 
 use super::core_api;
 use super::txn;
 
-/// A class: its name, what is there, and what HAProxy 3.2 has and this program has not yet.
+/// A class: its name, the implemented names, and the names of HAProxy 3.2 that are not implemented yet.
 type Class = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const CLASSES: &[Class] = &[

@@ -1,12 +1,12 @@
-//! Running scripts: bursts, waits, and what becomes of a script whose stream has gone.
+//! Execution of scripts: bursts, waits, and scripts whose stream has ended.
 //!
-//! A script is a coroutine with its budget and what it waits for. Its stream drives it: between two bursts the stream
-//! awaits the operation, takes the state for one burst, and lets it go. Dropping the stream hands the script to the
-//! worker, which drives it to its end without a stream, so that what it holds (a connection of a pool, say) is given
-//! back by its own code.
+//! A script is a coroutine with its budget and its pending operation. Its stream drives it: between two bursts the
+//! stream awaits the operation, locks the state for one burst, and releases it. Dropping the stream passes the script
+//! to the worker, which drives it to its end without a stream, so that the script's own code can release its resources
+//! (a pooled connection, for example).
 //!
-//! Limits: [`DETACHED_MAX`] detached scripts a worker, one more is given up at once; and each for [`DETACHED_TIME`],
-//! because a socket of `core.tcp` has no timeout of its own unless the script sets one.
+//! Limits: [`DETACHED_MAX`] detached scripts per worker, beyond which a script is aborted; and [`DETACHED_TIME`] for
+//! each, because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
 mod now;
 mod service;
@@ -50,7 +50,7 @@ use crate::worker::Worker;
 /// Scripts that a worker runs to their end without a stream.
 const DETACHED_MAX: usize = 4096;
 
-/// How long a script may go on without its stream: longer than any answer that is still worth reading to its end.
+/// The time limit of a script without its stream: longer than any response still worth reading to its end.
 const DETACHED_TIME: Duration = Duration::from_secs(60);
 
 /// A worker's own state, and its way to the shared one.
@@ -70,7 +70,7 @@ struct Inner {
     turns: Rc<Notify>,
     waiting_turns: Cell<usize>,
     gives_turns: Cell<bool>,
-    /// What goes on for as long as this configuration is served.
+    /// Tasks that last as long as this configuration serves.
     kept: RefCell<Vec<AbortHandle>>,
     stopped: Cell<bool>,
 }
@@ -124,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// What a burst leaves for this worker to do: the tasks that it registered, and finalizers.
+    /// Starts the work that a burst has left for this worker: registered tasks, and finalizers.
     #[inline]
     fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
         if state.has_finalizers() {
@@ -162,14 +162,15 @@ impl Inner {
     }
 }
 
-/// What a script is.
+/// The kind of a script.
 enum Kind {
     /// A function that a rule or an expression names.
     Function(Purpose, Arc<ScriptCode>),
     Task(TaskReference),
 }
 
-/// What a function of a script is called for: it decides its arguments, what its results mean and how it is logged.
+/// The purpose of calling a script's function: it determines the arguments, the interpretation of results and the log
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Action,
@@ -206,7 +207,7 @@ struct Script {
     stream_id: u64,
     hook: ScriptHook,
     waiting: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
-    /// What a service waits for from its stream, and whether `waiting` bounds it.
+    /// The pending request to the stream of a service, and whether `waiting` limits it.
     applet: Option<(AppletWait, bool)>,
     outcome: Option<Outcome>,
 }
@@ -219,17 +220,17 @@ impl Drop for Script {
     }
 }
 
-/// What came of a script.
+/// The result of a script.
 enum Ended {
     Action(ActionOutcome),
     Sample(Option<Sample>),
-    /// Whether it came to its end without an error.
+    /// Whether it ended without an error.
     Service(bool),
     Task,
 }
 
 impl Ended {
-    /// What a purpose makes of a script that could not run or gave nothing.
+    /// Returns the result, for a purpose, of a script that could not run or returned nothing.
     fn nothing(purpose: Purpose) -> Ended {
         match purpose {
             Purpose::Action => Ended::Action(ActionOutcome::Continue),
@@ -253,7 +254,7 @@ impl Ended {
     }
 }
 
-/// How a burst left its script.
+/// The state of a script after a burst.
 enum Step {
     Ended(Ended),
     Waits,
@@ -488,7 +489,7 @@ fn begin_with(
         Purpose::HttpService | Purpose::TcpService | Purpose::Cli => host.shared.service_timeout,
         _ => host.shared.session_timeout,
     };
-    // What may not wait is one burst for everybody else, however many slices it has.
+    // A script that may not wait runs as one burst from the others' point of view, however many slices it has.
     let burst = host.shared.burst_timeout;
     let total = if may_wait { total } else { total.into_iter().chain(burst).min() };
     let mut budget = Budget::new(total, burst);
@@ -509,7 +510,7 @@ fn begin_with(
             Lent::Applet(io, id) => Lent::Applet(io, *id),
         };
         let (burst, done) = one_burst(state, &coroutine, again, stream_id, hook, may_wait, &mut budget, None);
-        // Where nothing may wait there is nobody else to run either.
+        // Where waiting is not allowed, no other script can run in between.
         if may_wait || !matches!(burst, Burst::Forced | Burst::Yielded) {
             break (burst, done);
         }
@@ -536,7 +537,7 @@ fn begin_with(
     Begun::Waits(script)
 }
 
-/// What `core.done`/`txn:done` left, taken out of the host.
+/// The data of `core.done`/`txn:done`, taken out of the host.
 struct Done {
     done: bool,
     stream: bool,
@@ -580,7 +581,7 @@ fn one_burst(
 }
 
 impl Script {
-    /// Takes over what the coroutine waits for.
+    /// Takes over the operation for which the coroutine waits.
     fn note_wait(&mut self, state: &mut State, burst: Burst) {
         let operation = if burst == Burst::Waiting { state.host::<Host>().operation.take() } else { None };
         self.applet = match &operation {
@@ -590,7 +591,7 @@ impl Script {
         self.waiting = operation.map(|operation| Box::pin(operation.perform()) as _);
     }
 
-    /// Drives the script to its end, with its stream or, once that is gone, without.
+    /// Drives the script to its end, with its stream or, once that has ended, without.
     async fn drive(&mut self, mut cx: Option<&mut StreamContext>) -> Ended {
         loop {
             if self.outcome.is_none() {
@@ -641,7 +642,7 @@ impl Script {
         }
     }
 
-    /// Gives the script up where it waits: what it opened in variables to be closed is closed.
+    /// Aborts the waiting script: its to-be-closed variables are closed.
     async fn abandon(&mut self) {
         self.waiting = None;
         let cell = self.cell.clone();
@@ -655,7 +656,7 @@ impl Script {
 /// Syslog severity of script errors.
 const ALERT: u8 = 1;
 
-/// Syslog severity of what a script's author may want to look at.
+/// The syslog severity of messages for a script's author.
 const WARNING: u8 = 4;
 
 #[derive(Clone, Copy)]
@@ -739,7 +740,7 @@ fn action_code(thread: *mut lua_State) -> i64 {
     unsafe { if ffi::lua_isinteger(thread, -1) == 0 { 0 } else { ffi::lua_tointeger(thread, -1) } }
 }
 
-/// What a value of `act` means.
+/// Returns the meaning of a value of `act`.
 fn action_outcome(code: i64) -> ActionOutcome {
     match code {
         1 | 4 => ActionOutcome::Stop,
@@ -760,7 +761,7 @@ unsafe fn enter_action(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// An action has returned. One that returned `act.YIELD` is called again when it said, unless its stream has gone.
+/// An action has returned. One that returned `act.YIELD` is called again at its wake time, unless its stream has ended.
 unsafe fn leave_action(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the function's only result is on the stack.
     unsafe {
@@ -781,7 +782,7 @@ unsafe fn leave_action(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int 
 unsafe fn once_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `enter_action`.
     unsafe {
-        // Without its stream there is nobody to decide for.
+        // Without its stream there is no decision to make.
         if host(lua).current.stream.is_null() { 0 } else { enter_action(lua) }
     }
 }

@@ -1,9 +1,9 @@
-//! Results of scripts' fetches and converters: `lua.NAME` wherever samples are.
+//! Results of scripts' fetches and converters: `lua.NAME` in sample expressions.
 //!
-//! In rules they are operations of the rule's code, may wait like any action, and get a `txn` that they may change.
-//! Where an expression is evaluated by a plain function that only reads its stream (a log line), the same function
-//! runs to its end at once: what would wait raises `cannot wait here`, and so does what would change the stream.
-//! A failure is logged as a script's error, gives no sample, and the request goes on.
+//! In rules they are operations of the rule's code, may wait like any action, and get a `txn` that may change the
+//! stream. In expressions evaluated by a plain function that only reads its stream (a log line), the same Lua function
+//! runs synchronously: a call that would wait raises `cannot wait here`, and one that would change the stream raises an
+//! error, too. A failure is logged as a script's error, yields no sample, and the request goes on.
 
 use std::ffi::c_int;
 
@@ -12,8 +12,8 @@ use sluicegate_script::to_bytes;
 
 use crate::sample::Sample;
 
-/// What a function's last result is as a sample. HAProxy makes every value that is no number, string or boolean a
-/// false one; a function that returns nothing gives none.
+/// Returns the sample for a function's last result. As in HAProxy, every value other than a number, string or boolean
+/// becomes false; without a result there is no sample.
 pub(super) fn result_sample(thread: *mut lua_State, results: c_int) -> Option<Sample> {
     if results == 0 {
         return None;

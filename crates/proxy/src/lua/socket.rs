@@ -1,10 +1,10 @@
-//! `core.tcp()`: HAProxy's socket class, with what it lacks (`shutdown`, names, use from any worker).
+//! `core.tcp()`: HAProxy's socket class, with additions (`shutdown`, names, use from any worker).
 //!
-//! Reads and writes are tried at once; only one that would block makes the script wait. Return values and texts are
-//! HAProxy's as they are, not as its manual says: `receive` gives what is buffered when the peer closes or the time is
-//! up, and `nil, "connection closed."` when nothing is; `send` gives the bytes sent, or -1.
+//! Reads and writes are attempted immediately; the script waits only if they would block. Return values and texts are
+//! HAProxy's actual ones, not those of its manual: `receive` returns the buffered bytes when the peer closes or the
+//! time is over, and `nil, "connection closed."` if there are none; `send` returns the number of bytes sent, or -1.
 //!
-//! `setkeepalive` leaves the connection to whoever connects to the same pool next (`pool`).
+//! `setkeepalive` returns the connection to a pool (`pool`).
 //!
 //! Limits: a line is at most `tune.bufsize` long; a block or `*a` at most [`RECEIVE_MAX`].
 
@@ -29,15 +29,15 @@ const CHUNK: usize = 16 * 1024;
 /// HAProxy's connect timeout of a socket without `settimeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A socket as its userdata holds it: in place, so that one whose finalizer is called by hand, or by another finalizer
-/// while a function of it runs, is empty and never gone.
+/// A socket as stored in its userdata: in place, so that a socket whose finalizer is called by hand, or by another
+/// finalizer while a function of it runs, is empty and never freed.
 #[derive(Default)]
 struct Socket {
     stream: Option<Arc<Stream>>,
     /// Received and not taken: `buffer[start..]`.
     buffer: Vec<u8>,
     start: usize,
-    /// Where the search for the end of the line goes on.
+    /// The place at which the search for a line's end continues.
     scanned: usize,
     timeout: Option<Duration>,
     /// The peer closed, the time was up, or an error came: nothing more will be received.
@@ -46,17 +46,17 @@ struct Socket {
     luasocket: bool,
     /// The last operation of such a socket ran out of time.
     timed_out: bool,
-    /// A read has not got what it waits for, or waited for: the peer may still say it.
+    /// A read is unsatisfied, or gave up waiting: the peer may still send the data.
     late: bool,
     /// A write has not come to its end, or there will be none: the peer has got half of something.
     cut: bool,
     /// It connects to paths.
     unix: bool,
-    /// Whose connection it has, or will give one to.
+    /// The pool of its connection.
     pool: Option<Box<str>>,
-    /// How often its connection was used before.
+    /// The number of earlier uses of its connection.
     reused: u32,
-    /// It was finalized, and nothing will drop what it gets.
+    /// It was finalized, so nothing would drop a new connection.
     collected: bool,
 }
 
@@ -112,7 +112,7 @@ impl Socket {
     }
 }
 
-/// What a `receive` waits for.
+/// The amount requested by a `receive`.
 #[derive(Clone, Copy)]
 enum Pattern {
     Line,
@@ -164,8 +164,8 @@ unsafe fn tcp(lua: *mut lua_State) -> c_int {
 
 /// Pushes a socket.
 unsafe fn make(lua: *mut lua_State, luasocket: bool, unix: bool) -> c_int {
-    // SAFETY: the block is as long as a socket and aligned for one, which owns nothing yet; it is written before a call that
-    // might look at it.
+    // SAFETY: the block is as long as a socket and aligned for one, which owns nothing yet; it is initialized before
+    // any call that might access it.
     unsafe {
         let socket = ffi::lua_newuserdatauv(lua, size_of::<Socket>(), 0) as *mut Socket;
         socket.write(Socket { luasocket, unix, ..Socket::default() });
@@ -181,7 +181,7 @@ pub(super) unsafe fn luasocket(lua: *mut lua_State) -> c_int {
     unsafe { make(lua, true, ffi::lua_type(lua, 1) > ffi::LUA_TNIL) }
 }
 
-/// nil and why, as LuaSocket says it.
+/// Returns nil and the reason, as LuaSocket does.
 unsafe fn refuse(lua: *mut lua_State, why: &std::ffi::CStr) -> c_int {
     // SAFETY: two slots are free.
     unsafe {
@@ -204,7 +204,7 @@ unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
 }
 
 unsafe fn collect(lua: *mut lua_State) -> c_int {
-    // SAFETY: as `check`; what is left owns nothing.
+    // SAFETY: as `check`; the remaining value owns nothing.
     unsafe {
         *check(lua) = Socket { collected: true, ended: true, ..Socket::default() };
         0
@@ -503,7 +503,7 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// What LuaSocket gives where a read could not be finished: nil, why, and what was read, which is taken.
+/// Returns LuaSocket's results of an incomplete read: nil, the reason, and the partial data, which is removed.
 unsafe fn received_part(lua: *mut lua_State) -> c_int {
     // SAFETY: as `push_prefixed`.
     unsafe {
@@ -615,7 +615,7 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
         match &socket.stream {
             Some(stream) => {
                 stream.shutdown(how);
-                // What the kernel still holds is not for a script that wants to hear nothing more.
+                // A script that has shut down reading does not get data still in the kernel.
                 socket.ended |= how != libc::SHUT_WR;
                 socket.cut |= how != libc::SHUT_RD;
                 ffi::lua_pushinteger(lua, 1);
@@ -661,7 +661,7 @@ unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
         }
         let socket = check(lua);
         if socket.stream.is_none() || socket.ended || socket.late || socket.cut {
-            // What the peer still says would be the next one's.
+            // Data that the peer still sends would reach the next user.
             socket.close();
             return refuse(lua, c"closed");
         }
@@ -688,7 +688,7 @@ unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// How often the connection was used before; nil without one.
+/// Returns the number of earlier uses of the connection; nil without one.
 unsafe fn getreusedtimes(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

@@ -26,15 +26,15 @@ use crate::running::{Running, ScriptStates};
 use crate::script_commands::{Dynamic, Handler, Outlet};
 use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, Scripts};
 
-/// What all states share.
+/// Data shared by all states.
 pub(super) struct Shared {
     pub(super) sink: LogSink,
     pub(super) engines: OnceLock<Engines>,
-    /// How often failures of commands are told whose replies nobody waited for.
+    /// The rate limit of messages about failed commands without a receiver.
     pub(super) forgotten: Arc<Throttle>,
     /// Limits messages about samples that were left out because a state was in use.
     pub(super) busy: Throttle,
-    /// What is served; nothing before that, and after it has been replaced by what has scripts of its own.
+    /// The current snapshot; none before the start, and after a replacement with its own scripts.
     pub(super) running: RwLock<Weak<Running>>,
     pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
@@ -90,7 +90,7 @@ impl StateCell {
         self.has_chores.store(true, Ordering::Release);
     }
 
-    /// Does what was left, with the state locked.
+    /// Executes the remaining work, with the state locked.
     #[inline]
     pub(super) fn do_chores(&self, state: &mut State) {
         if self.has_chores.load(Ordering::Acquire) {
@@ -133,7 +133,7 @@ pub struct LuaStates {
     /// Commands of the stats socket on their way to the first worker, which runs them.
     pub(super) jobs: (mpsc::Sender<CliJob>, Mutex<Option<mpsc::Receiver<CliJob>>>),
     inits: Vec<(usize, c_int)>,
-    /// What the watchdog sees of the workers that run scripts, by worker.
+    /// The watchdog's view of the workers that run scripts, by worker.
     pub(super) watches: Mutex<HashMap<usize, Watch>>,
     /// Tasks by worker.
     pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
@@ -168,7 +168,7 @@ impl LuaStates {
         LuaStates::load_with(global, nbthread, sink, patterns, None)
     }
 
-    /// The same; the files that `lua-load` names are read by `read`, if it is there, for a process that can't see them.
+    /// The same; `read`, if given, reads the files of `lua-load` for a process that cannot access them.
     pub fn load_with(
         global: &model::Global,
         nbthread: usize,
@@ -212,8 +212,8 @@ impl LuaStates {
         let _ = self.shared.engines.set(engines);
     }
 
-    /// Shows scripts what runs: `core.proxies` and its kin. Once, when the snapshot is complete, before any worker
-    /// starts.
+    /// Publishes the running objects to scripts: `core.proxies`, `core.frontends` and `core.backends`. Called once,
+    /// when the snapshot is complete, before any worker starts.
     pub fn publish(&self, running: &Arc<Running>) {
         self.follow(running);
         for cell in self.cells.iter().flatten() {
@@ -308,7 +308,7 @@ impl LuaStates {
         Some(BoundService { name: full, code: Arc::new(code), http })
     }
 
-    /// What may be seen of a worker that runs scripts.
+    /// Returns the watchdog's view of a worker that runs scripts.
     pub(crate) fn watch_of(&self, worker: usize) -> Option<Watch> {
         self.watches.lock().get(&worker).cloned()
     }
@@ -473,7 +473,7 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// Takes what the bodies registered out of the states.
+/// Moves the registrations of the bodies out of the states.
 fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
     let count = states.len();
     let mut actions: [HashMap<Box<str>, Registered>; Hook::ALL.len()] = Default::default();

@@ -1,10 +1,10 @@
-//! The functions beneath `StickTable` of the prelude.
+//! The functions below `StickTable` of the prelude.
 //!
-//! What a script gets of an entry is text that the prelude takes apart: a line `NAME VALUE` for each datum, where a
-//! text's value begins with `=`. So nothing of Lua's is called under a table's locks, and no value with a destructor
-//! lives while it is.
+//! A script gets an entry as text that the prelude parses: a line `NAME VALUE` for each datum, where the value of a
+//! text begins with `=`. So no Lua function is called under a table's locks, and no value with a destructor lives
+//! across such a call.
 //!
-//! Limit: a listing packs [`PAGE`] entries at a time, and holds a shard's lock for as long as that takes.
+//! Limit: a listing packs [`PAGE`] entries at a time, and holds a shard's lock meanwhile.
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
@@ -79,7 +79,7 @@ fn append(table: &Table, row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// `table_info(table)`: what it is; of its data the period of a rate, -1 otherwise, as `data.NAME`.
+/// `table_info(table)`: returns its properties; of its data the period of a rate, -1 otherwise, as `data.NAME`.
 unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_table`.
     unsafe {
@@ -162,7 +162,7 @@ pub(super) fn packed(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out[at..at + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Why an entry was not set.
+/// The reason why an entry was not set.
 enum Refused {
     Key,
     Full,
@@ -171,8 +171,8 @@ enum Refused {
     Name,
 }
 
-/// `table_set(table, key, name, value…)`: makes the entry of a key and sets data of it, all or nothing; `false` where a
-/// full table gives up nothing, nil and why if the words are wrong.
+/// `table_set(table, key, name, value…)`: creates the entry of a key if necessary and sets all the data or none;
+/// `false` if a full table cannot evict an entry, nil and the reason if the arguments are wrong.
 unsafe fn set(lua: *mut lua_State) -> c_int {
     // SAFETY: all arguments are checked before the table is looked for, and then read without raising.
     unsafe {

@@ -31,13 +31,13 @@ use crate::stream::{Side, StreamContext};
 /// Methods of HAProxy's TXN that are not there yet.
 pub(super) const NOT_YET: &[&str] = &["set_bc_tos", "set_bc_mark"];
 
-/// Which object of `txn` a handle is.
+/// The object of `txn` to which a handle refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Object {
-    /// `txn.f`: fetches as typed values, nil where there is none.
+    /// `txn.f`: fetches as typed values, nil without a sample.
     Fetches = 0x5347_4c55_4100_0001,
-    /// `txn.sf`: fetches as strings, empty where there is none.
+    /// `txn.sf`: fetches as strings, empty without a sample.
     StringFetches,
     /// `txn.c`: converters.
     Converters,
@@ -61,7 +61,7 @@ const OBJECTS: [Object; 7] = [
     Object::ResponseChannel,
 ];
 
-/// A handle as its userdata holds it: no pointer, so a forged one harms nobody.
+/// A handle as stored in its userdata: without a pointer, so a forged one is harmless.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Handle {
@@ -257,7 +257,7 @@ pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object,
     }
 }
 
-/// The context behind argument 1, which must be the object that `wanted` says.
+/// Returns the context of argument 1, which must be the `wanted` object.
 pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a mut StreamContext> {
     // SAFETY: as `context`.
     unsafe { context(lua, object_stream(lua, wanted)) }
@@ -289,7 +289,7 @@ struct KnownFetch {
     bare: Option<FetchCode>,
 }
 
-/// The fetch by its name. What is known is never freed: there are as many as the catalogue has rows.
+/// Returns the fetch with this name. Known fetches are never freed: there are as many as catalogue rows.
 fn known_fetch(name: &str) -> Option<&'static KnownFetch> {
     static KNOWN: LazyLock<Mutex<HashMap<String, &'static KnownFetch>>> = LazyLock::new(Mutex::default);
     let fetch = fetch_by_name(name)?;
@@ -303,7 +303,7 @@ fn known_fetch(name: &str) -> Option<&'static KnownFetch> {
 
 /// `__index` of an object's methods: makes the method of a fetch or converter when it is first named, and keeps it.
 unsafe fn make_method(lua: *mut lua_State) -> c_int {
-    // SAFETY: 1 is the table of methods, 2 the name; upvalue 1 says which object. `Converter` is plain data.
+    // SAFETY: 1 is the table of methods, 2 the name; upvalue 1 is the object. `Converter` is plain data.
     unsafe {
         let Some(name) = to_bytes(lua, 2).and_then(|name| std::str::from_utf8(name).ok()) else { return 0 };
         let object = ffi::lua_tointeger(lua, ffi::lua_upvalueindex(1)) as u64;
@@ -372,7 +372,7 @@ unsafe fn run_fetch(lua: *mut lua_State, object: Object) -> c_int {
     }
 }
 
-/// What an object gives where there is no sample.
+/// Pushes the result of an object without a sample.
 unsafe fn push_nothing(lua: *mut lua_State, object: Object) {
     // SAFETY: a slot is free.
     unsafe {
@@ -477,7 +477,7 @@ unsafe fn run_convert(lua: *mut lua_State, object: Object) -> c_int {
     }
 }
 
-/// Gives what a converter made, or waits for it.
+/// Pushes the result of a converter, or waits for it.
 unsafe fn give(lua: *mut lua_State, object: Object, called: Called) -> c_int {
     // SAFETY: as `run_convert`.
     unsafe {
@@ -534,7 +534,7 @@ pub(super) unsafe fn set_var(lua: *mut lua_State) -> c_int {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        // `ifexist` concerns variables of the process: one that no rule names and nobody has set is not made.
+        // `ifexist` applies to variables of the process: one that no rule names and that was never set is not created.
         if ffi::lua_toboolean(lua, 4) != 0
             && let Some(name) = check_bytes(lua, 2).strip_prefix(b"proc.")
             && VarRef::known(VarScope::Proc, std::str::from_utf8(name).unwrap_or_default()).is_none()
@@ -593,7 +593,7 @@ pub(super) unsafe fn get_var(lua: *mut lua_State) -> c_int {
 }
 
 pub(super) unsafe fn set_priv(lua: *mut lua_State) -> c_int {
-    // SAFETY: what the stream notes is made after the last call that may raise.
+    // SAFETY: the stream's record is changed after the last call that may raise.
     unsafe {
         ffi::lua_settop(lua, 2);
         let Some(cx) = txn_context(lua) else { return 0 };
@@ -656,7 +656,7 @@ unsafe fn set_loglevel(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `txn:set_priority_class(class)`: cut to what a class may be, as the rule does.
+/// `txn:set_priority_class(class)`: clamped to the valid range, as by the rule.
 unsafe fn set_priority_class(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

@@ -1,7 +1,7 @@
-//! The cookie that names a client's server (`cookie` in a backend), read from requests and given in responses.
+//! The cookie that names a client's server (`cookie` in a backend), parsed from requests and set in responses.
 //!
-//! What HAProxy logs of it are two letters: what the client brought (none, invalid, down, valid, expired, old, unused)
-//! and what became of the server's (none, passed, deleted, inserted, rewritten, updated).
+//! HAProxy logs it as two letters: the state of the client's cookie (none, invalid, down, valid, expired, old, unused)
+//! and the treatment of the server's (none, passed, deleted, inserted, rewritten, updated).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,8 +32,8 @@ fn read_date(text: &[u8]) -> Option<u64> {
     (number > 0).then_some(number << 2)
 }
 
-/// What stays of a `Cookie` field's value once `edit` was asked about each cookie of the name; `edit` says what its
-/// value becomes, or that it goes.
+/// Returns a `Cookie` field's value after applying `edit` to each cookie of the name; `edit` returns the new value or
+/// removal.
 fn edited(field: &[u8], name: &[u8], mut edit: impl FnMut(&[u8]) -> Edit) -> Option<Vec<u8>> {
     let mut changed = false;
     let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -195,7 +195,7 @@ fn insert(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&str>,
     }
 }
 
-/// What becomes of the cookie where the server sets it itself.
+/// Handles the cookie of a server that sets it itself.
 fn servers_own(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&str>, direct: bool) {
     let name = cookie.name.as_bytes();
     let fields: Vec<_> = cx.response.fields_named(b"set-cookie").map(|(id, value)| (id, value.to_vec())).collect();
@@ -233,7 +233,7 @@ fn servers_own(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&
     }
 }
 
-/// Whether caches may keep the response, as far as its status and its fields say.
+/// Returns whether status and fields allow caches to store the response.
 fn is_cacheable(cx: &StreamContext) -> bool {
     let status = matches!(cx.response.status(), 200 | 203 | 204 | 206 | 300 | 301 | 404 | 405 | 410 | 414 | 501);
     let forbids = |word: &[u8]| {
@@ -254,8 +254,8 @@ fn is_cacheable(cx: &StreamContext) -> bool {
     status && keeps && !pragma && !words().any(forbids)
 }
 
-/// Any bytes as a `Cookie` field: what is kept is part of it, nothing of another name changes, and a second reading finds
-/// what the first one left.
+/// Edits any bytes as a `Cookie` field: the result is part of it, cookies of other names are unchanged, and a second
+/// pass changes nothing.
 pub fn fuzz_cookies(data: &[u8]) {
     let others = |field: &[u8]| {
         let named = |part: &&[u8]| {

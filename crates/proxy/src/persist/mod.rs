@@ -1,8 +1,8 @@
-//! Persistence: which server a request asks for itself, by cookie, by stick table or by rule.
+//! Persistence: the server that a request selects by cookie, by stick table or by rule.
 //!
-//! Whoever finds a server notes its place in [`Persistence`]; the first one wins, in HAProxy's order: `use-server`,
-//! the cookie, `stick`. The assignment then takes that server, waits in its queue or, where that is full and nothing
-//! forces it, asks the balancer. A server that is down is only asked for with `option persist` or `force-persist`.
+//! The first mechanism that finds a server records its index in [`Persistence`], in HAProxy's order: `use-server`, the
+//! cookie, `stick`. The assignment then uses that server and waits in its queue; if that is full and the server is not
+//! forced, the balancer chooses. A server that is down is used only with `option persist` or `force-persist`.
 
 mod cookie;
 mod wish;
@@ -26,7 +26,7 @@ use wish::Store;
 /// Entries that one stream may store its server in.
 const STORES_MAX: usize = 8;
 
-/// Whether a request may ask for a server.
+/// Returns whether a request may select a server.
 fn is_usable(backend: &Site, server: &ServerRun, forced: bool) -> bool {
     forced || backend.config.options.persist || server.shared.status().is_running()
 }
@@ -93,12 +93,12 @@ pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &
     }
 }
 
-/// What names a server in a table of `srvkey addr`.
+/// Returns a server's identity in a table of `srvkey addr`.
 fn address(server: &ServerRun) -> Option<Arc<str>> {
     server.socket_addr(None).map(|address| address.to_string().into())
 }
 
-/// What a `stick` rule does.
+/// A compiled `stick` rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StickCode {
     pub(crate) matches: bool,
@@ -130,7 +130,7 @@ pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
 }
 
 impl Site {
-    /// What names a server in the persistence cookie.
+    /// Returns a server's value in the persistence cookie.
     pub(crate) fn cookie_of(&self, index: usize) -> Option<Arc<str>> {
         let own = self.cookies.get(index)?.clone();
         own.or_else(|| self.backend.cookies.value(self.servers.get(index)?))

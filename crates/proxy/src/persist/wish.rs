@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::stick::{Key, Table};
 
-/// What a stream knows of the server that it should go to.
+/// The persistence state of a stream.
 #[derive(Debug, Default)]
 pub struct Persistence {
     /// The server's place in its backend.
@@ -15,14 +15,14 @@ pub struct Persistence {
     pub forced: bool,
     /// Cookies are left alone (`ignore-persist`).
     pub ignored: bool,
-    /// When the client's cookie was last renewed and first given, seconds since 1970.
+    /// The times at which the client's cookie was last renewed and first set, seconds since 1970.
     pub(super) dates: (Option<u64>, Option<u64>),
-    /// What became of the cookie of request and response.
+    /// The letters for the cookie of request and response.
     pub(super) letters: (u8, u8),
     pub(super) stores: Vec<Store>,
 }
 
-/// Where the server is stored once it answered.
+/// A table entry to store once the server has answered.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) table: Arc<Table>,

@@ -15,7 +15,7 @@ use domain::rdata::{A, Aaaa, Cname, Srv};
 /// A name as it goes over the wire; equal to itself in other letters.
 pub(super) type Name = AnyName<Vec<u8>>;
 
-/// What is asked for.
+/// The type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     V4,
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// What is asked for where this has no answer.
+    /// Returns the type that is queried if this one has no answer.
     pub(super) fn other(self) -> Option<Kind> {
         match self {
             Kind::V4 => Some(Kind::V6),
@@ -58,7 +58,7 @@ pub(super) struct Answer {
     pub(super) additional: Vec<(Name, IpAddr)>,
 }
 
-/// Why there is no good answer; `show resolvers` counts most of them apart.
+/// The reason for the lack of a valid answer; `show resolvers` counts most of them separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// It can't be read.
@@ -117,7 +117,7 @@ pub(super) fn id(message: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*message.first_chunk()?))
 }
 
-/// Reads the answer to a question, with at most so many records.
+/// Parses the answer to a question, with at most this many records.
 pub(super) fn read(bytes: &[u8], asked: &Name, kind: Kind, most: usize) -> Result<Answer, Fault> {
     let message = Message::from_slice(bytes).map_err(|_| Fault::Invalid)?;
     let (header, counts) = (message.header(), message.header_counts());
@@ -145,7 +145,7 @@ pub(super) fn read(bytes: &[u8], asked: &Name, kind: Kind, most: usize) -> Resul
     if usize::from(counts.ancount()) > most {
         return Err(Fault::Invalid);
     }
-    // What was cut off of services is missed less than all of them.
+    // For services, a truncated answer is better than none.
     if header.tc() && kind != Kind::Service {
         return Err(Fault::Truncated);
     }

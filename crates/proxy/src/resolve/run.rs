@@ -1,8 +1,8 @@
 //! The control thread's side: sockets, and the one loop that drives a section.
 //!
-//! Each name server over UDP has one connected socket, so the kernel passes on only what comes from its address; one
-//! over TCP has a task with a connection that is made when there is a question. Readers hand messages to the loop through
-//! a channel that holds few: what comes on top waits in the kernel's buffers, which drop what they can't hold.
+//! Each UDP name server has one connected socket, so the kernel delivers only messages from its address; each TCP one
+//! has a task with a connection that is opened for a question. Readers pass messages to the loop through a small
+//! channel: further messages wait in the kernel's buffers, which drop what they cannot hold.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use crate::running::Running;
 
 /// Messages between readers and the loop, and questions to a name server over TCP.
 const MESSAGES: usize = 64;
-/// How long a connection to a name server may take, and lie idle.
+/// The timeout of a connection to a name server, and its maximum idle time.
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How a name server is reached.
+/// The transport to a name server.
 enum Line {
     Udp(Arc<UdpSocket>),
     Tcp(mpsc::Sender<Vec<u8>>),
@@ -34,7 +34,7 @@ enum Line {
 
 type Heard = (usize, Vec<u8>);
 
-/// Resolves for the sections of a snapshot, for as long as the future lives.
+/// Resolves for the sections of a snapshot, for the lifetime of the future.
 pub(crate) async fn run(running: Arc<Running>) {
     let mut sections = JoinSet::new();
     for resolver in &running.directory.resolvers {
@@ -144,7 +144,7 @@ async fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 async fn over_udp(index: usize, socket: Arc<UdpSocket>, payload: usize, heard: mpsc::Sender<Heard>) {
-    // One byte more than may come tells what is too long.
+    // One byte more than allowed detects a message that is too long.
     let mut buffer = vec![0; payload + 1];
     loop {
         match socket.recv(&mut buffer).await {
@@ -153,7 +153,7 @@ async fn over_udp(index: usize, socket: Arc<UdpSocket>, payload: usize, heard: m
                     return;
                 }
             }
-            // Nobody listens there, which the questions' own time shows.
+            // No server listens there; the question will time out.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
@@ -165,7 +165,7 @@ async fn over_tcp(index: usize, address: SocketAddr, mut asked: mpsc::Receiver<V
     while let Some(first) = asked.recv().await {
         let connected = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
         if let Ok(Ok(stream)) = connected {
-            // What goes wrong is no answer; the question is sent again in its time.
+            // An error counts as no answer; the question is sent again after its timeout.
             let _ = converse(index, stream, first, &mut asked, &heard).await;
         }
     }

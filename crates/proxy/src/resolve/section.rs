@@ -16,7 +16,7 @@ use crate::server::ServerRun;
 pub struct Resolver {
     /// Its definition.
     pub config: model::Resolvers,
-    /// What `show resolvers` counts, by name server.
+    /// The counters of `show resolvers`, by name server.
     pub counters: Vec<Counters>,
     /// Questions of rules that were refused or came to nothing (`FailedResolutions`).
     pub failed: AtomicU64,
@@ -60,7 +60,7 @@ impl Resolver {
         asked
     }
 
-    /// Has a server of the section follow another name, and says what became of that, as HAProxy does. Its address stays
+    /// Makes a server of the section follow another name, and returns HAProxy's message about it. Its address stays
     /// until the new name has one.
     pub(crate) fn rename(&self, backend: &Arc<str>, server: &ServerRun, name: &str) -> String {
         let said = self.state.lock().rename(backend, server, name, Instant::now());

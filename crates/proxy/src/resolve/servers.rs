@@ -1,4 +1,5 @@
-//! What becomes of a server whose name resolves, to another address, or no longer. The lines are HAProxy's.
+//! State changes of servers whose name resolves, resolves to another address, or no longer resolves. The log lines are
+//! HAProxy's.
 
 use std::net::IpAddr;
 use std::sync::Arc;

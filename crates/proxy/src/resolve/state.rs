@@ -1,15 +1,15 @@
-//! What is known of names, and what is asked next: without sockets, and with the time as its callers say.
+//! Resolution state and the schedule of questions: without sockets, and with the time passed by the callers.
 //!
-//! A [`Resolution`] is one name of one kind, for whoever needs it: servers that follow the name, backends whose servers
-//! are made of its SRV records, rules that wait. It is asked for every `timeout resolve`; a question is sent to all name
-//! servers, `resolve_retries` times `timeout retry` apart, and the first good answer counts. Where all of them answer
-//! badly, the other family of addresses is asked for.
+//! A [`Resolution`] is one name of one type, with its users: servers that follow the name, backends whose servers come
+//! from its SRV records, waiting rules. It is queried every `timeout resolve`; a question is sent to all name servers,
+//! `resolve_retries` times `timeout retry` apart, and the first valid answer is used. If all of them answer with
+//! errors, the other address family is queried.
 //!
-//! The records of a name are kept in the order of a hash, as HAProxy keeps them, so that both choose the same address
-//! among equals. A record is given up once no answer had it for `hold obsolete`. A server stays at its record as long as
-//! there is one, and by default no two servers of a backend are at the same.
+//! The records of a name are kept in the order of a hash, as in HAProxy, so that both programs choose the same address
+//! among equals. A record is dropped once no answer had it for `hold obsolete`. A server keeps its record as long as
+//! that exists, and by default no two servers of a backend use the same one.
 //!
-//! Invariant: each resolution has exactly one entry in `timers`, and one in `ids` while it is asked for.
+//! Invariant: each resolution has exactly one entry in `timers`, and one in `ids` while a question is pending.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -50,7 +50,7 @@ pub(super) trait Target {
     /// The server.
     fn server(&self) -> &ServerRun;
 
-    /// Whether it is out of service because its name has no address.
+    /// Returns whether it is out of service because its name has no address.
     fn is_unresolved(&self) -> bool;
 
     /// Sets its address; returns whether it changed. `by` is the log's source of the address.
@@ -78,7 +78,7 @@ pub(super) trait Target {
     fn tell_name(&self, from: Option<&str>, to: &str, by: &str);
 }
 
-/// What is counted of a name server.
+/// The counters of a name server.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Questions.
@@ -105,13 +105,13 @@ pub struct Counters {
     pub too_big: AtomicU64,
     /// Answers that were cut off.
     pub truncated: AtomicU64,
-    /// Answers to what is asked no longer, or was never asked.
+    /// Answers to questions that are no longer pending, or were never sent.
     pub outdated: AtomicU64,
 }
 
-/// What a rule that asks gets.
+/// The result of a rule's look-up.
 pub(crate) enum Asked {
-    /// The address is known, or there is none.
+    /// The address, or that there is none.
     Known(Option<IpAddr>),
     /// It will be.
     Later(oneshot::Receiver<Option<IpAddr>>),
@@ -123,7 +123,7 @@ type ServerKey = (Arc<str>, Arc<str>);
 /// A proxy whose servers may follow names: its place among all proxies, its name, its servers.
 pub(super) type Attached<'a> = (usize, &'a Arc<str>, &'a [Arc<ServerRun>]);
 
-/// What the last question came to.
+/// The result of the last question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     /// Nothing yet.
@@ -141,7 +141,7 @@ enum Datum {
     Service { target: Name, port: u16, weight: u16, additional: Option<(IpAddr, Instant)> },
 }
 
-/// A record, and who is at it.
+/// A record and its servers.
 #[derive(Debug)]
 struct Record {
     order: u32,
@@ -166,7 +166,7 @@ struct Resolution {
     asked: Kind,
     /// The number of the question under way.
     id: Option<u16>,
-    /// How often it may be sent again.
+    /// The number of retransmissions left.
     tries: u32,
     questions: u32,
     answers: u32,
@@ -189,7 +189,7 @@ impl Resolution {
         }
     }
 
-    /// Puts a server at a service's record that no answer told of.
+    /// Assigns a server to a service's record that is not confirmed by an answer.
     fn remember(&mut self, key: &ServerKey, target: &Name, port: u16, now: Instant) {
         let order = order_of_service(target);
         let at = self.records.partition_point(|record| record.order <= order);
@@ -222,7 +222,7 @@ pub(super) struct State {
     next: u64,
     waiting: usize,
     followers: HashMap<ServerKey, Follower>,
-    /// Where the servers stand in the snapshot that is served.
+    /// The indexes of the servers in the current snapshot.
     places: HashMap<ServerKey, (usize, usize)>,
 }
 
@@ -266,7 +266,7 @@ impl State {
                 };
                 let key = (name.clone(), server.config.name.clone());
                 self.places.insert(key.clone(), (place, index));
-                // A server that has an address may be told to follow a name.
+                // A server with a fixed address may be assigned a name at run time.
                 let Some(name) = server.hostname().and_then(|host| message::name(host.as_bytes())) else { continue };
                 let kind = if server.follows_service() { Kind::Service } else { family(resolve) };
                 wanted.push((key, name, kind, server));
@@ -288,7 +288,7 @@ impl State {
             } else {
                 services.insert(key.clone(), number);
                 let taken = resolution.records.iter().any(|record| record.users.contains(&key));
-                // What a state file says of it is taken for an answer until there is one.
+                // The state of a state file is used until there is an answer.
                 if let Some(target) = server.shared.take_target().filter(|_| !taken)
                     && let (Some(name), Some(port)) = (message::name(target.as_bytes()), server.shared.moved().port)
                 {
@@ -310,7 +310,7 @@ impl State {
             };
             self.followers.insert(key, follower);
         }
-        // Who is gone is at no record, and neither is one that follows another name now.
+        // Removed servers have no record, and neither has a server that follows another name now.
         let followers = &self.followers;
         for (number, resolution) in &mut self.resolutions {
             let here = |key: &ServerKey| match resolution.kind {
@@ -321,7 +321,7 @@ impl State {
         }
     }
 
-    /// The resolution of a name, made if there is none.
+    /// Returns the resolution of a name, created if necessary.
     fn number(&mut self, name: &Name, kind: Kind, now: Instant) -> u64 {
         if let Some(number) = self.numbers.get(&(name.clone(), kind)) {
             return *number;
@@ -391,12 +391,12 @@ impl State {
         Asked::Later(receiver)
     }
 
-    /// When there is something to do.
+    /// Returns the time of the next due action.
     pub(super) fn due(&self) -> Option<Instant> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Does what is due.
+    /// Executes due actions.
     pub(super) fn turn(&mut self, now: Instant, known: &dyn Servers, send: &mut Send<'_>) {
         while let Some((due, number)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
             debug_assert!(self.resolutions.get(&number).is_some_and(|resolution| resolution.due == due));
@@ -525,7 +525,7 @@ impl State {
                 Status::Valid => choose(&resolution.records, resolution.kind, None),
                 _ => None,
             };
-            // A rule whose client has gone does not listen any more.
+            // A rule whose client has disconnected no longer listens.
             for rule in rules {
                 let _ = rule.send(ip);
             }
@@ -583,8 +583,8 @@ impl State {
         self.places.get(key).map(|place| known.at(*place))
     }
 
-    /// A server does what a good answer to its name says. The first of several is told by which name server, the others
-    /// that it was known.
+    /// Applies a valid answer to a server. The log line of the first of several servers names the name server, those of
+    /// the others the cache.
     fn follow(&mut self, number: u64, key: &ServerKey, by: Option<(String, &Counters)>, known: &dyn Servers) {
         let Some(target) = self.target(key, known) else { return };
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
@@ -617,7 +617,7 @@ impl State {
         }
     }
 
-    /// A question came to nothing: its servers go out of service once what was known is too old.
+    /// Handles a failed question: its servers go out of service once the last result is too old.
     fn fail(&mut self, number: u64, now: Instant, known: &dyn Servers) {
         let hold = self.config.hold;
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
@@ -646,7 +646,7 @@ impl State {
         self.rest(number, now);
     }
 
-    /// A server's service is gone: it is free for another one.
+    /// A server's service record is gone: the server is free for another one.
     fn release(&mut self, number: u64, key: ServerKey, known: &dyn Servers) {
         self.unfollow(&key);
         if let Some(target) = self.target(&key, known) {
@@ -703,7 +703,7 @@ impl State {
         said
     }
 
-    /// Gives each service that answers a server in each backend that asks, and the server what the record says.
+    /// Assigns a server of each interested backend to each service record, and updates the server from the record.
     fn serve(&mut self, number: u64, now: Instant, known: &dyn Servers) {
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
         let mut given = Vec::new();
@@ -821,7 +821,7 @@ fn merge(records: &mut Vec<Record>, answer: Answer, now: Instant) {
     }
 }
 
-/// What a server would like.
+/// The preferences of a server.
 struct Wish<'a> {
     resolve: &'a model::ServerResolve,
     key: &'a ServerKey,

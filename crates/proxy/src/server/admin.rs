@@ -1,8 +1,8 @@
-//! What an administrator does to a server at run time, and what is said about it.
+//! Administrative changes of a server at run time, and their messages.
 //!
-//! Everything changes [`BackendShared`](super::BackendShared)'s one copy of a server's state, so the balancer, the
-//! queue, health checks and `show stat` act on it at once and a reload keeps it. The lines are those of HAProxy 2.6,
-//! to stderr and to the proxy's logs.
+//! All changes apply to the server's state in [`BackendShared`](super::BackendShared), so the balancer, the queue,
+//! health checks and `show stat` follow immediately and a reload keeps them. The log lines are those of HAProxy 2.6, to
+//! stderr and to the proxy's logs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub enum Directive {
     AgentChecks(bool),
 }
 
-/// Why a weight was refused, as HAProxy says it.
+/// The reason why a weight was refused, with HAProxy's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightError {
     /// No number.
@@ -104,7 +104,8 @@ fn read_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
     }
 }
 
-/// Changes what was decided for a server, by itself or by what it tracks; `inherited` says which.
+/// Changes the administrative state of a server, its own or the one inherited from the server that it tracks
+/// (`inherited`).
 fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: bool) {
     transit(status, server, |status| *(if inherited { &mut status.inherited } else { &mut status.admin }) = to);
 }
@@ -122,18 +123,18 @@ pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: imp
         status.health.level = 0;
     }
     if left {
-        // As at the start: up, if nothing else is said, but the first failed check takes it down.
+        // As at the start: up by default, but the first failed check takes it down.
         (status.health, status.operation) = shared::initial(&server.config);
     }
 }
 
 impl Site {
-    /// Carries a directive of the stats socket out for a server of this backend, and says what became of it.
+    /// Executes a directive of the stats socket for a server of this backend, and logs the result.
     pub fn direct(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive) {
         self.direct_by(running, server, directive, "CLI");
     }
 
-    /// The same for somebody else, who is named.
+    /// The same for another originator, which is named in the log.
     pub fn direct_by(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive, by: &str) {
         let now = Instant::now();
         let state = Before::of(server, now);
@@ -153,7 +154,7 @@ impl Site {
                         status.operation = operation;
                     }
                 }
-                // In maintenance nobody's opinion on its health counts.
+                // In maintenance, health settings have no effect.
                 Directive::Health(_) if before.0 == Admin::Maintenance => status.unchecked_level = top,
                 Directive::Health(word) => {
                     let down = word == HealthWord::Down;
@@ -187,7 +188,7 @@ impl Site {
         }
     }
 
-    /// Says what became of a decision, and passes it on to the servers that track this one.
+    /// Logs the result of a decision, and passes it on to the servers that track this one.
     fn told(
         &self,
         running: &Arc<Running>,

@@ -31,7 +31,7 @@ use crate::worker::Worker;
 /// The pause before the same server is tried again.
 const TURN_AROUND: Duration = Duration::from_secs(1);
 
-/// Why no server connection was made. All answer 503; the log's ending differs.
+/// The reason why no server connection was made. All answer 503; the log's termination state differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFailure {
     /// No server is usable (`SC`, `<NOSRV>`).
@@ -54,7 +54,7 @@ impl ServerFailure {
         503
     }
 
-    /// How the log says it ended.
+    /// Returns the termination state for the log.
     pub fn ending(self) -> Endings {
         let (who, phase) = match self {
             ServerFailure::NoServer | ServerFailure::Refused => (b'S', b'C'),
@@ -67,13 +67,13 @@ impl ServerFailure {
     }
 }
 
-/// Chooses a server of `backend`, waits for its slot if need be, and connects or takes an idle connection.
+/// Chooses a server of `backend`, waits for its slot if necessary, and connects or takes an idle connection.
 ///
-/// `allow_reuse`: this is not the first request of its session, or it may be repeated if the connection turns out to
-/// be dead; `http-reuse` decides with it which idle connections may be taken. `failed`: the request is sent once more
-/// after this connection gave no response that is wanted. Fills the log record (server, queue and
-/// connect times, positions, retries, and the ending if it fails) and the counters of backend and server. Dropping the
-/// future leaves the queue and gives back what it holds.
+/// `allow_reuse`: this is not the first request of its session, or it may be repeated if the connection turns out to be
+/// dead; `http-reuse` decides with it which idle connections may be taken. `failed`: the request is sent again after
+/// this connection gave no acceptable response. Fills the log record (server, queue and connect times, positions,
+/// retries, and the termination state on failure) and the counters of backend and server. Dropping the future leaves
+/// the queue and releases its resources.
 pub async fn assign_and_connect(
     backend: &Arc<ProxyRun>,
     cx: &mut StreamContext,
@@ -111,18 +111,18 @@ pub async fn assign_and_connect(
     made.inspect_err(|failure| cx.log.ending = failure.ending())
 }
 
-/// What an assignment needs to know; it changes only the log record.
+/// The inputs of an assignment; it changes only the log record.
 pub(super) struct Assignment<'a> {
     pub(super) config: &'a model::Proxy,
     pub(super) backend: &'a Arc<BackendShared>,
     pub(super) servers: &'a [Arc<ServerRun>],
-    /// Whose idle connections go when no descriptor is left for a new one.
+    /// The proxies whose idle connections are closed when there is no descriptor for a new one.
     pub(super) proxies: &'a [Arc<ProxyRun>],
-    /// Who hears of connections that stand or fail, for `observe`.
+    /// The receiver of successful and failed connections, for `observe`.
     pub(super) observer: Option<(&'a Arc<Running>, &'a ProxyRun)>,
     pub(super) worker: usize,
     pub(super) destination: Option<SocketAddr>,
-    /// What its connection begins with, by server.
+    /// The PROXY header for each server.
     pub(super) headers: (&'a Headers, Made),
     /// The address that it comes from, by server, where that is not this machine's.
     pub(super) foreign: source::Foreign,
@@ -131,7 +131,7 @@ pub(super) struct Assignment<'a> {
     pub(super) keeper: Keeper,
     /// The hash of the request's key, where `balance` asks for one.
     pub(super) hash: Option<u32>,
-    /// How often a failed connection is tried again.
+    /// The number of retries of a failed connection.
     pub(super) retries: u32,
     /// Its turn in queues.
     pub(super) priority: Priority,
@@ -139,7 +139,7 @@ pub(super) struct Assignment<'a> {
     pub(super) asked_for: Option<(usize, bool)>,
     /// `force-persist`: no retry goes to another server.
     pub(super) stays: bool,
-    /// The server of the request before, where `option prefer-last-server` says so.
+    /// The server of the previous request, with `option prefer-last-server`.
     pub(super) preferred: Option<usize>,
 }
 
@@ -165,7 +165,7 @@ pub(super) fn turn_around(
 async fn sleep(pause: Option<Duration>) {
     if let Some(pause) = pause {
         tokio::time::sleep(pause).await;
-        // Whoever waits for this sees first whether the client has left, as HAProxy does however late it is.
+        // The caller first checks whether the client has disconnected, as HAProxy does.
         tokio::task::yield_now().await;
     }
 }
@@ -323,7 +323,7 @@ impl Assignment<'_> {
         elsewhere
     }
 
-    /// Whether this retry may go to another server (`option redispatch`).
+    /// Returns whether this retry may go to another server (`option redispatch`).
     fn redispatches(&self, server: &ServerRun, log: &LogRecord, active: usize) -> bool {
         let Some(interval) = self.config.redispatch else { return false };
         if self.stays {
@@ -342,7 +342,7 @@ impl Assignment<'_> {
         due || (active > 1 && !asked && !self.config.balance.follows_requests()) || !server.shared.is_warm()
     }
 
-    /// Whether the server of the request before is a good choice for this one.
+    /// Returns whether the server of the previous request is suitable for this one.
     fn is_preferable(&self, last: usize) -> bool {
         if matches!(self.config.balance, model::Balance::Hash(_)) {
             return false;
@@ -432,7 +432,7 @@ impl Assignment<'_> {
     }
 
     fn choose(&self, avoid: Option<usize>) -> Pick {
-        // Whoever waits for any server came first; a hash asks for one of its own.
+        // Requests waiting for any server came first; a hash requests a certain server.
         if self.hash.is_none() && self.backend.queue.has_common_waiters() {
             return match self.backend.usable_servers() {
                 (0, 0) => Pick::None,
@@ -464,8 +464,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// An idle connection where `http-reuse` allows one, or a new one; says how many requests it served before and
-    /// when it was ready.
+    /// Takes an idle connection if `http-reuse` allows it, or opens a new one; also returns the number of requests it
+    /// served before and the time at which it was ready.
     async fn open(
         &self,
         server: &Arc<ServerRun>,
@@ -499,13 +499,13 @@ impl Assignment<'_> {
         Ok((socket, open, 0))
     }
 
-    /// What a connection to this server begins with.
+    /// Returns the header that begins a connection to this server.
     fn header(&self, server: &ServerRun) -> Option<&Arc<[u8]>> {
         self.headers.0.of(server.shared.index, &self.headers.1)
     }
 
-    /// What an idle connection must have to serve this request: the same header, from the same address, to the same one
-    /// where the server has none of its own, and under `http-reuse never` the same session.
+    /// Returns the label that an idle connection must have to serve this request: the same header, source address and,
+    /// for a server without an address of its own, destination, and under `http-reuse never` the same session.
     fn label(&self, server: &ServerRun) -> Option<Arc<[u8]>> {
         let header = self.header(server);
         let foreign = self.foreign.get(server.shared.index).copied().flatten();

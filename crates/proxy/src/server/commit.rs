@@ -1,4 +1,4 @@
-//! What a new configuration defines otherwise about servers that go on serving.
+//! Changed definitions of servers that continue to serve under a new configuration.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use super::shared::{Admin, Moved, Operation, ServerStatus};
 use super::{admin, idle};
 use crate::site::Site;
 
-/// Applies it to what `before` and `after` share. Each change is said in a line; what the file leaves alone stays as it
-/// was changed at run time.
+/// Applies the changes to the objects shared by `before` and `after`. Each change is reported in a line; unchanged
+/// definitions keep their run-time state.
 pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn FnMut(String)) {
     if !Arc::ptr_eq(&before.backend, &after.backend) {
         after.backend.succeed(&before.backend, now);
@@ -45,7 +45,7 @@ pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn Fn
         }
         let begins = |server: &model::Server| server.send_proxy.as_ref().map(|header| header.v2);
         if begins(was) != begins(is) {
-            // They began otherwise than the next ones do, so nobody would take them.
+            // Idle connections with another header or source would never be reused.
             idle::clear(server);
         }
         let (from, to) = (was.maxconn.unwrap_or(0), is.maxconn.unwrap_or(0));
@@ -79,7 +79,7 @@ pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn Fn
                     status.operation = Operation::Running;
                 }
             }
-            // What it had from the server that it tracked counts no more.
+            // The state inherited from the tracked server no longer applies.
             if was.health.track.is_some() && is.health.track.is_none() && is.check.is_none() {
                 status.operation = Operation::Running;
                 status.inherited = Admin::Ready;
@@ -96,7 +96,7 @@ fn recount(status: &mut ServerStatus, rules: Option<(u32, u32)>) {
     let up = status.operation != Operation::Stopped;
     status.health = match rules {
         Some((rise, fall)) => Health { level: 0, rise, fall },
-        // Nobody would ever find it up again.
+        // No check would ever mark it up again.
         None => Health::unchecked(),
     };
     if rules.is_some() {

@@ -1,4 +1,4 @@
-//! A connection to a server: how it is made, and what a stream holds of it.
+//! Connections to servers: their creation, and the handle of a stream.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use super::source::{self, Local};
 pub struct ServerConnection {
     /// The socket, registered with this worker's runtime.
     pub socket: Socket,
-    /// Given back before the slot: who gets that may need this.
+    /// Released before the slot: the next owner of the slot may need it.
     pub(super) open: Open,
     pub(super) slot: Slot,
     /// Requests that it served before.
     pub(super) reuses: u32,
-    /// What a request must have to take it when it is idle.
+    /// The label that a request must have to take it when it is idle.
     pub(super) label: Option<Arc<[u8]>>,
-    /// Whose it is where connections are not shared.
+    /// Its owner where connections are not shared.
     pub(super) keeper: Keeper,
 }
 
@@ -42,8 +42,8 @@ impl ServerConnection {
         &self.slot.server
     }
 
-    /// The response is complete and both sides agreed to keep the connection: it becomes idle, or is closed where a
-    /// limit says so. The slot goes to the next waiter, who may take this very connection.
+    /// The response is complete and both sides keep the connection open: it becomes idle, or is closed because of a
+    /// limit. The slot goes to the next waiter, who may take this very connection.
     ///
     /// Only on the worker that made or took it, to its idle connections.
     pub(crate) fn release(self, owner: &Arc<IdleConnections>, worker: usize) {
@@ -53,7 +53,7 @@ impl ServerConnection {
     }
 }
 
-/// Why a connection could not be made; it decides whether, when and where it is tried again.
+/// The reason why a connection failed; it decides whether, when and where it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectError {
     /// The peer or the network refused, after the attempt had begun.
@@ -111,7 +111,7 @@ pub(super) async fn connect_tcp(
     Ok(Socket::Tcp(stream))
 }
 
-/// Says what comes before a connection's first byte. It is short and the connection new, so there is room for it.
+/// Sends the bytes that precede the stream's. They are few and the connection is new, so there is room for them.
 pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duration>) -> Result<(), ConnectError> {
     let saying = async {
         while !bytes.is_empty() {
@@ -161,7 +161,7 @@ fn classify(error: &io::Error) -> ConnectError {
     }
 }
 
-/// Whether idle connections may be taken, by `http-reuse`: `None` no, `Some(true)` only proven ones.
+/// Returns whether idle connections may be taken, by `http-reuse`: `None` no, `Some(true)` only proven ones.
 pub(super) fn reuse_policy(
     mode: Mode,
     policy: HttpReuse,

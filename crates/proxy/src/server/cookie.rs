@@ -1,8 +1,8 @@
-//! Values of the persistence cookie that are made of servers' addresses (`cookie … dynamic`, `dynamic-cookie-key`).
+//! Values of the persistence cookie computed from servers' addresses (`cookie … dynamic`, `dynamic-cookie-key`).
 //!
-//! A value is HAProxy's hash of a key, the server's address and its port, so every process with the same key gives a
-//! server the same value. The address changes at run time, by commands and by DNS, and so do the key and whether values
-//! are made at all; a server keeps the last value with what it was made of, and makes it anew once that is another.
+//! A value is HAProxy's hash of a key, the server's address and its port, so every process with the same key computes
+//! the same value. The address may change at run time, by commands and by DNS, and so may the key and the setting
+//! itself; a server caches the last value with its inputs, and computes a new one when they differ.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sluicegate_config::model::{self, ServerAddress, ServerPort};
 
 use super::shared::ServerRun;
 
-/// What a backend makes values with.
+/// The inputs of a backend's values.
 #[derive(Debug)]
 pub struct CookieMaker {
     on: AtomicBool,
@@ -24,7 +24,7 @@ pub struct CookieMaker {
 #[derive(Debug, Default)]
 pub(super) struct Made(Mutex<Option<Value>>);
 
-/// A value, and what it was made of.
+/// A value, and its inputs.
 #[derive(Debug)]
 struct Value {
     key: Arc<str>,
@@ -41,7 +41,7 @@ impl CookieMaker {
         maker
     }
 
-    /// What a file says.
+    /// Applies the configuration.
     pub(crate) fn define(&self, config: &model::Proxy) {
         self.set_key(config.dynamic_cookie_key.as_deref());
         self.enable(config.cookie.as_ref().is_some_and(|cookie| cookie.dynamic));
@@ -82,7 +82,8 @@ impl CookieMaker {
     }
 }
 
-/// The address and port that a value is made of; a port that depends on the client's counts as what is added to it.
+/// Returns the address and port from which a value is computed; for a port relative to the client's, the offset is
+/// used.
 fn place(server: &ServerRun) -> Option<Place> {
     let configured = match &server.config.address {
         ServerAddress::Inet(_, port) | ServerAddress::Name(_, port) => *port,

@@ -1,8 +1,8 @@
 //! The PROXY protocol header of connections to servers (`send-proxy`, `send-proxy-v2`).
 //!
-//! It is made anew for every request, before a server is chosen, once for all servers that are sent the same: an idle
-//! connection may serve a request only if the header that it began with is what the request would begin with, so that
-//! no client's requests travel under another one's address.
+//! It is built for every request, before a server is chosen, once for all servers with the same options: an idle
+//! connection may serve a request only if it began with the header that the request would send, so that no request is
+//! sent under another client's address.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Headers {
         self.codes.iter().map(|code| code.make(cx)).collect()
     }
 
-    /// Which of them a server is sent.
+    /// Returns the one sent to a server.
     pub(super) fn of<'a>(&self, server: usize, made: &'a Made) -> Option<&'a Arc<[u8]>> {
         made.get((*self.of_server.get(server)?)?)
     }

@@ -1,4 +1,4 @@
-//! A server's health, counted.
+//! The health counter of a server.
 //!
 //! [`Health`] is HAProxy's counter as a pure state machine: 0 to `rise + fall - 1`, up from `rise` on; one failure
 //! below `rise` falls to 0, one success that reaches `rise` jumps to the top. A server starts up, one failure away from
@@ -81,13 +81,13 @@ impl Health {
 /// The last check of a server, or its agent's last answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How it ended.
+    /// The status at its end.
     pub status: CheckStatus,
-    /// What the answer's protocol says by a number; it means something where the status has one.
+    /// The numeric code of the answer's protocol; meaningful if the status has one.
     pub code: u32,
-    /// What the system or the server said; empty where there is nothing to say.
+    /// The message of the system or the server; empty if there is none.
     pub info: Vec<u8>,
-    /// How long it took; `None` where nothing was checked.
+    /// Its duration; `None` without a check.
     pub duration: Option<Duration>,
 }
 

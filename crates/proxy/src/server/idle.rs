@@ -1,23 +1,23 @@
-//! Idle server connections: a list per worker and server, the last one returned is the first one taken.
+//! Idle server connections: a LIFO list per worker and server.
 //!
-//! A stream takes from its own worker's list; if that is empty it takes another worker's connection, which is then
-//! registered with its own runtime (2.6 µs), before it makes a new one. Each list is behind a leaf lock that is held
-//! for a push or a pop.
+//! A stream takes a connection from its own worker's list; if that is empty it takes another worker's connection, which
+//! is then registered with its own runtime (2.6 µs), before it opens a new one. Each list is behind a leaf lock that is
+//! held for a push or a pop.
 //!
-//! A connection that the peer closes while idle is noticed at once: while it waits, the reader's place of the socket
-//! holds the list's waker, which starts a sweep on the list's worker. Taking one still looks at the readiness that the
-//! runtime has already recorded, which costs no system call.
+//! A connection that the peer closes while idle is detected immediately: while it is idle, the socket's reader slot
+//! holds the list's waker, which starts a sweep on the list's worker. Taking a connection also checks the readiness
+//! that the runtime has already recorded, which costs no system call.
 //!
-//! What is not needed goes: every `pool-purge-delay` half of the connections that stayed untouched since the last purge
-//! are closed. `pool-max-conn` bounds what all workers keep, `max-reuse` how often one connection is taken, and below
-//! `pool-low-conn` of them no worker takes another's.
+//! Unneeded connections are closed: every `pool-purge-delay`, half of those untouched since the last purge.
+//! `pool-max-conn` limits the idle connections of all workers, `max-reuse` the number of uses of a connection, and
+//! below `pool-low-conn` of them no worker takes another's.
 //!
-//! Under `http-reuse never` a connection is its client's: it is labelled with the session, only that session's next
-//! requests take it, and it is closed with the session ([`forget`]) and not for want of use, as in HAProxy. A session has
-//! no more of them than `max-session-srv-conns` says.
+//! Under `http-reuse never` a connection belongs to its client: it is labelled with the session, only that session's
+//! next requests take it, and it is closed with the session ([`forget`]) and not by a purge, as in HAProxy. A session
+//! has at most `max-session-srv-conns` of them.
 //!
-//! When descriptors run out, whoever needs one closes the older half of all idle connections ([`shed`]) and tries
-//! again: a connection that nobody uses never costs a client its own.
+//! When descriptors run out, the requester closes the older half of all idle connections ([`shed`]) and retries: an
+//! unused connection never prevents a client's.
 //!
 //! Limits: [`LIST_MAX`] per worker and server, [`WORKER_MAX`] per worker; beyond, a released connection is closed.
 
@@ -41,14 +41,14 @@ pub const LIST_MAX: usize = 1_024;
 /// Idle connections of one worker to all servers.
 pub const WORKER_MAX: u32 = 8_192;
 
-/// How often it is looked whether a list of sessions' own connections is empty.
+/// The interval at which a list of sessions' own connections is checked for being empty.
 const OWN_SWEEP: Duration = Duration::from_secs(5);
 
 /// One worker's idle connections to all servers, counted against `WORKER_MAX`.
 #[derive(Debug, Default)]
 pub struct IdleConnections {
     open: AtomicU32,
-    /// How many of them are a session's own, for those that have any.
+    /// The number of connections owned by each session that has any.
     own: Mutex<HashMap<u32, u32>>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Keeper {
 }
 
 impl IdleConnections {
-    /// How many there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ impl Drop for Open {
     }
 }
 
-/// A connection that waits, and what decides who may take it.
+/// An idle connection, and the data that decides which requests may take it.
 #[derive(Debug)]
 struct Idle {
     socket: Socket,
@@ -99,8 +99,8 @@ struct Idle {
     /// Requests that it served after its first. One is enough to know that it survives being idle (`http-reuse
     /// aggressive`).
     reuses: u32,
-    /// What a request must have to take it: the PROXY protocol header that it began with, its source, where it
-    /// goes if that depends on the request, its session.
+    /// The label that a request must have to take it: the PROXY protocol header that it began with, its source, its
+    /// destination if that depends on the request, its session.
     label: Option<Arc<[u8]>>,
     _place: Place,
 }
@@ -314,7 +314,7 @@ impl IdleList {
         closed.len()
     }
 
-    /// Closes half of what nobody needed since the last purge; `false` if nothing is left to watch.
+    /// Closes half of the connections unneeded since the last purge; `false` if none is left.
     pub(super) fn purge(&self) -> bool {
         let closed: Vec<Idle> = {
             let mut connections = self.connections.lock();
@@ -330,8 +330,8 @@ impl IdleList {
     }
 }
 
-/// What the label of a connection begins with that only one session of a worker may use. No PROXY protocol header and no
-/// address begins so.
+/// Returns the label prefix of a connection reserved for one session of a worker. No PROXY protocol header and no
+/// address begins like it.
 pub(super) fn own_label(worker: usize, session: u32) -> [u8; 7] {
     let [a, b] = (worker as u16).to_be_bytes();
     let [c, d, e, f] = session.to_be_bytes();
@@ -349,7 +349,7 @@ pub(super) fn shed(server: &ServerRun) -> usize {
     server.shared.idle.iter().map(IdleList::shed).sum()
 }
 
-/// Closes an idle connection to `server`, whoever has it, so that there is room for another; `false`: there is none.
+/// Closes an idle connection to `server` of any worker, to make room for another; `false`: there is none.
 pub(super) fn close_one(server: &ServerRun) -> bool {
     server.shared.idle.iter().any(IdleList::close_one)
 }
@@ -361,8 +361,8 @@ pub(crate) fn clear(server: &ServerRun) {
     }
 }
 
-/// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.
-/// Only one with this label, or with none. Says which of its requests after the first the next one is.
+/// Takes an idle connection to `server`: this worker's, or another's, which is then registered here. Its label must be
+/// this one, or empty. Also returns the number of the next request among those after its first.
 pub(super) fn take(
     server: &ServerRun,
     worker: usize,
@@ -414,7 +414,7 @@ pub(super) fn keep(
     }
 }
 
-/// Sweeps and purges one list as long as there is something in it.
+/// Sweeps and purges a list until it is empty.
 async fn mind(server: Arc<ServerRun>, worker: usize, delay: Duration) {
     let list = &server.shared.idle[worker];
     let mut purge = tokio::time::interval(delay);

@@ -1,4 +1,4 @@
-//! What of a request its server is chosen by: the hash of its key.
+//! The hash key of a request, by which its server is chosen.
 
 use std::borrow::Cow;
 
@@ -36,14 +36,14 @@ impl KeyCode {
         Ok(Some(KeyCode { key: key.clone(), kind: proxy.hash_type, expression }))
     }
 
-    /// The key may stand in the request's body: `Some(true)` says that all of it is waited for.
+    /// Returns whether the key may be in the request's body: `Some(true)` if the complete body is required.
     pub fn in_body(&self, cx: &StreamContext) -> Option<bool> {
         let HashKey::UrlParam { name, check_post } = &*self.key else { return None };
         let lacks = || parameter(cx.request.target(), name.as_bytes()).is_none();
         (cx.request.method() == b"POST" && lacks()).then_some(*check_post)
     }
 
-    /// What the expression looks at besides heads.
+    /// Returns the data that the expression needs besides heads.
     pub fn looks(&self) -> Looks {
         self.expression.as_ref().map_or_else(Looks::default, |code| code.fetch.looks())
     }
@@ -51,7 +51,7 @@ impl KeyCode {
     /// The hash of a request's key, if it has one.
     pub fn hash(&self, cx: &StreamContext) -> Option<u32> {
         let key: Cow<'_, [u8]> = match &*self.key {
-            // HAProxy can't hash what has no address either, and then refuses the connection.
+            // HAProxy cannot hash a missing address either, and then refuses the connection.
             HashKey::Source => return cx.source.map(|source| of_address(self.kind, source.ip())),
             HashKey::Uri { len, depth, whole, path_only } => {
                 let target = cx.request.target();

@@ -56,8 +56,8 @@ pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};
 pub(crate) use verdict::Observed;
 
-/// Closes the older half of the idle connections of these servers; gives how many. For who has met the limit of descriptors and
-/// would try again if this helped.
+/// Closes the older half of the idle connections of these servers; returns their number. For a caller that has reached
+/// the limit of descriptors and retries if this helped.
 pub(crate) fn shed_idle<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>) -> usize {
     servers.map(|server| idle::shed(server)).sum()
 }

@@ -1,4 +1,4 @@
-//! What follows from a change of a server: lines of the log, streams that are ended, the servers that track it.
+//! Consequences of a server's change: log lines, ended streams, the servers that track it.
 //!
 //! The lines are those of HAProxy 2.6, to stderr and to the proxy's logs.
 
@@ -15,7 +15,7 @@ use crate::running::Running;
 use crate::site::Site;
 use crate::stream::{Killer, shut_sessions};
 
-/// Counts what traffic shows of a server, where `observe` asks for that, and carries out what follows.
+/// Counts an observation of traffic, with `observe`, and carries out its consequences.
 #[inline]
 pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, seen: Observed) {
     if server.config.health.observe.is_some()
@@ -25,7 +25,7 @@ pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, s
     }
 }
 
-/// Logs what was concluded from a report, and carries out what follows from it.
+/// Logs the conclusion from a report, and carries out its consequences.
 pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, concluded: Concluded) {
     let Concluded { opinion, report, notable, health, weight, turn, before } = concluded;
     let logs = site.config.health.log_checks;
@@ -47,7 +47,7 @@ pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, 
         say(site, &running.logger, "WARNING", Severity::Notice, &line);
     }
     let mut cause = String::new();
-    // With a line of its own a check's end is not told again.
+    // With a line of its own, the check's end is not logged again.
     if !logs {
         report.append_reason(&mut cause);
     }
@@ -94,17 +94,17 @@ pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, tu
     }
 }
 
-/// What a server's lines are made from.
+/// The state from which a server's log lines are made.
 pub(super) type Glimpse = (Admin, bool, Operation);
 
 pub(super) fn glimpse(status: &ServerStatus) -> Glimpse {
     (status.admin(), status.is_running(), status.operation)
 }
 
-/// Why a server enters or leaves maintenance or drain.
+/// The reason why a server enters or leaves maintenance or drain.
 #[derive(Clone, Copy)]
 pub(super) enum Why<'a> {
-    /// Somebody decided so for this server.
+    /// A decision about this server.
     Decided,
     /// It came with the server that it tracks.
     Tracked,
@@ -147,7 +147,7 @@ impl<'a> Notice<'a> {
         format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
     }
 
-    /// Logs what a decision changed.
+    /// Logs the effect of a decision.
     pub(super) fn state(&self, before: Glimpse, after: Glimpse, why: Why<'_>) {
         let ((from, ran, _), (to, runs, _)) = (before, after);
         let subject = self.subject();
@@ -178,13 +178,13 @@ impl<'a> Notice<'a> {
                 plain(&format!("{subject} was DOWN and now enters maintenance{}.", self.cause(why)));
             }
             (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.cause(why))),
-            // Whoever's decision it was, as in HAProxy.
+            // As in HAProxy, regardless of the originator.
             (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
             (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
         }
     }
 
-    /// Which server or what it is by.
+    /// Returns the originator: a tracked server or a command.
     fn cause(&self, why: Why<'_>) -> String {
         match (why, self.server.config.health.track.as_ref().and_then(|track| track.target)) {
             (Why::Name(reason), _) => format!(" ({reason})"),

@@ -1,19 +1,19 @@
-//! Requests that wait for a server's slot, by priority and then first in first out.
+//! Requests that wait for a server's slot, ordered by priority and arrival.
 //!
-//! A backend has one queue for requests that any of its servers may serve and one per server for those that only it
-//! may serve (its only backup, the server that a hash or a client's affinity names). All of them stand in one order:
-//! by `set-priority-class`, then by the moment they came, which `set-priority-offset` shifts. A freed slot goes to
-//! whoever is first among the two queues it can serve. The slot is taken *for* the waiter, under the queue's lock, before the
-//! waiter is woken: nobody overtakes, and no slot is lost on the way, because a waiter that is dropped (timeout, client
-//! gone) gives its grant back.
+//! A backend has one queue for requests that any of its servers may serve and one per server for those that only it may
+//! serve (its only backup, the server selected by a hash or by persistence). All have the same order: by
+//! `set-priority-class`, then by the time of arrival, which `set-priority-offset` shifts. A freed slot goes to the
+//! first waiter of the two queues that it can serve. The slot is taken *for* the waiter, under the queue's lock, before
+//! the waiter is woken: no waiter overtakes, and no slot is lost on the way, because a dropped waiter (timeout,
+//! disconnected client) returns its grant.
 //!
 //! Invariant: after every operation, no waiter waits while a slot that it could use is free. The fast paths keep it
-//! without the lock: who wants a slot publishes itself and tries again, who frees one looks for waiters afterwards
+//! without the lock: a requester of a slot publishes itself and tries again, a releaser looks for waiters afterwards
 //! (both SeqCst), so at least one of them acts.
 //!
-//! Cost: without waiters, one atomic load per freed slot. With waiters, one short lock per operation, under which a
-//! queue is an ordered tree, so that joining, leaving and granting are O(log n) whatever the priorities. Memory: about
-//! 100 bytes a waiter, as many as there are streams, which the frontends' `maxconn` bounds. Wakers are called after the
+//! Cost: without waiters, one atomic load per freed slot. With waiters, one short lock per operation; under it a queue
+//! is an ordered tree, so that joining, leaving and granting are O(log n) whatever the priorities. Memory: about 100
+//! bytes per waiter, at most as many as streams, which the frontends' `maxconn` limits. Wakers are called after the
 //! lock is released.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ const NONE: u32 = u32::MAX;
 /// Wakers to call once the lock is released.
 type Wakers = SmallVec<[Waker; 4]>;
 
-/// Whose turn it is: the lowest goes first.
+/// The order of a waiter: the lowest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     class: i16,
@@ -57,7 +57,7 @@ enum NodeState {
     Free,
     Waiting(Option<Waker>),
     Granted(usize, Positions),
-    /// Its server is gone: choose anew.
+    /// Its server is out of service: choose again.
     SentAway(Positions),
 }
 
@@ -67,7 +67,7 @@ struct Node {
     /// The server whose queue it stands in; `NONE` is the backend's.
     list: u32,
     rank: Rank,
-    /// What the list's `passed` was when it joined; the difference is its position for the log.
+    /// The list's `passed` when it joined; the difference is its position for the log.
     passed: u32,
     /// It waits for its server even while that is down (`force-persist`).
     stays: bool,
@@ -76,7 +76,7 @@ struct Node {
 #[derive(Clone, Debug, Default)]
 struct List {
     waiting: BTreeSet<(Rank, u32)>,
-    /// How many were granted from this list so far.
+    /// The number of grants from this list so far.
     passed: u32,
 }
 
@@ -89,7 +89,7 @@ struct State {
     tickets: u64,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// With a slot of this server.
@@ -98,7 +98,7 @@ pub(super) enum Turn {
     Again,
 }
 
-/// What a waiter learned when its wait ended; added to the log.
+/// The positions of a finished wait, added to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Positions {
     pub(super) server: u32,
@@ -189,13 +189,13 @@ impl Queue {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Somebody waits, here or for one server.
+    /// Returns whether there are waiters, here or for one server.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Somebody waits for any of the backend's servers.
+    /// Returns whether there are waiters for any of the backend's servers.
     #[inline]
     pub(super) fn has_common_waiters(&self) -> bool {
         self.backend_waiting.load(Ordering::SeqCst) > 0
@@ -206,7 +206,7 @@ impl Queue {
         self.backend_waiting.load(Ordering::Relaxed)
     }
 
-    /// Nobody waits in the backend's own queue.
+    /// Returns whether the backend's own queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -267,7 +267,7 @@ impl Queue {
         }
     }
 
-    /// Hands free slots of one server to who waits for it.
+    /// Hands free slots of one server to its waiters.
     pub(super) fn dispatch(&self, backend: &BackendShared, server: usize) {
         if !self.has_waiters() {
             return;
@@ -277,8 +277,8 @@ impl Queue {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Empties the queue of a server that stopped serving, under `option redispatch`: who waited for it chooses anew. As in
-    /// HAProxy, others go on waiting for its slots, which come free while it ends what it does.
+    /// Empties the queue of a server that stopped serving, under `option redispatch`: its waiters choose again. As in
+    /// HAProxy, other waiters stay and get its slots, which become free as its requests end.
     pub(super) fn redistribute(&self, backend: &BackendShared, server: usize) {
         if !backend.lets_go() || !self.has_waiters() {
             return;
@@ -351,7 +351,7 @@ pub(super) struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Where it stood, so far.
+    /// Returns its positions so far.
     pub(super) fn positions(&self) -> Positions {
         if let Some(positions) = self.ended {
             return positions;

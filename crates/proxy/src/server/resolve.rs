@@ -19,13 +19,13 @@ use crate::server::{Operation, ServerRun};
 /// A server's name that has no address.
 #[derive(Debug)]
 pub struct ResolveError {
-    /// Where the server stands.
+    /// The position of the server.
     pub at: Position,
     /// `backend/server`.
     pub server: String,
     /// The name.
     pub name: String,
-    /// What the resolver said; `None`: it answered without an address.
+    /// The resolver's error; `None`: an answer without an address.
     pub source: Option<io::Error>,
 }
 
@@ -84,7 +84,7 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
     (known, errors)
 }
 
-/// What [`resolve_names`] does, with addresses that somebody else has looked up.
+/// As [`resolve_names`], with addresses already looked up.
 pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     for proxy in &running.proxies {
         for server in proxy.servers.iter().filter(|server| matches!(server.config.address, ServerAddress::Name(..))) {
@@ -132,7 +132,7 @@ pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
     servers.filter_map(|(proxy, server)| address(proxy, server, None, &HashMap::new()).err()).collect()
 }
 
-/// What a server's name gets for an address.
+/// The result of resolving a server's name.
 enum Found {
     /// It is no name.
     NoName,
@@ -141,8 +141,8 @@ enum Found {
     Later,
 }
 
-/// The first address of a server's name, by the ways of `init-addr` in turn; of a service it is that of the record's
-/// `target`, where a state file tells of one.
+/// Returns the first address of a server's name, by the methods of `init-addr` in turn; for a service it is that of the
+/// record's `target`, if a state file has one.
 fn address(
     proxy: &Proxy,
     server: &Server,

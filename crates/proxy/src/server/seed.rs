@@ -1,8 +1,8 @@
-//! What a server's places on the ring of `hash-type consistent` follow from (`hash-key`): its number, or its address and
+//! The source of a server's points on the ring of `hash-type consistent` (`hash-key`): its number, or its address and
 //! port, so that several balancers with the same servers in another order choose alike.
 //!
-//! An address may change while the process runs ([`ServerRun::set_moved`]), and a name may have none yet; whoever finds one
-//! says so ([`ServerRun::rekey`]), and the server's places move.
+//! An address may change while the process runs ([`ServerRun::set_moved`]), and a name may have none yet; code that
+//! sets one calls [`ServerRun::rekey`], which moves the server's points.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use sluicegate_config::model::{self, ServerAddress, ServerHashKey, ServerPort};
 use super::shared::{Moved, ServerRun};
 use crate::balance::{Member, WEIGHT_SCALE, full_hash};
 
-/// What HAProxy computes of an address and a port; without an address a server is known by its number.
+/// Returns HAProxy's number for an address and a port; without an address the server's own number.
 fn seed(config: &model::Server, ip: Option<IpAddr>, port: Option<u16>) -> u32 {
     let key = match config.hash_key {
         ServerHashKey::Id => None,

@@ -1,15 +1,15 @@
 //! A backend and its servers: slots, weights, health and admin state, and the figures that outlive a snapshot.
 //!
-//! A server's slots are its `maxconn`, or, with a `minconn`, a share of it that grows with the streams of the backend up
-//! to `fullconn` of them. A server that comes back with `slowstart` begins with a small share of both its weight and
-//! its slots; [`warm_up`] raises them second by second.
+//! A server's slots are its `maxconn`, or, with a `minconn`, a share of it that grows with the streams of the backend
+//! up to `fullconn` of them. A server that returns with `slowstart` begins with a small share of both its weight and
+//! its slots; [`warm_up`] raises them every second.
 //!
 //! A server serves while its effective weight is above 0: it is healthy, not in maintenance, not drained, and its
-//! weight is not 0. Every change goes through [`BackendShared::update`], which tells the balancer and the queue at
-//! once, so nobody keeps a second opinion about who is up.
+//! weight is not 0. Every change goes through [`BackendShared::update`], which notifies the balancer and the queue
+//! immediately, so there is one view of the servers that are up.
 //!
 //! Invariant: `figures.scur` of a server is the number of its slots in use; it is raised only by
-//! [`ServerShared::take_slot`] and lowered only by dropping a [`Slot`] or a grant nobody took.
+//! [`ServerShared::take_slot`] and lowered only by dropping a [`Slot`] or an unused grant.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +33,7 @@ use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish};
 use crate::counters::Figures;
 use crate::stream::LastInvalid;
 
-/// What the servers of a backend know of its load.
+/// The load of a backend, shared by its servers.
 #[derive(Debug)]
 struct Pressure {
     /// `scur` is the number of streams in the backend.
@@ -49,13 +49,13 @@ pub struct ServerShared {
     pub name: Arc<str>,
     /// Its place in the backend.
     pub index: usize,
-    /// Which server it is, in whatever snapshot: its name may be that of another one before it.
+    /// Its identity across snapshots: a later server may have the same name.
     pub life: u64,
     /// HAProxy's revision of names that are used again.
     pub revision: u32,
     /// `backup`.
     pub backup: bool,
-    /// What is counted; `scur` is the number of slots in use.
+    /// Its counters; `scur` is the number of slots in use.
     pub figures: Arc<Figures>,
     /// Requests in its own queue.
     pub queued: AtomicU32,
@@ -76,16 +76,16 @@ pub struct ServerShared {
     maxqueue: u32,
     weight: AtomicU32,
     status: Mutex<ServerStatus>,
-    /// Somebody changed `moved`; spares connections its lock as long as nobody did.
+    /// Whether `moved` was ever changed; spares connections its lock otherwise.
     has_moved: AtomicBool,
     moved: Mutex<Moved>,
     /// `set server … agent-send`.
     agent_send: Mutex<Option<Arc<[u8]>>>,
     /// `set server … fqdn`.
     fqdn: Mutex<Option<Arc<str>>>,
-    /// The target of a service's record that a state file tells of, until name servers are asked.
+    /// The target of a service's record in a state file, until name servers are queried.
     target: Mutex<Option<Arc<str>>>,
-    /// What names it in the cookie, where that is made of its address.
+    /// Its value in the cookie, if computed from its address.
     pub(super) cookie: Made,
     /// Failures of traffic in a row that `observe` saw.
     pub(super) failures: AtomicU32,
@@ -171,13 +171,13 @@ impl ServerShared {
         self.status.lock().clone()
     }
 
-    /// Whether it is up and past its slow start.
+    /// Returns whether it is up and past its slow start.
     pub(super) fn is_warm(&self) -> bool {
         let status = self.status.lock();
         status.is_running() && !status.starting
     }
 
-    /// Where it was moved to at run time.
+    /// Returns its run-time address.
     pub fn moved(&self) -> Moved {
         if self.has_moved.load(Ordering::Acquire) { *self.moved.lock() } else { Moved::default() }
     }
@@ -188,7 +188,7 @@ impl ServerShared {
         self.has_moved.store(true, Ordering::Release);
     }
 
-    /// The name that a command told it to follow.
+    /// Returns the name set by a command.
     pub fn fqdn(&self) -> Option<Arc<str>> {
         self.fqdn.lock().clone()
     }
@@ -197,7 +197,7 @@ impl ServerShared {
         *self.fqdn.lock() = name;
     }
 
-    /// The target of a service's record that a state file told of, where nobody has asked name servers yet.
+    /// Returns the target of a service's record in a state file, if name servers have not been queried yet.
     pub(super) fn target(&self) -> Option<Arc<str>> {
         self.target.lock().clone()
     }
@@ -206,12 +206,12 @@ impl ServerShared {
         *self.target.lock() = Some(name.into());
     }
 
-    /// That target, for who asks name servers from here on.
+    /// Takes that target, for the code that queries name servers from now on.
     pub(crate) fn take_target(&self) -> Option<Arc<str>> {
         self.target.lock().take()
     }
 
-    /// What is sent to its agent.
+    /// Returns the text sent to its agent.
     pub(super) fn agent_send(&self) -> Option<Arc<[u8]>> {
         self.agent_send.lock().clone()
     }
@@ -233,7 +233,7 @@ impl ServerShared {
         }
     }
 
-    /// How many slots it has at the moment, `None` without a `maxconn`.
+    /// Returns its present number of slots, `None` without a `maxconn`.
     pub fn limit(&self) -> Option<u32> {
         let max = self.maxconn.load(Ordering::Relaxed);
         if max == 0 {
@@ -291,8 +291,8 @@ impl ServerShared {
         }
     }
 
-    /// Requests that are being served or connected to it. A slot that went straight to the next in line, who does not
-    /// know yet, is not one: HAProxy logs and counts it only once that request connects.
+    /// Returns the number of requests being served or connected to it. A slot granted to a waiter that has not noticed
+    /// yet does not count: HAProxy logs and counts it only once that request connects.
     pub fn sessions(&self) -> u32 {
         self.figures.scur.load(Ordering::Relaxed).saturating_sub(self.granted.load(Ordering::Relaxed))
     }
@@ -351,7 +351,7 @@ impl fmt::Debug for ServerShared {
 pub struct BackendShared {
     /// Its name.
     pub name: Arc<str>,
-    /// What is counted; `scur` is the number of streams in this backend.
+    /// Its counters; `scur` is the number of streams in this backend.
     pub figures: Arc<Figures>,
     /// The last response that could not be understood.
     pub invalid: LastInvalid,
@@ -361,10 +361,10 @@ pub struct BackendShared {
     pub servers: Vec<Arc<ServerShared>>,
     balancer: Mutex<Balancer>,
     pressure: Arc<Pressure>,
-    /// What makes values of the persistence cookie.
+    /// The maker of the persistence cookie's values.
     pub cookies: CookieMaker,
     algorithm: model::Balance,
-    /// Whoever waits for a server that goes down may go to another one.
+    /// Waiters for a server that goes down may choose another one.
     lets_go: bool,
     /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
     pub dynamic: bool,
@@ -372,11 +372,11 @@ pub struct BackendShared {
     /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
     kin: Mutex<Vec<Weak<BackendShared>>>,
     has_kin: AtomicBool,
-    /// Those of them that came before this one: who waits there hears from here how the servers are.
+    /// The predecessors among them: their waiters learn of server states from here.
     elders: Mutex<Vec<Weak<BackendShared>>>,
 }
 
-/// When a backend last went up or down.
+/// The last change of a backend between up and down.
 #[derive(Clone, Debug)]
 struct BackendStatus {
     up: bool,
@@ -385,7 +385,7 @@ struct BackendStatus {
     times_down: u64,
 }
 
-/// A backend's state as `show stat` tells it.
+/// A backend's state as shown by `show stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendSummary {
     /// A server is usable, or there is none at all.
@@ -396,11 +396,11 @@ pub struct BackendSummary {
     pub backup: usize,
     /// Sum of the weights of the servers that serve.
     pub weight: u32,
-    /// When it last went up or down.
+    /// The time of its last change between up and down.
     pub changed: Instant,
     /// Time without a usable server.
     pub downtime: Duration,
-    /// How often it went down.
+    /// The number of times it went down.
     pub times_down: u64,
 }
 
@@ -459,8 +459,8 @@ impl BackendShared {
         self.servers.iter().find(|server| &*server.name == name)
     }
 
-    /// Takes over from the same backend as another snapshot defined it: states, and slots that are in use there. From
-    /// here on a slot that one of them frees goes to who waits in the other, those before first.
+    /// Takes over from the same backend of an earlier snapshot: states, and slots in use there. From now on a slot
+    /// freed in one of them goes to waiters of both, those of the earlier one first.
     pub(super) fn succeed(self: &Arc<Self>, before: &Arc<BackendShared>, now: Instant) {
         let mut family: Vec<Weak<BackendShared>> = before.kin.lock().clone();
         family.retain(|kin| kin.strong_count() > 0);
@@ -488,7 +488,7 @@ impl BackendShared {
         *self.elders.lock() = family;
     }
 
-    /// A slot of this server is free: hands it to who waits for it.
+    /// Hands a freed slot of this server to a waiter.
     pub(super) fn slot_freed(&self, server: usize) {
         if self.has_kin.load(Ordering::Acquire) {
             self.tell_kin(server);
@@ -513,7 +513,7 @@ impl BackendShared {
         }
     }
 
-    /// Whether those who wait for a server that goes down may go to another one.
+    /// Returns whether waiters for a server that goes down may choose another one.
     pub(super) fn lets_go(&self) -> bool {
         self.lets_go
     }
@@ -535,10 +535,10 @@ impl BackendShared {
         self.balancer.lock().pick(wish, self)
     }
 
-    /// Tells the balancer how busy a server is, if that is what it chooses by.
+    /// Reports the load of a server to the balancer, if its algorithm uses it.
     pub(super) fn load_changed(&self, server: usize) {
         if matches!(self.algorithm, model::Balance::LeastConn) {
-            // Read under the lock: the last one to change the load is the last one to tell it, or finds it told.
+            // Read under the lock: the last change of the load is the last one reported, or finds it reported.
             let mut balancer = self.balancer.lock();
             balancer.load_changed(server, self.servers[server].in_flight());
         }
@@ -550,7 +550,7 @@ impl BackendShared {
         self.load_changed(server);
     }
 
-    /// Whether a server may take what waits for any.
+    /// Returns whether a server may take requests that wait for any server.
     pub(super) fn serves_any(&self, server: usize) -> bool {
         self.balancer.lock().serves_any(server)
     }
@@ -623,7 +623,7 @@ impl BackendShared {
         result
     }
 
-    /// A server is as the backend says that took over from this one.
+    /// Copies a server's state from the backend that took over from this one.
     fn take_state(&self, index: usize, known: &ServerStatus, now: Instant) {
         let server = &self.servers[index];
         let mut status = server.status.lock();
@@ -634,7 +634,8 @@ impl BackendShared {
         }
     }
 
-    /// Who waits for a server that stops or is drained goes elsewhere, and one that begins takes who waits.
+    /// Applies a state change to waiters: those of a server that stops or is drained choose again, and a server that
+    /// starts takes waiters.
     fn act_on_state(&self, index: usize, empties: bool, weight: u32) {
         if empties {
             self.queue.redistribute(self, index);
@@ -747,7 +748,7 @@ impl Drop for BackendGuard {
 pub struct ServerRun {
     /// Its configuration.
     pub config: model::Server,
-    /// What outlives the snapshot.
+    /// The state that outlives the snapshot.
     pub shared: Arc<ServerShared>,
     /// The backend it belongs to.
     pub backend: Arc<BackendShared>,
@@ -774,7 +775,7 @@ impl ServerRun {
         moved.ip.or(first)
     }
 
-    /// The name that its address comes from: what a command said, or the file.
+    /// Returns the name from which its address is resolved: set by a command, or the file's.
     pub fn hostname(&self) -> Option<Arc<str>> {
         self.shared.fqdn().or_else(|| match &self.config.address {
             ServerAddress::Name(name, _) => Some(name.as_str().into()),
@@ -798,8 +799,8 @@ impl ServerRun {
         }
     }
 
-    /// Where a connection for a client that connected to `destination` goes; `None` for unix sockets and for a name
-    /// that was not resolved.
+    /// Returns the destination of a connection for a client that connected to `destination`; `None` for unix sockets
+    /// and for an unresolved name.
     pub fn socket_addr(&self, destination: Option<SocketAddr>) -> Option<SocketAddr> {
         let (ip, port) = match &self.config.address {
             ServerAddress::Inet(ip, port) => (*ip, *port),
@@ -839,7 +840,8 @@ impl Drop for Slot {
     }
 }
 
-/// What of a backend's definition its balancer, its queue and its servers' limits are made of, as a text to compare.
+/// Returns, as a text to compare, the part of a backend's definition on which its balancer, its queue and its servers'
+/// limits depend.
 fn shape(config: &model::Proxy, fullconn: u32) -> String {
     let balance = (&config.balance, config.hash_type, config.hash_balance_factor, config.hash_preserve_affinity);
     let mut text = format!("{balance:?} {} {fullconn}", config.options.all_backups);
@@ -850,11 +852,11 @@ fn shape(config: &model::Proxy, fullconn: u32) -> String {
     text
 }
 
-/// Makes the running side of a proxy's servers for so many workers and of this revision, with figures, slots and health
-/// at their start.
+/// Builds the running side of a proxy's servers for this number of workers and this revision, with figures, slots and
+/// health in their initial state.
 ///
-/// A snapshot that comes after another one shares the other's backend if both define it alike, except for what can be
-/// changed at run time; otherwise it has one of its own, whose servers count on under their names.
+/// A later snapshot shares the backend of the earlier one if both define it alike, except for properties that can be
+/// changed at run time; otherwise it has a new one, whose servers keep their counters by name.
 pub fn build_backend(
     config: &model::Proxy,
     workers: (usize, u32),

@@ -1,8 +1,8 @@
-//! Where a connection to a server comes from (`source`).
+//! The source address of a connection to a server (`source`).
 //!
-//! A range of ports is tried from one port on to the next: that a port is taken shows when it is bound or when the
-//! connection begins, since the same port may serve connections to different servers. There is no list of free ports
-//! to keep in step with the kernel's.
+//! The ports of a range are tried in turn: whether a port is free shows when it is bound or when the connection starts,
+//! since the same port may be used for connections to different servers. So there is no list of free ports to keep
+//! consistent with the kernel's.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,14 +20,14 @@ use crate::stream::StreamContext;
 /// Ports of a range that one attempt tries.
 const TRIES_MAX: u16 = 1024;
 
-/// Where the next search of a range begins.
+/// The start of the next search in a range.
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// What is bound before a connection is made.
+/// The address bound before a connection is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Local<'a> {
     source: &'a Source,
-    /// What `usesrc` came to, for a request; checks know none.
+    /// The result of `usesrc` for a request; checks have none.
     foreign: Option<Option<SocketAddr>>,
 }
 
@@ -39,12 +39,12 @@ fn source<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<&'a 
     server.source.as_ref().or(proxy.source.as_ref())
 }
 
-/// Whether connections to some server may come from an address that is not this machine's.
+/// Returns whether connections to some server may have a foreign source address.
 pub(crate) fn has_foreign_sources(proxy: &model::Proxy) -> bool {
     proxy.servers.iter().any(|server| source(proxy, server).is_some_and(|source| source.foreign.is_some()))
 }
 
-/// What a request's connection to each server would come from, where that is not this machine's address.
+/// Returns the foreign source address of a request's connection to each server, if any.
 pub(super) fn foreign(proxy: &Site, cx: &StreamContext) -> Foreign {
     // Known beforehand: there may be thousands of servers, and this is asked for each request.
     if !proxy.has_foreign_sources {
@@ -73,7 +73,7 @@ fn in_field(request: &Message, name: &[u8], number: i32) -> Option<IpAddr> {
     std::str::from_utf8(values.get(place)?).ok()?.parse().ok()
 }
 
-/// What a connection to a server is bound to.
+/// Returns the address to which a connection to a server is bound.
 pub(crate) fn local<'a>(
     proxy: &'a model::Proxy,
     server: &'a model::Server,
@@ -82,7 +82,7 @@ pub(crate) fn local<'a>(
     source(proxy, server).map(|source| Local { source, foreign: source.foreign.is_some().then_some(foreign) })
 }
 
-/// What a check's connection is bound to: the address of `source`, whatever `usesrc` says.
+/// Returns the address to which a check's connection is bound: that of `source`, ignoring `usesrc`.
 pub(super) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<Local<'a>> {
     source(proxy, server).map(|source| Local { source, foreign: None })
 }

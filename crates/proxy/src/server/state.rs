@@ -1,4 +1,4 @@
-//! The state of one server: what was decided for it, what checks, agents and traffic make of it, and its weight.
+//! The state of one server: administrative state, the results of checks, agents and traffic, and its weight.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -8,31 +8,31 @@ use sluicegate_config::model::{self, InitialState};
 use super::health::{CheckReport, Health};
 use crate::balance::WEIGHT_SCALE;
 
-/// What an administrator decided about a server.
+/// The administrative state of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Admin {
     /// Serves while it is healthy.
     #[default]
     Ready,
-    /// Takes no new traffic except what is bound to it.
+    /// Takes only new traffic that is persistent on it.
     Drain,
     /// Maintenance (`disabled`, `disable server`): no traffic, no checks.
     Maintenance,
 }
 
-/// Whether a server works, as checks, an agent, traffic, another server or an administrator say.
+/// The operational state of a server, set by checks, an agent, traffic, a tracked server or an administrator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operation {
     /// It serves.
     #[default]
     Running,
-    /// It serves, but takes no new traffic except what is bound to it.
+    /// It serves, but takes only new traffic that is persistent on it.
     Stopping,
     /// It does not.
     Stopped,
 }
 
-/// How a server's [`Operation`] changed.
+/// A change of a server's [`Operation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It is down.
@@ -46,12 +46,12 @@ pub(crate) enum Turn {
     Up,
 }
 
-/// What an agent says of a server.
+/// The state reported by an agent.
 #[derive(Clone, Debug)]
 pub struct AgentStatus {
     /// There is one, and it is asked.
     pub enabled: bool,
-    /// What it said: one word is enough either way.
+    /// Its report, as a counter with a threshold of one.
     pub health: Health,
     /// It is being asked.
     pub asking: bool,
@@ -62,31 +62,31 @@ pub struct AgentStatus {
 /// A server's state, behind its lock.
 #[derive(Clone, Debug)]
 pub struct ServerStatus {
-    /// What an administrator, or its agent, decided.
+    /// The administrative state set by an administrator or the agent.
     pub admin: Admin,
-    /// The same of the server that it tracks.
+    /// The administrative state of the server that it tracks.
     pub inherited: Admin,
     /// Its name has no address: it is in maintenance until it gets one.
     pub unresolved: bool,
-    /// Whether it works.
+    /// Its operational state.
     pub operation: Operation,
-    /// What checks found.
+    /// The result of its checks.
     pub health: Health,
-    /// What its agent says.
+    /// The report of its agent.
     pub agent: AgentStatus,
     /// A check is under way.
     pub checking: bool,
     /// `enable health`, `disable health`: its checks run, as far as it has any.
     pub checks: bool,
-    /// The level that HAProxy shows of a server without `check`: nothing but what was decided for it.
+    /// The level that HAProxy shows for a server without `check`: only its administrative state counts.
     pub unchecked_level: u32,
     /// User weight at run time, 0–256.
     pub weight: u32,
     /// It came back a short while ago and starts slowly (`slowstart`).
     pub starting: bool,
-    /// How many of [`WEIGHT_SCALE`] parts of its weight it has: all of them unless it starts slowly.
+    /// The parts of its weight, out of [`WEIGHT_SCALE`], that it has: all of them except in slow start.
     pub steps: u32,
-    /// When it last went up or down.
+    /// The time of its last change between up and down.
     pub changed: Instant,
     /// Time spent down before `changed`.
     pub downtime: Duration,
@@ -96,7 +96,7 @@ pub struct ServerStatus {
     pub failed_checks: u64,
     /// Transitions to down (`chkdown`).
     pub times_down: u64,
-    /// How often `observe` acted (`hanafail`).
+    /// The number of times `observe` acted (`hanafail`).
     pub observed: u64,
 }
 
@@ -112,7 +112,7 @@ impl ServerStatus {
         (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
     }
 
-    /// How much of its weight a server that starts slowly has, in percent (`throttle`).
+    /// Returns the share of its weight that a server in slow start has, in percent (`throttle`).
     pub fn throttle(&self) -> Option<u32> {
         let share = || match self.weight {
             0 => 100,
@@ -142,8 +142,8 @@ impl ServerStatus {
         self.admin() != Admin::Maintenance && self.operation != Operation::Stopped
     }
 
-    /// What was decided for it or for the server that it tracks, whichever takes more away; without an address it is in
-    /// maintenance, whatever was decided.
+    /// Returns the effective administrative state: the stricter one of its own and that of the server that it tracks;
+    /// without an address it is in maintenance.
     pub fn admin(&self) -> Admin {
         if self.unresolved { Admin::Maintenance } else { self.admin.max(self.inherited) }
     }
@@ -170,14 +170,14 @@ impl ServerStatus {
     }
 }
 
-/// Where a server is reached and checked since somebody said so at run time; `None` is what the file says.
+/// The address and check address of a server set at run time; `None`: as in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// `set server … addr`.
     pub ip: Option<IpAddr>,
     /// Its name lost its first address.
     pub lost: bool,
-    /// `set server … addr … port`, or what a service's record says.
+    /// `set server … addr … port`, or the port of a service's record.
     pub port: Option<u16>,
     /// `set server … check-port`.
     pub check_port: Option<u16>,

@@ -1,9 +1,8 @@
-//! What `show servers state` told of the servers of another process, taken over at start (`server-state-file`).
+//! Server states of another process from its `show servers state`, restored at start (`server-state-file`).
 //!
-//! The text is [`parse`]d as a whole: a line that is none makes all of it worthless, as in HAProxy, since whoever wrote
-//! half a line may have written more that is wrong. What the file says otherwise than before wins: a weight is taken over
-//! only where the configured one is the same as then, and so is maintenance. Nothing of this is heard by workers, which
-//! do not run yet.
+//! The text is [`parse`]d as a whole: one malformed line invalidates all of it, as in HAProxy, since the rest may be
+//! damaged, too. Changed definitions of the configuration win: a weight is restored only if the configured one is still
+//! the same, and so is maintenance. Workers are not notified, as they do not run yet.
 
 use std::collections::HashMap;
 use std::io;
@@ -41,7 +40,7 @@ const FEWEST: usize = 20;
 /// The lines of a text by `backend server`.
 type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a str>>;
 
-/// Why a text says nothing.
+/// The reason why a text is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It does not begin with the line `1`.
@@ -98,7 +97,7 @@ struct State {
     port: Option<u16>,
     check: (Option<IpAddr>, Option<u16>),
     agent: (Option<IpAddr>, Option<u16>),
-    /// The name that a command told it to follow.
+    /// The name set by a command.
     fqdn: Option<Arc<str>>,
     /// The name that its address comes from.
     name: Option<Arc<str>>,
@@ -160,8 +159,8 @@ fn read(words: &[&str]) -> Result<State, String> {
     })
 }
 
-/// Gives the servers of a configuration that is about to be served the states that files tell; the files are read with
-/// `file`. Gives the last addresses of names by `backend/server`, and what is to be said.
+/// Restores the states of servers of a configuration that is about to be served from state files, which are read with
+/// `file`. Returns the last addresses of names by `backend/server`, and the messages.
 pub fn restore(
     running: &Arc<Running>,
     file: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
@@ -237,7 +236,7 @@ pub fn restore(
 }
 
 impl State {
-    /// What it tells was found through the records of a service that the server does not follow now.
+    /// Returns whether it was found through the records of a service that the server no longer follows.
     fn is_of_another_service(&self, server: &ServerRun) -> bool {
         server.follows_service() && self.service.is_some() && self.service != server.hostname()
     }
@@ -246,7 +245,7 @@ impl State {
         let (config, index) = (&server.config, server.shared.index);
         let was_disabled = self.admin & CONFIGURED_MAINTENANCE != 0;
         let admin = match self.admin & FORCED_MAINTENANCE != 0 {
-            // What the file says otherwise than then counts.
+            // A changed definition wins.
             _ if was_disabled != config.disabled && config.disabled => Admin::Maintenance,
             _ if was_disabled != config.disabled => Admin::Ready,
             true => Admin::Maintenance,

@@ -192,8 +192,8 @@ fn a_raised_maxconn_serves_who_waits() {
 }
 
 proptest! {
-    /// Any sequence of joins, departures, polls, freed slots and servers that come and go: slots are never exceeded,
-    /// grants follow the order of arrival, and nobody waits while a usable slot is free.
+    /// Any sequence of joins, departures, polls, freed slots and servers that go up and down: slots are never exceeded,
+    /// grants follow the order of arrival, and no waiter waits while a usable slot is free.
     #[test]
     fn queues_keep_their_promise(steps in proptest::collection::vec((0u8..6, 0usize..8), 1..200)) {
         let proxy = backend("server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 2");
@@ -241,7 +241,7 @@ proptest! {
     }
 }
 
-/// Threads fight for two slots; nobody is forgotten and the limit holds at every moment.
+/// Threads compete for two slots; none starves and the limit holds at every moment.
 #[test]
 fn threads_share_slots_without_losing_any() {
     const THREADS: usize = 4;

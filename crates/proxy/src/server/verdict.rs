@@ -1,8 +1,8 @@
-//! Opinions on a server's health, and what follows from them.
+//! Conclusions about a server's health.
 //!
-//! [`conclude`] counts a report, whether a check's, an agent's or traffic's ([`observe`]), in the server's state; a change
-//! reaches the balancer and the queue within the call. What else follows is returned: the caller has
-//! [`notice`](super::notice) log it, end streams and change the servers that track this one.
+//! [`conclude`] counts a report of a check, an agent or traffic ([`observe`]) in the server's state; a change reaches
+//! the balancer and the queue within the call. Other consequences are returned: the caller lets
+//! [`notice`](super::notice) log the change, end streams and update the servers that track this one.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use sluicegate_config::model::{CheckResult, CheckStatus, OnObserved};
 use super::health::{CheckReport, Health};
 use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
 
-/// Whose opinion a report is.
+/// The source of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opinion {
     /// A check's, or traffic's that counts as one.
@@ -30,7 +30,7 @@ impl ServerStatus {
         };
         match report.status.result() {
             CheckResult::Neutral => false,
-            // An agent that can't be asked says nothing about its server.
+            // An unreachable agent implies nothing about its server.
             CheckResult::Failed if opinion == Opinion::Agent => {
                 if report.status == CheckStatus::L7Sts {
                     health.level = 0;
@@ -67,7 +67,7 @@ impl ServerStatus {
     }
 }
 
-/// What was concluded from a report.
+/// The conclusion from a report.
 #[must_use]
 pub(super) struct Concluded {
     pub(super) opinion: Opinion,
@@ -82,7 +82,7 @@ pub(super) struct Concluded {
     pub(super) before: Before,
 }
 
-/// Counts a report on a server; returns what follows from it. `prepare` changes the state before the report counts.
+/// Counts a report on a server; returns the consequences. `prepare` changes the state before the report counts.
 pub(super) fn conclude(
     server: &ServerRun,
     opinion: Opinion,
@@ -103,7 +103,7 @@ pub(super) fn conclude(
         };
         let last = kept.replace(report.clone());
         let other = last.is_none_or(|last| last.status != report.status);
-        // In maintenance nobody's opinion on its health counts.
+        // In maintenance, checks have no effect on the health.
         if status.admin() == Admin::Maintenance && opinion == Opinion::Check {
             return (false, status.health, status.weight, None);
         }
@@ -129,7 +129,7 @@ impl Before {
     }
 }
 
-/// What traffic shows of a server.
+/// An observation of traffic to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observed {
     /// It was connected to.
@@ -159,7 +159,7 @@ impl Observed {
         }
     }
 
-    /// Returns whether it is a failure to a layer; `None`: it says nothing about that layer.
+    /// Returns whether it is a failure at a layer; `None`: it has no meaning for that layer.
     fn failed(self, layer7: bool) -> Option<bool> {
         match self {
             Observed::Connected => (!layer7).then_some(false),
@@ -183,7 +183,7 @@ impl Observed {
     }
 }
 
-/// Counts what traffic shows of a server whose health it may change (`observe`); returns what was concluded from it.
+/// Counts an observation for a server whose health it may change (`observe`); returns the conclusion.
 #[cold]
 pub(super) fn observe(server: &ServerRun, seen: Observed) -> Option<Concluded> {
     let observe = server.config.health.observe?;

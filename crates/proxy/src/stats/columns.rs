@@ -48,7 +48,7 @@ fn count(value: u64) -> Cell {
     Number(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// What cells are made from.
+/// The source of cells.
 pub struct View<'a> {
     running: &'a Running,
     object: Object<'a>,
@@ -389,7 +389,7 @@ fn status(v: &View<'_>) -> Cell {
     }
 }
 
-/// A check's status as `check_status` tells it, `* ` in front while another check is under way.
+/// Returns a check's status as in `check_status`, with `* ` in front while another check is running.
 fn word(report: Option<&CheckReport>, under_way: bool) -> Cell {
     let name = report.map_or("INI", |report| report.status.name());
     if under_way { format!("* {name}").into() } else { name.into() }
@@ -466,7 +466,7 @@ fn server_connections(proxy: &ProxyRun) -> u64 {
 }
 
 impl<'a> View<'a> {
-    /// What is asked about an object at `now`.
+    /// Creates the view of an object at `now`.
     pub fn new(running: &'a Running, object: Object<'a>, now: Instant) -> View<'a> {
         let status = match object {
             Object::Server(_, server) => Some(server.shared.status()),
@@ -480,7 +480,7 @@ impl<'a> View<'a> {
         (column.cell)(self)
     }
 
-    /// What is asked about.
+    /// Returns the object.
     pub fn object(&self) -> Object<'a> {
         self.object
     }
@@ -645,7 +645,7 @@ fn cells<'a>(
     COLUMNS.iter().map(move |column| (column, view.cell(column)))
 }
 
-/// Where a column stands.
+/// Returns the index of a column.
 pub fn place(name: &str) -> Option<usize> {
     static PLACES: LazyLock<HashMap<&str, usize>> =
         LazyLock::new(|| COLUMNS.iter().enumerate().map(|(place, column)| (column.name, place)).collect());
@@ -700,7 +700,7 @@ pub fn fields(running: &Running, object: Object<'_>, now: Instant, counts: bool)
             Cell::Text(text) => Some(text.into_owned()),
         };
         if let Some(value) = value {
-            // Two columns mean something else for backends and servers, and HAProxy says so.
+            // Two columns have another meaning for backends and servers, and HAProxy tags them so.
             let tags = match (object, column.name) {
                 (Object::Backend(_), "rate" | "rate_max") => "MGP",
                 (Object::Server(..), "act" | "bck") => "SGP",

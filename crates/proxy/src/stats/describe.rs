@@ -1,4 +1,4 @@
-//! What each value of `show stat` and `show info` means: for `desc`, and for the exporter's HELP lines.
+//! Descriptions of the values of `show stat` and `show info`: for `desc`, and for the exporter's HELP lines.
 
 /// The meaning of a column of `show stat`; empty where it has none.
 pub fn column(name: &str) -> &'static str {

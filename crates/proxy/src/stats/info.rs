@@ -13,13 +13,13 @@ pub use crate::hosts::node_name;
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 
-/// The version that HAProxy's tools are told.
+/// The version reported to HAProxy's tools.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));
 
 /// The date of the HAProxy version that is followed.
 pub const RELEASE_DATE: &str = "2025/05/28";
 
-/// What rows are made from.
+/// The source of rows.
 pub struct View<'a> {
     running: &'a Running,
     pid: u32,
@@ -202,7 +202,7 @@ fn descriptor_limit() -> u64 {
     if result == 0 { limit.rlim_cur } else { 0 }
 }
 
-/// A line per key, with what it means behind it if that is asked for.
+/// Appends a line per key, with its description if requested.
 pub fn lines(fields: &[Field], describe: Option<Describe>, out: &mut String) {
     for Field { name, value, .. } in fields {
         // Writing to a string can't fail.

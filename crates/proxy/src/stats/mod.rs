@@ -1,8 +1,8 @@
-//! What the stats socket and the statistics page tell: `show stat` ([`columns`]) and `show info` ([`info`]), each a
+//! The data of the stats socket and the statistics page: `show stat` ([`columns`]) and `show info` ([`info`]), each a
 //! catalogue of named cells, and the [`page`].
 //!
-//! Figures are read from the running objects when asked; nothing is kept for them except the highest rates, which
-//! [`tick`] folds in once a second on the control thread.
+//! Figures are read from the running objects on request; only the maximum rates are stored for them, which [`tick`]
+//! updates once a second on the control thread.
 
 pub mod columns;
 pub mod describe;
@@ -38,7 +38,7 @@ pub enum Object<'a> {
     Backend(&'a ProxyRun),
 }
 
-/// How values are printed.
+/// The format of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// CSV of `show stat`, a line per key of `show info`.
@@ -49,7 +49,7 @@ pub enum Format {
     Json,
 }
 
-/// Which lines `show stat` prints.
+/// The lines that `show stat` prints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only this proxy: `iid`.
@@ -102,7 +102,7 @@ pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
 }
 
 impl Object<'_> {
-    /// Whose values they are in the typed formats.
+    /// Returns the owner of the values in the typed formats.
     pub fn owner(&self) -> typed::Owner {
         match self {
             Object::Frontend(proxy) => typed::Owner { letter: 'F', proxy: proxy.config.uid, server: 0 },
@@ -137,7 +137,7 @@ pub async fn tick(running: Arc<Running>) {
     }
 }
 
-/// One step of [`tick`]; what has expired in stick tables goes with it.
+/// One step of [`tick`]; it also removes expired entries of stick tables.
 pub fn fold(running: &Running, now: Instant) {
     for proxy in &running.proxies {
         proxy.frontend.figures.tick(now);

@@ -1,11 +1,11 @@
-//! `http-request use-service prometheus-exporter`: everything that is counted, in Prometheus' text format.
+//! `http-request use-service prometheus-exporter`: all figures in Prometheus' text format.
 //!
-//! Names, types and labels are those of HAProxy's own exporter. A metric's lines stand together, as the format wants
-//! it, so the objects are gone through once for each metric; a page is made piece by piece like that of the
-//! statistics. What the stores tell follows as `sluicegate_store_*`.
+//! Names, types and labels are those of HAProxy's own exporter. The format requires the lines of a metric to be
+//! adjacent, so the objects are visited once for each metric; a document is generated piece by piece like the
+//! statistics page. The figures of the stores follow as `sluicegate_store_*`.
 //!
-//! The query chooses: `scope=` (global, frontend, backend, server, listener, sticktable, resolver, store, `*`; an empty one
-//! drops those before it), `no-maint`, `extra-counters`, `metrics=NAME,-NAME`. Other words mean nothing.
+//! The query selects: `scope=` (global, frontend, backend, server, listener, sticktable, resolver, store, `*`; an empty
+//! one discards those before it), `no-maint`, `extra-counters`, `metrics=NAME,-NAME`. Other words are ignored.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ const SCOPES: [(&str, u8); 9] = [
     ("*", ALL),
 ];
 
-/// What a request wants to know.
+/// The selection of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     scopes: u8,
@@ -106,7 +106,7 @@ impl Wanted {
     }
 }
 
-/// What is done to a cell's number.
+/// The conversion of a cell's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Nothing.
@@ -129,7 +129,7 @@ enum Shape {
     Http,
 }
 
-/// A metric: its name behind the scope, the scopes that have it, its kind, the column, and what is done to it.
+/// A metric: its name after the scope, the scopes that have it, its type, the column, and the conversion.
 type Metric = (&'static str, u8, &'static str, &'static str, Shape);
 
 const C: &str = "counter";
@@ -291,7 +291,7 @@ const ZLIB: &str = "zlib";
 /// Counters of HAProxy's that it declares as gauges in the scope of servers.
 const SERVER_GAUGES: [&str; 3] = ["check_failures_total", "check_up_down_total", "downtime_seconds_total"];
 
-/// A metric of name servers: its name behind the scope, what it is, the figure. HAProxy never counts two of them.
+/// A metric of name servers: its name after the scope, its description, the figure. HAProxy never counts two of them.
 type ResolverMetric = (&'static str, &'static str, fn(&crate::resolve::Counters) -> Option<&AtomicU64>);
 
 const RESOLVERS: [ResolverMetric; 15] = [
@@ -312,7 +312,7 @@ const RESOLVERS: [ResolverMetric; 15] = [
     ("outdated", "Answers that came too late", |c| Some(&c.outdated)),
 ];
 
-/// A metric of stores or engines: its name, its kind, what it is, the figure.
+/// A metric of stores or engines: its name, its type, its description, the figure.
 type NamedMetric<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 const STORES: &[NamedMetric<Figures>] = &[
@@ -372,7 +372,7 @@ const CHECK_STATES: [&str; 16] = [
     "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
 ];
 
-/// What stands where there is no number, as in HAProxy.
+/// The text for a missing number, as in HAProxy.
 const NOTHING: &str = "NaN";
 
 /// The answer to a scrape.
@@ -381,7 +381,7 @@ pub struct Scrape {
     wanted: Wanted,
     filter: Filter,
     now: Instant,
-    /// What comes next.
+    /// The next section.
     section: usize,
     /// Its metric.
     metric: usize,
@@ -395,7 +395,7 @@ const OBJECTS: [(&str, u8, u32); 4] =
     [("frontend", FRONTEND, 1), ("listener", LISTENER, 8), ("backend", BACKEND, 2), ("server", SERVER, 4)];
 
 impl Scrape {
-    /// The answer of `running` to what is wanted.
+    /// Creates the document of `running` with this selection.
     pub fn new(running: Arc<Running>, wanted: Wanted) -> Scrape {
         let filter = Filter { no_maint: wanted.no_maint, ..Filter::default() };
         Scrape {
@@ -732,7 +732,7 @@ fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
         }
         head(&metric, kind, help, out);
         for (engine, seen) in &engines {
-            // A node that was left may be known a second time, by what it is now.
+            // A former node may be known a second time, in its new role.
             for node in seen.nodes.iter().filter(|node| node.role != "former") {
                 let (engine, address, role) = (Label(engine), Label(&node.address), node.role);
                 let labels = format_args!("engine=\"{engine}\",node=\"{address}\",role=\"{role}\"");

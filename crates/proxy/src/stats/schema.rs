@@ -1,7 +1,7 @@
-//! `show schema json`: what the JSON of `show info` and `show stat` looks like, as JSON Schema (draft 4).
+//! `show schema json`: the JSON Schema (draft 4) of `show info` and `show stat`.
 //!
-//! It has the names of HAProxy's own schema, but says `properties` where that one forgets to, and that the values of
-//! each object of `show stat` are a list of their own.
+//! It has the names of HAProxy's own schema, but includes `properties`, which that omits, and describes that the values
+//! of each object of `show stat` are a list.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;

@@ -20,7 +20,7 @@ pub struct Field {
     pub value: String,
 }
 
-/// Whose values they are.
+/// The owner of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// `F`, `B`, `S` or `L`.
@@ -64,10 +64,10 @@ fn scope(tags: &str) -> &'static str {
     }
 }
 
-/// Says what the value of a name means.
+/// Returns the description of a value's name.
 pub type Describe = fn(&str) -> &'static str;
 
-/// A line per value, with what it means behind it if that is asked for.
+/// Appends a line per value, with its description if requested.
 pub fn lines(owner: Option<Owner>, fields: &[Field], describe: Option<Describe>, out: &mut String) {
     for Field { position, name, tags, kind, value } in fields {
         if let Some(Owner { letter, proxy, server }) = owner {

@@ -1,4 +1,4 @@
-//! What fetches and converters ask of an entry.
+//! Queries of fetches and converters about an entry.
 
 use sluicegate_config::catalogue::CounterFigure;
 use sluicegate_config::model::DataKind;

@@ -1,8 +1,9 @@
-//! Memory for the entries of tables: regions of whole huge pages, cut into pieces that never move and go together.
+//! Memory for the entries of tables: regions of whole huge pages, split into pieces that never move and are freed
+//! together.
 //!
-//! What a request does in a large table is a handful of reads at random places. In small pages each of them waits for the
-//! translation of its address as well, which in a virtual machine takes longer than the read. A region begins with small
-//! pages, so that a small table takes no more than it uses; once it is used up, [`Region::collapse`] makes its pages huge.
+//! A request reads a few random places of a large table. In small pages each read also waits for the translation of its
+//! address, which in a virtual machine takes longer than the read. A region begins with small pages, so that a small
+//! table takes no more than it uses; once it is used up, [`Region::collapse`] makes its pages huge.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -14,14 +15,14 @@ const WORD_BYTES: usize = size_of::<u32>();
 /// A region with more than this part of it left over keeps its small pages, of which some were never touched.
 const LEFT_SHARE: usize = 16;
 
-/// Where the pieces of a table come from.
+/// The allocator of a table's pieces.
 #[derive(Default)]
 pub(super) struct Memory {
     open: Option<(Arc<Region>, usize)>,
     full: Vec<Arc<Region>>,
 }
 
-/// Words that nobody else has, all zero at first.
+/// Words owned by the holder, all zero at first.
 pub(super) struct Piece {
     words: NonNull<[u32]>,
     _region: Arc<Region>,
@@ -37,13 +38,13 @@ pub(super) struct Region {
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
-// SAFETY: a region gives no access to what is in it.
+// SAFETY: a region gives no access to its content.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Memory {
-    /// The next piece, of so many words.
+    /// Returns the next piece, of this many words.
     pub(super) fn piece(&mut self, words: usize) -> Piece {
         let (region, used) = match self.open.take() {
             Some((region, used)) if used + words <= region.bytes / WORD_BYTES => (region, used),
@@ -63,7 +64,7 @@ impl Memory {
         piece
     }
 
-    /// At most so many of the regions that were used up and are in no earlier answer.
+    /// Returns at most `most` of the regions that were used up since the last call.
     pub(super) fn take_full(&mut self, most: usize) -> Vec<Arc<Region>> {
         self.full.drain(..most.min(self.full.len())).collect()
     }
@@ -73,7 +74,7 @@ impl Deref for Piece {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
-        // SAFETY: the region lives as long as this, and only this has the words.
+        // SAFETY: the region lives as long as this, which owns the words.
         unsafe { self.words.as_ref() }
     }
 }
@@ -90,7 +91,8 @@ impl Region {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let all = bytes + HUGE_BYTES;
-        // SAFETY: an anonymous mapping at no wished address touches nothing that exists; what is unmapped lies inside it.
+        // SAFETY: an anonymous mapping without a wished address touches no existing memory; the unmapped parts lie
+        // inside it.
         unsafe {
             let start = libc::mmap(ptr::null_mut(), all, protection, flags, -1, 0);
             if start == libc::MAP_FAILED {
@@ -110,7 +112,7 @@ impl Region {
     /// nothing is lost.
     pub(super) fn collapse(&self) {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the mapping is this one's; what is in it stays.
+        // SAFETY: the mapping belongs to this region; its content stays.
         unsafe {
             libc::madvise(start, self.bytes, libc::MADV_HUGEPAGE);
             libc::madvise(start, self.bytes, libc::MADV_COLLAPSE);
@@ -120,7 +122,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: nobody has a piece of it any more.
+        // SAFETY: no piece of it exists any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,17 +1,17 @@
-//! Stick tables: what is known of clients under a key, for as long as it is fresh (HAProxy configuration manual 11).
+//! Stick tables: data about clients under a key, with an expiry time (HAProxy configuration manual 11).
 //!
 //! A [`Table`] is shared by all workers: shards, each a mutex over a hash index and entries of one size in chunks. An
 //! entry is five words of bookkeeping, its key and its data, so an IPv4 address with one rate takes 36 bytes and about
-//! 8 of index. Under a shard's lock nothing else is locked, logged or woken, and nothing is computed but the entry's
-//! own words, so a lock is held for some hundred nanoseconds.
+//! 8 of index. Code under a shard's lock does not acquire other locks, log or wake, and only computes the entry's own
+//! words, so a lock is held for some hundred nanoseconds.
 //!
-//! **Tracked counters.** [`Tracked`] holds what a session or a stream tracks; an entry that is tracked neither expires
-//! nor gives way. A stream has its session's counters and may
-//! track under the other numbers; every event is counted in the one that has the number.
+//! **Tracked counters.** [`Tracked`] has the entries that a session or a stream tracks; a tracked entry neither expires
+//! nor is evicted. A stream has its session's counters and may track others under the remaining numbers; every event
+//! counts in the one that has the number.
 //!
-//! **Limits.** A table never has more than its `size` entries. A full one gives up the entries that were not touched
-//! for the longest time, a 256th of its size at once, or with `nopurge` takes no new one. Tables of more than
-//! 4,096 entries choose them shard by shard.
+//! **Limits.** A table never has more than its `size` entries. A full one evicts the least recently used entries, a
+//! 256th of its size at once, or with `nopurge` refuses new ones. Tables of more than 4,096 entries choose them shard
+//! by shard.
 
 mod ask;
 mod key;

@@ -1,4 +1,4 @@
-//! What an entry holds: where each datum stands among its words, and how it is read and changed.
+//! Layout of an entry's data: the place of each datum among its words, and functions to read and change it.
 
 use sluicegate_config::model::{DataForm, DataKind, TableData};
 
@@ -11,7 +11,7 @@ struct Place {
     data: TableData,
 }
 
-/// Where each datum of a table's entries stands.
+/// The place of each datum in a table's entries.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     places: [Option<Place>; DataKind::ALL.len()],
@@ -41,7 +41,7 @@ impl Layout {
         self.words
     }
 
-    /// What is stored, in the order of listings.
+    /// Returns the stored data, in the order of listings.
     pub(super) fn data(&self) -> impl Iterator<Item = TableData> {
         self.places.iter().flatten().map(|place| place.data)
     }
@@ -62,16 +62,16 @@ impl Layout {
     }
 }
 
-/// How a general purpose counter is changed.
+/// A change of a general purpose counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It rises by so much, and its rate counts as many events.
+    /// Increases it by this amount, and its rate by as many events.
     Add(u32),
     /// It becomes 0.
     Clear,
 }
 
-/// An entry's data, for as long as its shard is locked.
+/// An entry's data, while its shard is locked.
 pub struct Row<'a> {
     pub(super) layout: &'a Layout,
     pub(super) words: &'a mut [u32],
@@ -79,7 +79,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The words of a datum; what is asked by its own name may be the first or second of an array.
+    /// Returns the words of a datum; `gpc0`, `gpc1` and `gpt0` may be elements of an array.
     fn find(&self, kind: DataKind, element: u32) -> Option<(usize, TableData)> {
         let place = self.layout.places[kind as usize].map(|place| (place, element));
         let (place, element) = place.or_else(|| {

@@ -1,9 +1,9 @@
-//! A table: entries behind sharded locks, found by key, given up by age.
+//! A table: entries behind sharded locks, found by key, evicted by age.
 //!
-//! Entries live in chunks of words that never move, in [memory](super::memory) of the table's own, so that it grows without
-//! copying; an entry is its index. Those that nobody tracks stand in a list in the order they were touched, which is the
-//! order they expire in, as all entries of a table live equally long. What has expired goes when its shard is next used, a
-//! few at a time, when the table is listed, and once a second.
+//! Entries are in chunks of words that never move, in [memory](super::memory) of the table's own, so that it grows
+//! without copying; an entry is identified by its index. Untracked entries are in a list in the order of their last
+//! use, which is also the order of expiry, as all entries of a table have the same lifetime. Expired entries are
+//! removed when their shard is next used, a few at a time, when the table is listed, and once a second.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::row::{Layout, Row};
 use super::{is_past, now_ms, ticks};
 use crate::sample::Sample;
 
-/// Tables of at most so many entries have one shard, so that they give up exactly the oldest.
+/// Tables up to this size have one shard, so that they evict exactly the oldest entries.
 pub(super) const SMALL: u32 = 4_096;
 /// Shards of others.
 const SHARDS: usize = 64;
@@ -30,11 +30,11 @@ const CHUNK: u32 = 64;
 const NONE: u32 = u32::MAX;
 /// Expired entries that go by the way when a shard is used.
 const SWEPT: usize = 4;
-/// Expired entries that go under one hold of a lock when nobody waits for them.
+/// Expired entries removed under one lock acquisition when no request waits for them.
 const SWEPT_ASIDE: usize = 256;
 /// Regions of memory that get huge pages at once, each of which takes the kernel some hundred microseconds.
 const COLLAPSED_MAX: usize = 32;
-/// How far from the list's end the place is looked for of an entry that was tracked longer than it was touched.
+/// The maximum distance from the list's end for inserting an entry that was tracked for longer than since its last use.
 const REORDERED: usize = 64;
 
 /// The words before an entry's key.
@@ -55,7 +55,7 @@ const FREE: u32 = u32::MAX;
 pub struct Table {
     /// Its name.
     pub name: Arc<str>,
-    /// What its keys are.
+    /// The type of its keys.
     pub key: TableKey,
     /// Entries name servers by their addresses.
     pub by_address: bool,
@@ -64,7 +64,7 @@ pub struct Table {
     /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
     expire: AtomicU32,
     nopurge: AtomicBool,
-    /// What each entry holds, in the order of the file.
+    /// The data of each entry, in the order of the file.
     data: Vec<TableData>,
     layout: Layout,
     key_words: usize,
@@ -105,13 +105,13 @@ pub struct Held {
 pub struct Seen<'a> {
     /// Its key.
     pub key: Sample,
-    /// How many track it.
+    /// The number of its trackers.
     pub trackers: u32,
     /// Milliseconds until it expires; 0 in a table where none does.
     pub expires_ms: u32,
     /// A number that no other entry has.
     pub number: u64,
-    /// What it holds.
+    /// Its data.
     pub row: Row<'a>,
 }
 
@@ -287,7 +287,7 @@ impl Table {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// How long an entry lives untouched, ticks; `None` where none expires.
+    /// Returns the lifetime of an unused entry, in ticks; `None` if none expires.
     fn expire_after(&self) -> Option<u32> {
         Some(self.expire.load(Ordering::Relaxed)).filter(|ticks| *ticks != NEVER)
     }
@@ -317,7 +317,7 @@ impl Table {
         self.layout.has(kind)
     }
 
-    /// What entries hold, in the order of listings.
+    /// Returns the data of entries, in the order of listings.
     pub fn data(&self) -> impl Iterator<Item = TableData> {
         self.layout.data()
     }
@@ -375,18 +375,18 @@ impl Table {
         most
     }
 
-    /// Lets go of what has expired.
+    /// Removes expired entries.
     pub fn expire(&self) {
         if self.expire_after().is_some() {
             let now = now_ms();
             for shard in &self.shards {
-                // Not all under one hold of the lock: whoever counts waits for it.
+                // Not all under one lock acquisition: counting requests wait for it.
                 while self.sweep(&mut shard.lock(), now, SWEPT_ASIDE) == SWEPT_ASIDE {}
             }
         }
     }
 
-    /// Gives huge pages to what has grown. To be called twice a second.
+    /// Moves grown regions to huge pages. To be called twice a second.
     pub(crate) fn settle(&self) {
         let full = self.memory.lock().take_full(COLLAPSED_MAX);
         full.iter().for_each(|region| region.collapse());
@@ -424,8 +424,8 @@ impl Table {
         Some(f(&self.row(&mut shard, entry, now), &life))
     }
 
-    /// Runs `f` on the entry of a key, made if it is not there, and touches it. None where a full table gives up
-    /// nothing.
+    /// Runs `f` on the entry of a key, created if necessary, and marks it as used. `None` if a full table cannot evict
+    /// an entry.
     pub fn change<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
         self.entry(key, |table, shard, entry, now| {
             table.touch(shard, entry, now);
@@ -476,7 +476,7 @@ impl Table {
                 return Some(f(self, &mut shard, entry, now));
             }
             drop(shard);
-            // Never under the lock: what goes may be another shard's.
+            // Never under the lock: the evicted entry may be of another shard.
             if self.nopurge.load(Ordering::Relaxed) || !self.purge_oldest(at) {
                 return None;
             }
@@ -488,8 +488,7 @@ impl Table {
         self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Gives up the oldest entries, a 256th of the table, in every shard a share; `false`: there is none that is not
-    /// tracked.
+    /// Evicts the oldest entries, a 256th of the table, in every shard a share; `false`: all are tracked.
     fn purge_oldest(&self, first: usize) -> bool {
         let mut wanted = (self.size() as usize >> 8) + 1;
         let share = wanted.div_ceil(self.shards.len());
@@ -548,8 +547,8 @@ impl Table {
         }
     }
 
-    /// Shows entries from a place on, at most `most` under one lock; gives the place where it goes on. What `f` says
-    /// `false` to, and nobody tracks, is removed.
+    /// Passes entries from a position on to `f`, at most `most` under one lock; returns the next position. Untracked
+    /// entries for which `f` returns `false` are removed.
     pub fn page(&self, from: (usize, u32), most: u32, mut f: impl FnMut(Seen<'_>) -> bool) -> Option<(usize, u32)> {
         let (at, mut next) = from;
         let mut shard = self.shards.get(at)?.lock();
@@ -571,10 +570,10 @@ impl Table {
     }
 }
 
-/// How long an entry lives, and by whom.
+/// The lifetime of an entry, and its trackers.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// How many track it.
+    /// The number of its trackers.
     pub trackers: u32,
     /// Milliseconds until it expires.
     pub left_ms: u32,

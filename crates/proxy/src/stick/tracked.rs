@@ -1,4 +1,4 @@
-//! What a session or a stream tracks, and what is counted of it.
+//! Counters tracked by a session or a stream, and the events counted in them.
 
 use std::sync::Arc;
 
@@ -126,7 +126,7 @@ impl Tracked {
         self.0.is_none()
     }
 
-    /// What a number tracks.
+    /// Returns the entry tracked under a number.
     pub fn get(&self, number: usize) -> Option<&Held> {
         Some(&self.0.as_ref()?.get(number)?.held)
     }

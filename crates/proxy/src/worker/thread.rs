@@ -1,4 +1,4 @@
-//! Threads of workers: their start, the loop that serves one configuration after the other, and their end.
+//! Threads of workers: their start, the loop over successive configurations, and their end.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -61,7 +61,7 @@ impl Workers {
     }
 }
 
-/// What one worker thread needs besides the snapshot.
+/// The inputs of one worker thread in addition to the snapshot.
 struct Setup {
     tasks: Vec<WorkerTask>,
     inbox: mpsc::Receiver<Accepted>,
@@ -70,11 +70,11 @@ struct Setup {
     peers: Arc<[mpsc::Sender<Accepted>]>,
 }
 
-/// Starts a thread per worker of `running`, and returns once each of them has its runtime: from there on none takes
-/// another descriptor to exist. `tasks` holds each worker's own, by index; missing ones mean none.
+/// Starts a thread per worker of `running`, and returns once each has its runtime: from then on none needs another
+/// descriptor to exist. `tasks` has each worker's own tasks, by index; missing ones mean none.
 ///
 /// # Errors
-/// Where a thread or its runtime can't be made; those that were made have ended then.
+/// If a thread or its runtime cannot be created; those already created have ended then.
 pub fn start(running: &Arc<Running>, bound: Vec<Arc<Listener>>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
     let count = running.process.workers.len();
     running.set_listeners(bound);
@@ -159,8 +159,8 @@ impl Station {
         }
     }
 
-    /// Serves another configuration: sockets that both have go over, sessions follow when they have no request, and
-    /// what is in the middle of something finishes it under the old one.
+    /// Switches to another configuration: sockets of both are kept, sessions follow when they have no request, and
+    /// requests in progress finish under the old one.
     async fn adopt(self: &Rc<Self>, old: Rc<Worker>, running: Arc<Running>, accepting: &mut Accepting) -> Rc<Worker> {
         accepting.shutdown().await;
         for listener in

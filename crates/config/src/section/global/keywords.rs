@@ -18,10 +18,10 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "chroot",
         "DIRECTORY",
-        "Where the process locks itself in once it has read its files and bound its sockets.",
+        "The directory to which the process changes its root once it has read its files and bound its sockets.",
         Parser::Path(|g| &mut g.chroot),
     ),
-    line("description", 1, MANY, "TEXT", "What 'show info' says of this process.", |r, line| {
+    line("description", 1, MANY, "TEXT", "The description of this process in 'show info'.", |r, line| {
         let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
         r.reader.global.description = Some(words.join(" "));
     }),
@@ -30,25 +30,26 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         2,
         "current|config|parent|origin DIRECTORY",
-        "Where relative paths start from this line on: the working directory, the configuration file's directory, its \
-         parent, or DIRECTORY. It moves files that are read with the configuration: scripts, maps, ACL files, error files.",
+        "The base of relative paths from this line on: the working directory, the configuration file's directory, its \
+         parent, or DIRECTORY. It applies to files that are read with the configuration: scripts, maps, ACL files, \
+         error files.",
         |r, line| {
             if let Err(message) = r.reader.global.default_paths.read(line, r.files) {
                 r.diagnostics.error(line.at(1), message);
             }
         },
     ),
-    flag("daemon", "Goes to the background; '-db' wins.", |g| &mut g.daemon),
+    flag("daemon", "Runs in the background; '-db' overrides it.", |g| &mut g.daemon),
     one(
         "gid",
         "N",
-        "The group the process runs as, by number.",
+        "The group of the process, by number.",
         Parser::Integer(0, u32::MAX as i64, |g, n| g.gid = Some(n as u32)),
     ),
     one(
         "fd-hard-limit",
         "N",
-        "The most descriptors from which a 'maxconn' is derived where the system's own limit is higher.",
+        "Upper limit of the descriptors from which 'maxconn' is derived, if the system's own limit is higher.",
         Parser::Integer(1, INT, |g, n| g.fd_hard_limit = Some(n as u64)),
     ),
     line(
@@ -56,7 +57,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         2,
         2,
         "FROM TO",
-        "The case in which a field's name is written to peers of proxies with an 'option h1-case-adjust-bogus-…'.",
+        "The case in which a field's name is sent to peers of proxies with 'option h1-case-adjust-bogus-…'.",
         name_case::pair,
     ),
     line(
@@ -64,16 +65,17 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         1,
         "PATH",
-        "A file of such pairs, a line each; '#' begins a comment.",
+        "A file of such pairs, one per line; '#' begins a comment.",
         name_case::file,
     ),
-    one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
+    one("group", "NAME", "The group of the process.", Parser::Text(|g| &mut g.group)),
     line(
         "http-err-codes",
         1,
         MANY,
         "[+-]RANGE…",
-        "Status codes that count as errors of clients ('http_err_cnt'), 400-499: ranges between commas that replace, extend ('+') or reduce ('-') the set.",
+        "Status codes counted as client errors ('http_err_cnt'), 400-499 by default: comma-separated ranges that \
+         replace, extend ('+') or reduce ('-') the set.",
         |r, line| status_codes(r, line, |classes| &mut classes.errors),
     ),
     line(
@@ -81,13 +83,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         MANY,
         "[+-]RANGE…",
-        "Status codes that count as failures of servers ('http_fail_cnt'), 500-599 but 501 and 505, in the same way.",
+        "Status codes counted as server failures ('http_fail_cnt'), 500-599 except 501 and 505 by default, in the same \
+         syntax.",
         |r, line| status_codes(r, line, |classes| &mut classes.failures),
     ),
     one(
         "hard-stop-after",
         "TIME",
-        "How long a graceful stop may take before everything left is closed.",
+        "Maximum duration of a graceful stop; after it, everything left is closed.",
         Parser::Time(|g| &mut g.hard_stop_after),
     ),
     line(
@@ -95,7 +98,8 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         1,
         "NAME",
-        "This machine's name among peers, which files see as HAPROXY_LOCALPEER; its own by default. '-L' wins.",
+        "This machine's name among peers, available to files as HAPROXY_LOCALPEER; the host name by default. '-L' \
+         overrides it.",
         |r, line| {
             if r.env.take_localpeer(line.text(1)) {
                 r.reader.global.localpeer = Some(line.text(1).to_owned());
@@ -110,7 +114,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         MANY,
         "TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
-        "Where 'log global' of a proxy sends its lines.",
+        "The target of proxies with 'log global'.",
         |r, line| {
             if let Some(target) = log::target(line, r.diagnostics) {
                 r.reader.global.log.push(target);
@@ -122,7 +126,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         0,
         1,
         "[NAME]",
-        "The host's name in headers of log lines; the machine's without NAME. It makes rfc3164 their default format.",
+        "The host name in headers of log lines; the machine's without NAME. It makes rfc3164 their default format.",
         |r, line| {
             r.reader.global.log_host = match line.text(1) {
                 "" => LogHost::Machine,
@@ -132,13 +136,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     ),
     flag(
         "insecure-fork-wanted",
-        "Scripts may start programs while the process serves ('os.execute', 'io.popen'); without it they can do so only \
-         while they are loaded.",
+        "Allows scripts to start programs while the process serves ('os.execute', 'io.popen'); without it they may do \
+         so only while they are loaded.",
         |g| &mut g.insecure_fork,
     ),
     flag(
         "insecure-setuid-wanted",
-        "Programs that scripts start may gain privileges (set-user-ID files); without it they never do.",
+        "Allows programs started by scripts to gain privileges (set-user-ID files); without it they never do.",
         |g| &mut g.insecure_setuid,
     ),
     line("log-tag", 1, 1, "TAG", "The tag in headers of log lines; the program's name by default.", |r, line| {
@@ -155,7 +159,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         2,
         "PATTERN [path|cpath]",
-        "Puts a pattern in front of Lua's package.path or package.cpath.",
+        "Prepends a pattern to Lua's package.path or package.cpath.",
         |r, line| {
             let cpath = match line.text(2) {
                 "" | "path" => false,
@@ -170,8 +174,9 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         0,
         1,
         "[no-exit-on-failure]",
-        "A master process watches the worker process, as with '-W'; the lines behind see HAPROXY_MWORKER. There is one \
-         worker process, so the master ends with it either way; 'no-exit-on-failure' leaves out that it says so.",
+        "A master process supervises the worker process, as with '-W'; the following lines see HAPROXY_MWORKER. There \
+         is one worker process, so the master always ends with it; 'no-exit-on-failure' only suppresses the message \
+         about it.",
         |r, line| match line.text(1) {
             word @ ("" | "no-exit-on-failure") => {
                 r.reader.global.master_worker = true;
@@ -184,125 +189,117 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "max-spread-checks",
         "TIME",
-        "The longest time over which the first checks of all servers are spread.",
+        "Maximum time over which the first checks of all servers are spread.",
         Parser::Time(|g| &mut g.max_spread_checks),
     ),
     one(
         "maxcompcpuusage",
         "PERCENT",
-        "Bodies begin compressed only while workers are busy for less of their time, as 'show info' tells it; 100: no limit.",
+        "New bodies are compressed only while the workers' load, as in 'show info', is below this percentage; 100: no \
+         limit.",
         Parser::Integer(0, 100, |g, n| g.compression.idle = 100 - n as u32),
     ),
     one(
         "maxcomprate",
         "N",
-        "Responses begin compressed only while less than so many KiB of bodies a second go into it; 0: no limit.",
+        "New responses are compressed only while less than this many KiB of bodies per second enter compression; 0: no \
+         limit.",
         Parser::Integer(0, INT, |g, n| g.compression.rate = n as u64 * 1024),
     ),
     one(
         "maxconn",
         "N",
-        "Sessions of the whole process; 0: as many as the descriptor limit allows.",
+        "Maximum number of sessions of the process; 0: as many as the descriptor limit allows.",
         Parser::Integer(0, INT, |g, n| g.maxconn = (n > 0).then_some(n as u32)),
     ),
     one(
         "spread-checks",
         "PERCENT",
-        "How far the time to the next check may be from the interval, 0 to 50: chance says how far.",
+        "Maximum random deviation of the check interval, 0 to 50 percent.",
         Parser::Integer(0, 50, |g, n| g.spread_checks = n as u32),
     ),
     one(
         "maxzlibmem",
         "N",
-        "Bodies begin compressed only while that holds less than so many MiB; 0: no limit.",
+        "New bodies are compressed only while compression uses less than this many MiB; 0: no limit.",
         Parser::Integer(0, INT, |g, n| g.compression.memory = (n as u64) << 20),
     ),
     one(
         "tune.comp.maxlevel",
         "1-9",
-        "How hard bodies are compressed: 1, the default, costs least.",
+        "Compression level: 1, the default, costs least.",
         Parser::Integer(1, 9, |g, n| g.compression.level = n as u32),
     ),
     one(
         "tune.zlib.windowsize",
         "8-15",
-        "The window in which a compressor looks for what it has seen, as a power of 2; 15.",
+        "The window size of the compressor, as a power of 2; 15.",
         // A window of 256 bytes is none that a compressor has.
         Parser::Integer(8, 15, |g, n| g.compression.window_bits = n.max(9) as u8),
     ),
     one(
         "maxpipes",
         "N",
-        "Pipes by which large bodies pass through the kernel; 64 for each worker. A body that gets none is copied.",
+        "Maximum number of pipes for forwarding large bodies within the kernel; 64 for each worker by default. A body \
+         without a pipe is copied.",
         Parser::Integer(0, INT, |g, n| g.tune.maxpipes = (n > 0).then_some(n as u32)),
     ),
     one(
         "maxconnrate",
         "N",
-        "Connections that all frontends accept in a second; more wait in the kernel. 0: without a limit.",
+        "Maximum number of connections accepted per second by all frontends; further ones wait in the kernel. 0: \
+         unlimited.",
         Parser::Integer(0, INT, |g, n| g.maxconnrate = n as u32),
     ),
     one(
         "maxsessrate",
         "N",
-        "Sessions of all frontends in a second; a connection becomes one as it is accepted. 0: without a limit.",
+        "Maximum number of sessions per second of all frontends; a connection counts as a session when it is accepted. \
+         0: unlimited.",
         Parser::Integer(0, INT, |g, n| g.maxsessrate = n as u32),
     ),
     one(
         "nbthread",
         "N",
-        "Workers; one per available core by default.",
+        "Number of workers; one per available core by default.",
         Parser::Integer(1, MAX_THREADS, |g, n| g.nbthread = Some(n as u16)),
     ),
-    line(
-        "nbproc",
-        0,
-        MANY,
-        "",
-        "Refused, as since HAProxy 2.5: one process has as many workers as 'nbthread' says.",
-        |r, line| {
-            let error = r.diagnostics.error(line.at(0), "nbproc is not supported any more since HAProxy 2.5");
-            error.hint("remove the line: one process uses all cores, or as many as 'nbthread' says");
-        },
-    ),
+    line("nbproc", 0, MANY, "", "Refused, as since HAProxy 2.5: one process has 'nbthread' workers.", |r, line| {
+        let error = r.diagnostics.error(line.at(0), "nbproc is not supported any more since HAProxy 2.5");
+        error.hint("remove the line: one process uses all cores, or as many as 'nbthread' says");
+    }),
+    one("node", "NAME", "This machine's name in 'show info'; the host name by default.", Parser::Text(|g| &mut g.node)),
     one(
-        "node",
-        "NAME",
-        "This machine's name in 'show info'; the machine's own by default.",
-        Parser::Text(|g| &mut g.node),
+        "pidfile",
+        "FILE",
+        "The file that receives the process's number; '-p' overrides it.",
+        Parser::Path(|g| &mut g.pidfile),
     ),
-    one("pidfile", "FILE", "Where the process's number is written; '-p' wins.", Parser::Path(|g| &mut g.pidfile)),
     line("presetenv", 2, 2, "NAME VALUE", "Sets an environment variable unless it is set.", |r, line| {
         if r.has_value(line) {
             r.env.set_default(line.text(1), line.text(2));
         }
     }),
-    line(
-        "nosplice",
-        0,
-        0,
-        "",
-        "Large bodies are copied, and don't pass through pipes of the kernel's; as with '-dS'.",
-        |r, _| {
-            r.reader.global.tune.splices = false;
-        },
-    ),
-    flag("quiet", "Nothing is printed at start, as with '-q'.", |g| &mut g.quiet),
-    line("resetenv", 0, MANY, "[NAME]…", "Removes all environment variables but these.", |r, line| {
+    line("nosplice", 0, 0, "", "Large bodies are copied and do not use kernel pipes; as with '-dS'.", |r, _| {
+        r.reader.global.tune.splices = false;
+    }),
+    flag("quiet", "Prints nothing at start, as with '-q'.", |g| &mut g.quiet),
+    line("resetenv", 0, MANY, "[NAME]…", "Removes all environment variables except these.", |r, line| {
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
         r.env.retain(&keep);
     }),
     one(
         "server-state-base",
         "DIRECTORY",
-        "Where the files of 'server-state-file' and 'server-state-file-name' are, unless their names begin with a slash.",
+        "The directory of the files of 'server-state-file' and 'server-state-file-name', unless their names begin with \
+         a slash.",
         Parser::Path(|g| &mut g.server_state_base),
     ),
     one(
         "server-state-file",
         "FILE",
-        "What 'show servers state' told of another process: backends with 'load-server-state-from-file global' start \
-         with it. A reload keeps what the process knows, and reads no such file.",
+        "The output of another process's 'show servers state': the initial states of backends with \
+         'load-server-state-from-file global'. A reload keeps the current states and does not read the file.",
         Parser::Text(|g| &mut g.server_state_file),
     ),
     line(
@@ -310,12 +307,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         2,
         2,
         "proc.NAME EXPRESSION",
-        "Sets a variable of the process at start, and in a reload where the line is another one; there is no stream to look \
-         at, so fetches such as str(), int(), env() and var() are what it takes.",
+        "Sets a variable of the process at start, and in a reload if the line has changed; only fetches that need no \
+         stream, such as str(), int(), env() and var(), are allowed.",
         |_, _| (),
     ),
-    line("set-var-fmt", 2, 2, "proc.NAME FORMAT", "The same, of a format.", |_, _| ()),
-    flag("set-dumpable", "A process that has dropped its user may leave a core file.", |g| &mut g.dumpable),
+    line("set-var-fmt", 2, 2, "proc.NAME FORMAT", "The same with a format.", |_, _| ()),
+    flag("set-dumpable", "Allows a process that has changed its user to write a core file.", |g| &mut g.dumpable),
     line("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
         if r.has_value(line) {
             r.env.set(line.text(1), line.text(2));
@@ -327,9 +324,9 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         MANY,
         "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [id N] [nice N] [process P] [shards N] [thread T] \
          [expose-fd listeners]",
-        "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI. 'expose-fd \
-         listeners' gives the listening sockets to the process that takes this one's place ('-x'); 'name', 'id', 'nice', \
-         'process', 'shards' and 'thread' change nothing.",
+        "Listens for commands such as 'show stat'; the following lines see its address in HAPROXY_CLI. 'expose-fd \
+         listeners' passes the listening sockets to a successor process ('-x'); 'name', 'id', 'nice', 'process', \
+         'shards' and 'thread' have no effect.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.files, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
@@ -340,79 +337,79 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "stats maxconn",
         "N",
-        "Connections that all stats sockets serve at once; 10. Further ones wait.",
+        "Maximum number of concurrent connections of all stats sockets; 10. Further ones wait.",
         Parser::Integer(1, 65535, |g, n| g.stats_maxconn = Some(n as usize)),
     ),
     one(
         "stats timeout",
         "TIME",
-        "How long a connection of the stats socket may be silent; 10 s.",
+        "Inactivity timeout of a connection of the stats socket; 10 s.",
         Parser::Time(|g| &mut g.stats_timeout),
     ),
     flag(
         "strict-limits",
-        "A limit that can't be raised refuses the start, as by default; 'no strict-limits' warns.",
+        "A limit that cannot be raised prevents the start, as by default; 'no strict-limits' warns.",
         |g| &mut g.limits.strict,
     ),
     one(
         "thread-hard-limit",
         "N",
-        "The most workers, however many cores there are or 'nbthread' says.",
+        "Maximum number of workers, whatever the number of cores or 'nbthread'.",
         Parser::Integer(1, MAX_THREADS, |g, n| g.thread_hard_limit = Some(n as u16)),
     ),
     one(
         "tune.bufsize",
         "SIZE",
-        "Bytes of a buffer, so of a request's or response's head; 16384.",
+        "Size of a buffer in bytes, and so the limit of a head; 16384.",
         Parser::Size(1024, 1 << 28, |g, size| g.tune.bufsize = size),
     ),
     one(
         "tune.http.cookielen",
         "N",
-        "Bytes that 'capture cookie' keeps at most; 63.",
+        "Maximum number of bytes kept by 'capture cookie'; 63.",
         Parser::Integer(1, 65535, |g, n| g.tune.http_cookielen = n as usize),
     ),
     one(
         "tune.http.logurilen",
         "N",
-        "Bytes that are logged of a request line at most; 1023.",
+        "Maximum number of logged bytes of a request line; 1023.",
         Parser::Integer(1, 65535, |g, n| g.tune.http_logurilen = n as usize),
     ),
     one(
         "tune.http.maxhdr",
         "N",
-        "Header fields of a message, and one for their end; 101.",
+        "Maximum number of header fields of a message, plus one for their end; 101.",
         Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
     ),
     one(
         "tune.stick-counters",
         "N",
-        "Counters that a connection may track, and a request as many ('track-sc0' to 'track-scN'); 3. Each is looked at \
-         with every event that is counted.",
+        "Number of counters that a connection, and a request, may track ('track-sc0' to 'track-scN'); 3. Each is \
+         examined for every counted event.",
         Parser::Integer(0, TRACKED_COUNTERS_MAX as i64, |g, n| g.tune.stick_counters = n as usize),
     ),
     one(
         "tune.pipesize",
         "SIZE",
-        "Bytes that a pipe is asked to hold; 256k.",
+        "Size requested for a pipe, bytes; 256k.",
         Parser::Size(0, 1 << 31, |g, size| g.tune.pipesize = size),
     ),
     one(
         "tune.lua.bool-sample-conversion",
         "normal|pre-3.1-bug",
-        "Whether Lua gets boolean samples as booleans, or as integers as before HAProxy 3.1 (the default).",
+        "Whether boolean samples are booleans in Lua, or integers as before HAProxy 3.1 (the default).",
         Parser::OneOf(&["normal", "pre-3.1-bug"], |g, index| g.tune.lua_bool_as_integer = index == 1),
     ),
     one(
         "tune.lua.burst-timeout",
         "TIME",
-        "Run time of a script between two yields; 1 s, 0: unlimited.",
+        "Run time limit of a script between two yields; 1 s, 0: unlimited.",
         Parser::Time(|g| &mut g.tune.lua_burst_timeout),
     ),
     one(
         "tune.lua.forced-yield",
         "N",
-        "Instructions between voluntary yields; read for compatibility, workers are never held up by a script.",
+        "Instructions between voluntary yields; accepted without effect, since scripts are preempted.",
         Parser::Integer(1, INT, |g, n| g.tune.lua_forced_yield = Some(n as u32)),
     ),
     one(
@@ -424,7 +421,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.lua.log.stderr",
         "on|auto|off",
-        "Whether messages of scripts go to stderr; auto: where no log target takes them.",
+        "Whether messages of scripts go to stderr; auto: if no log target receives them.",
         Parser::OneOf(&["on", "auto", "off"], |g, index| {
             g.tune.lua_log_stderr = [LuaLogStderr::On, LuaLogStderr::Auto, LuaLogStderr::Off][index];
         }),
@@ -432,7 +429,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.lua.maxmem",
         "MEGABYTES",
-        "Memory of all Lua states together; 0: unlimited.",
+        "Memory limit of all Lua states together; 0: unlimited.",
         Parser::Integer(0, 1 << 20, |g, n| g.tune.lua_maxmem = (n as usize) << 20),
     ),
     line(
@@ -440,51 +437,51 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         1,
         "all|none|LIBRARY[,LIBRARY]…",
-        "Lua's libraries that scripts find, beside the basic functions and coroutines: table, io, os, string, math, utf8, \
-         package, debug; all. Before any script is named.",
+        "The Lua libraries available to scripts, in addition to the basic functions and coroutines: table, io, os, \
+         string, math, utf8, package, debug; all by default. Must precede any line with a script.",
         openlibs,
     ),
     one(
         "tune.lua.service-timeout",
         "TIME",
-        "Run time of a Lua service; 4 s, 0: unlimited.",
+        "Run time limit of a Lua service; 4 s, 0: unlimited.",
         Parser::Time(|g| &mut g.tune.lua_service_timeout),
     ),
     one(
         "tune.lua.session-timeout",
         "TIME",
-        "Run time of a Lua action; 4 s, 0: unlimited.",
+        "Run time limit of a Lua action; 4 s, 0: unlimited.",
         Parser::Time(|g| &mut g.tune.lua_session_timeout),
     ),
     one(
         "tune.lua.task-timeout",
         "TIME",
-        "Run time of a Lua task; unlimited by default and with 0.",
+        "Run time limit of a Lua task; unlimited by default and with 0.",
         Parser::Time(|g| &mut g.tune.lua_task_timeout),
     ),
     one(
         "tune.lua.watchdog-abort",
         "on|off",
-        "Whether the process aborts (SIGABRT), as HAProxy does, when a script keeps a worker in a function of C for more than \
-         a second; off: it is logged, and the worker accepts nothing until it goes on.",
+        "Whether the process aborts (SIGABRT), as HAProxy does, when a script blocks a worker in a C function for more \
+         than a second; off: a message is logged, and the worker accepts no connections until it continues.",
         Parser::OneOf(&["on", "off"], |g, index| g.tune.lua_watchdog_abort = index == 0),
     ),
     one(
         "tune.maxrewrite",
         "SIZE",
-        "Bytes of a buffer kept free for rules that add to a head; 1024, at most half the buffer.",
+        "Bytes of a buffer reserved for rules that extend a head; 1024, at most half the buffer.",
         Parser::Size(0, 1 << 28, |g, size| g.tune.maxrewrite = size),
     ),
     one(
         "uid",
         "N",
-        "The user the process runs as, by number.",
+        "The user of the process, by number.",
         Parser::Integer(0, u32::MAX as i64, |g, n| g.uid = Some(n as u32)),
     ),
     one(
         "ulimit-n",
         "N",
-        "Descriptors the process may open; derived from 'maxconn' by default.",
+        "Maximum number of descriptors of the process; derived from 'maxconn' by default.",
         Parser::Integer(0, INT, |g, n| g.ulimit_n = (n > 0).then_some(n as u64)),
     ),
     line(
@@ -492,13 +489,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         0,
         MANY,
         "[prefix PATH] [mode M] [user U] [uid U] [group G] [gid G]",
-        "What stands before the paths of 'bind' lines, and the rights of all unix sockets that set none.",
+        "The prefix of the paths of 'bind' lines, and the permissions of all unix sockets that set none.",
         unix_bind::unix_bind,
     ),
     line("unsetenv", 1, MANY, "NAME…", "Removes environment variables.", |r, line| {
         line.words[1..].iter().for_each(|name| r.env.remove(name.text()));
     }),
-    one("user", "NAME", "The user the process runs as.", Parser::Text(|g| &mut g.user)),
+    one("user", "NAME", "The user of the process.", Parser::Text(|g| &mut g.user)),
     flag("zero-warning", "A warning refuses the configuration, as with '-dW'.", |g| &mut g.zero_warning),
 ]);
 

@@ -37,7 +37,7 @@ pub(crate) struct GlobalReader {
 struct Reading<'a> {
     /// The keyword, both words of it.
     name: &'static str,
-    /// How many words the keyword has: its first argument's index.
+    /// The number of words of the keyword: its first argument's index.
     first: usize,
     reader: &'a mut GlobalReader,
     env: &'a mut Environment,
@@ -45,8 +45,8 @@ struct Reading<'a> {
     diagnostics: &'a mut Diagnostics,
 }
 
-/// What a keyword's argument is and where it goes. The type is private to the section, since it sees the reader's
-/// inside; the table's rows carry it in [`GlobalRow`].
+/// The type of a keyword's argument and its destination. The enum is private to the section, since it accesses the
+/// reader's fields; the table's rows carry it in [`GlobalRow`].
 enum Parser {
     /// The keyword alone; `no KEYWORD` takes it back where the row allows a negation.
     Flag(fn(&mut Global) -> &mut bool),
@@ -93,10 +93,10 @@ const WHOLE: &[&str] = &[
     "uid",
 ];
 
-/// What HAProxy keeps in an `int`.
+/// The maximum of HAProxy's `int`.
 const INT: i64 = i32::MAX as i64;
 
-/// Names beside those of [`KEYWORDS`], for "did you mean".
+/// Names in addition to those of [`KEYWORDS`], for "did you mean".
 static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let others = without_effect::KEYWORDS.rows.iter().map(|row| row.name);
     known::GLOBAL.iter().copied().chain(others).collect()
@@ -197,7 +197,7 @@ impl Reading<'_> {
         read(given, min, max)
     }
 
-    /// Says what is wrong with the first argument.
+    /// Reports an error of the first argument.
     fn wrong(&mut self, line: &Line, message: String, hint: Option<&str>) {
         let error = self.diagnostics.error(line.at(self.first), format!("'{}': {message}", self.name));
         if let Some(hint) = hint {
@@ -205,7 +205,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Says that a word is none of these.
+    /// Reports a word that is not one of these.
     fn one_of(&mut self, line: &Line, index: usize, names: &[&str]) {
         let given = line.text(index);
         let message = format!("'{}' expects one of {}, not '{given}'", self.name, table::list(names));

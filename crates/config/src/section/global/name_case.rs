@@ -6,7 +6,8 @@ use crate::diagnostic::Diagnostics;
 use crate::model::{Global, Position};
 use crate::word::Line;
 
-/// Why a pair can't be; HAProxy compares by the first name, which its messages have in lower case.
+/// Adds a pair, or returns the reason why it is invalid; HAProxy compares by the first name, which its messages have in
+/// lower case.
 fn add(global: &mut Global, from: &str, to: &str) -> Result<(), String> {
     if from.is_empty() || !from.eq_ignore_ascii_case(to) {
         return Err(format!("'{from}' and '{to}' must not differ except in their case"));

@@ -18,8 +18,8 @@ pub(super) fn stats_socket(line: &Line, files: &dyn Files, diagnostics: &mut Dia
     socket(line, 2, "stats socket", StatsLevel::default(), files, diagnostics)
 }
 
-/// Reads the argument of `-S`: an address and options of `bind`, with commas between them. Whoever reaches the socket
-/// may do everything unless `level` says otherwise, as in HAProxy.
+/// Reads the argument of `-S`: an address and options of `bind`, separated by commas. The default level is `admin`, as
+/// in HAProxy.
 pub fn master_socket(argument: &str, files: &dyn Files, environment: &Environment) -> Result<StatsSocket, String> {
     let file: Arc<str> = "-S".into();
     let scope = Scope { env: environment, file: &file, line: 1, section: "" };

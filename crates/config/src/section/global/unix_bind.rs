@@ -7,7 +7,7 @@ use crate::word::Line;
 
 const OPTIONS: [&str; 6] = ["gid", "group", "mode", "prefix", "uid", "user"];
 
-/// Reads the line; what it doesn't name keeps its value.
+/// Reads the line; settings that it does not name keep their values.
 pub(super) fn unix_bind(r: &mut Reading<'_>, line: &Line) {
     let mut next = 1;
     while next < line.len() {

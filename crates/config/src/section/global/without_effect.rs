@@ -18,15 +18,15 @@ const SWITCH: Parser = Parser::OneOf(&["on", "off"], |_, _| ());
 /// Words that nothing looks at.
 const WORDS: Parser = Parser::Line(|_, _| ());
 
-const TLS: &str = "Changes nothing while nothing uses TLS: 'ssl' on a bind or server is refused.";
-const HTTP2: &str = "Changes nothing: HTTP/2 is not spoken.";
-const QUIC: &str = "Changes nothing: QUIC is not spoken.";
-const DATAGRAMS: &str = "Changes nothing: it is about sockets of datagrams that carry QUIC, which is not spoken.";
-const POLLER: &str = "Changes nothing: there is one poller, epoll.";
-const CPUS: &str = "Changes nothing but where workers run, which is left to the kernel.";
-const COPYING: &str = "Changes nothing: it tunes how HAProxy passes bytes on, not which.";
-const SCHEDULING: &str = "Changes nothing: it tunes HAProxy's own scheduler.";
-const MEMORY: &str = "Changes nothing: it tunes HAProxy's own memory pools.";
+const TLS: &str = "No effect without TLS, which is not supported yet: 'ssl' on a bind or server is refused.";
+const HTTP2: &str = "No effect: HTTP/2 is not supported.";
+const QUIC: &str = "No effect: QUIC is not supported.";
+const DATAGRAMS: &str = "No effect: it applies to the datagram sockets of QUIC, which is not supported.";
+const POLLER: &str = "No effect: epoll is the only poller.";
+const CPUS: &str = "No effect: the kernel decides where workers run.";
+const COPYING: &str = "No effect on data: it tunes HAProxy's forwarding.";
+const SCHEDULING: &str = "No effect: it tunes HAProxy's own scheduler.";
+const MEMORY: &str = "No effect: it tunes HAProxy's own memory pools.";
 
 /// The keyword alone.
 const fn alone(name: &'static str, docs: &'static str) -> Row<GlobalRow> {
@@ -60,29 +60,22 @@ const fn tls_options(name: &'static str) -> Row<GlobalRow> {
 
 /// The keywords.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
-    alone(
-        "busy-polling",
-        "Changes nothing but HAProxy's use of the processor: workers sleep when there is nothing to do.",
-    ),
+    alone("busy-polling", "No effect: workers sleep when they have no work."),
     word("ca-base", "DIRECTORY", TLS),
-    word(
-        "close-spread-time",
-        "TIME|infinite",
-        "Changes nothing: idle connections are closed as soon as the process stops.",
-    ),
+    word("close-spread-time", "TIME|infinite", "No effect: idle connections are closed as soon as the process stops."),
     word("cluster-secret", "SECRET", QUIC),
     line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, |_, _| ()),
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),
     line("cpu-set", 1, MANY, "RULE…", CPUS, |_, _| ()),
     word("crt-base", "DIRECTORY", TLS),
-    alone("expose-deprecated-directives", "Changes nothing: what exists is there without it."),
-    alone("expose-experimental-directives", "Changes nothing: what exists is there without it."),
+    alone("expose-deprecated-directives", "No effect: all supported directives are available without it."),
+    alone("expose-experimental-directives", "No effect: all supported directives are available without it."),
     row(
         "external-check",
         0,
         1,
         "[preserve-env]",
-        "Changes nothing: it allows 'option external-check', which is refused.",
+        "No effect: it allows 'option external-check', which is refused.",
         WORDS,
     ),
     alone("h2-workaround-bogus-websocket-clients", HTTP2),
@@ -93,15 +86,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("limited-quic", QUIC),
     number("maxsslconn", TLS),
     number("maxsslrate", TLS),
-    number(
-        "mworker-max-reloads",
-        "Changes nothing: a reload happens in the process that serves, so no process is left from before.",
-    ),
+    number("mworker-max-reloads", "No effect: a reload happens within the serving process, so no old process remains."),
     alone("no-memory-trimming", MEMORY),
     alone("no-quic", QUIC),
     alone("noepoll", POLLER),
     alone("noevports", POLLER),
-    alone("nogetaddrinfo", "Changes nothing: names are resolved by the system's resolver."),
+    alone("nogetaddrinfo", "No effect: names are resolved by the system's resolver."),
     alone("nokqueue", POLLER),
     alone("nopoll", POLLER),
     row("numa-cpu-mapping", 0, 0, "", CPUS, WORDS),
@@ -111,11 +101,11 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("ocsp-update.mindelay", TLS),
     switch("ocsp-update.mode", TLS),
     alone("prealloc-fd", MEMORY),
-    switch("profiling.memory", "Changes nothing: nothing shows such a profile."),
+    switch("profiling.memory", "No effect: there is no such profile."),
     one(
         "profiling.tasks",
         "on|auto|off",
-        "Changes nothing: nothing shows such a profile.",
+        "No effect: there is no such profile.",
         Parser::OneOf(&["on", "auto", "off"], |_, _| ()),
     ),
     word("ssl-default-bind-ciphers", "CIPHERS", TLS),
@@ -130,7 +120,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     word("ssl-default-server-curves", "CURVES", TLS),
     tls_options("ssl-default-server-options"),
     word("ssl-default-server-sigalgs", "SIGALGS", TLS),
-    word("ssl-dh-param-file", "FILE", "Changes nothing while nothing uses TLS; the file is not read."),
+    word("ssl-dh-param-file", "FILE", "No effect without TLS, which is not supported yet; the file is not read."),
     line("ssl-engine", 1, MANY, "NAME [algo ALGORITHM…]", TLS, |_, _| ()),
     alone("ssl-load-extra-del-ext", TLS),
     line("ssl-load-extra-files", 1, MANY, "TYPE…", TLS, |_, _| ()),
@@ -148,7 +138,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("tune.buffers.limit", MEMORY),
     number("tune.buffers.reserve", MEMORY),
     size("tune.bufsize.small", MEMORY),
-    size("tune.chksize", "Changes nothing: checks have buffers of their own size."),
+    size("tune.chksize", "No effect: the buffers of checks have a fixed size."),
     alone("tune.disable-fast-forward", COPYING),
     alone("tune.disable-zero-copy-forwarding", COPYING),
     line("tune.epoll.mask-events", 1, 1, "EVENT[,EVENT]…", POLLER, |_, _| ()),
@@ -171,10 +161,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("tune.h2.max-concurrent-streams", HTTP2),
     one("tune.h2.max-frame-size", "N", HTTP2, Parser::Integer(16384, 16_777_215, |_, _| ())),
     switch("tune.h2.zero-copy-fwd-send", HTTP2),
-    switch(
-        "tune.idle-pool.shared",
-        "Changes nothing: idle server connections are shared where 'http-reuse' lets them be.",
-    ),
+    switch("tune.idle-pool.shared", "No effect: idle server connections are shared as 'http-reuse' allows."),
     bounded("tune.idletimer", 0, 65535, COPYING),
     one(
         "tune.listener.default-shards",
@@ -188,10 +175,10 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one("tune.maxaccept", "N", SCHEDULING, Parser::Integer(-1, INT, |_, _| ())),
     number("tune.maxpollevents", SCHEDULING),
     one("tune.memory.hot-size", "SIZE", MEMORY, Parser::Size(1, 1 << 40, |_, _| ())),
-    bounded("tune.peers.max-updates-at-once", 1, INT, "Changes nothing: sections 'peers' are refused."),
-    number("tune.pattern.cache-size", "Changes nothing: lookups in lists are not cached."),
-    bounded("tune.pool-high-fd-ratio", 0, 100, "Changes nothing: idle server connections are bounded by their number."),
-    bounded("tune.pool-low-fd-ratio", 0, 100, "Changes nothing: idle server connections are bounded by their number."),
+    bounded("tune.peers.max-updates-at-once", 1, INT, "No effect: 'peers' sections are refused."),
+    number("tune.pattern.cache-size", "No effect: look-ups in lists are not cached."),
+    bounded("tune.pool-high-fd-ratio", 0, 100, "No effect: idle server connections are limited by their number."),
+    bounded("tune.pool-low-fd-ratio", 0, 100, "No effect: idle server connections are limited by their number."),
     switch("tune.pt.zero-copy-forwarding", COPYING),
     word("tune.quic.frontend.max-idle-timeout", "TIME", QUIC),
     number("tune.quic.max-frame-loss", QUIC),
@@ -226,13 +213,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.zlib.memlevel",
         "1-9",
-        "Changes nothing: the compressor's tables have one size.",
+        "No effect: the compressor's tables have a fixed size.",
         Parser::Integer(1, 9, |_, _| ()),
     ),
     word(
         "warn-blocked-traffic-after",
         "TIME",
-        "Changes nothing: a script that runs long is taken off its worker, so it blocks no traffic.",
+        "No effect: a long-running script is preempted, so it blocks no traffic.",
     ),
 ]);
 

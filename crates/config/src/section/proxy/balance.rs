@@ -190,7 +190,7 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(3), message).did_you_mean(near);
             return None;
         }
-        // HAProxy once waited for so many bytes; it waits for the body now, and so the number changes nothing.
+        // HAProxy once waited for this many bytes; now it waits for the body, and the number has no effect.
         if line.len() > 4 {
             self.leading_integer(line, 4, 1, i64::from(i32::MAX))?;
         }
@@ -257,7 +257,7 @@ impl ProxyReader<'_> {
             ("none", HashFunction::None),
         ];
         let Some(consistent) = self.one_of(line, 1, &[("map-based", false), ("consistent", true)]) else { return };
-        // Without a word more the ring's hash is mixed, because its default function is too regular for it.
+        // Without a further word the ring's hash is mixed, because its default function is too regular for it.
         let mut hash_type = HashType { consistent, avalanche: consistent, ..HashType::default() };
         if line.len() > 2 {
             let Some(function) = self.one_of(line, 2, &FUNCTIONS) else { return };

@@ -25,7 +25,7 @@ pub(super) const ALGO: Row<ProxyParser> = row(
     1,
     MANY,
     "gzip|deflate|raw-deflate|identity…",
-    "Responses are compressed, where the client's Accept-Encoding takes one of these; identity: framed as if they were.",
+    "Compresses responses if the client's Accept-Encoding accepts one of these; identity: framed as if compressed.",
     |r, line| r.compression_algorithms(line),
 );
 
@@ -36,7 +36,7 @@ pub(super) const ALGO_REQ: Row<ProxyParser> = row(
     1,
     1,
     "gzip|deflate|raw-deflate|identity",
-    "How requests are compressed, where 'compression direction' says so.",
+    "The algorithm for requests, if 'compression direction' includes them.",
     |r, line| r.compression_algorithm_of_requests(line),
 );
 
@@ -58,7 +58,7 @@ pub(super) const DIRECTION: Row<ProxyParser> = row(
     1,
     1,
     "request|response|both",
-    "Which bodies are compressed; response.",
+    "The direction of compressed bodies; response by default.",
     |r, line| r.compression_direction(line),
 );
 
@@ -69,7 +69,7 @@ pub(super) const MINSIZE_REQ: Row<ProxyParser> = row(
     1,
     1,
     "SIZE",
-    "Requests whose length is known and less are not compressed; 0.",
+    "Minimum size of compressed requests with a known length; 0.",
     |r, line| r.compression_size(line, |c| &mut c.request_min),
 );
 
@@ -80,7 +80,7 @@ pub(super) const MINSIZE_RES: Row<ProxyParser> = row(
     1,
     1,
     "SIZE",
-    "Responses whose length is known and less are not compressed; 0.",
+    "Minimum size of compressed responses with a known length; 0.",
     |r, line| r.compression_size(line, |c| &mut c.min),
 );
 
@@ -91,7 +91,7 @@ pub(super) const OFFLOAD: Row<ProxyParser> = row(
     0,
     0,
     "",
-    "Servers are not told that the client takes compressed responses.",
+    "Removes Accept-Encoding from requests, so that servers do not compress.",
     |r, line| r.compression_offload(line),
 );
 
@@ -102,7 +102,7 @@ pub(super) const TYPE: Row<ProxyParser> = row(
     1,
     MANY,
     "TYPE…",
-    "Only responses whose Content-Type begins so are compressed; any but multipart.",
+    "Compresses only responses whose Content-Type begins with one of these; by default all but multipart.",
     |r, line| r.compression_types(line, |c| &mut c.types),
 );
 
@@ -113,7 +113,7 @@ pub(super) const TYPE_REQ: Row<ProxyParser> = row(
     1,
     MANY,
     "TYPE…",
-    "Only requests whose Content-Type begins so are compressed.",
+    "Compresses only requests whose Content-Type begins with one of these.",
     |r, line| r.compression_types(line, |c| &mut c.request_types),
 );
 
@@ -130,7 +130,7 @@ pub(super) const FILTER: Row<ProxyParser> = row(
     1,
     MANY,
     "compression",
-    "Where compression stands among filters: there is no other one.",
+    "The place of compression among filters; there are no others.",
     |r, line| r.filter(line),
 );
 

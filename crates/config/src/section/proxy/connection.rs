@@ -11,16 +11,23 @@ const BACK: Contexts = Contexts::BACK;
 const PROXY: Contexts = Contexts::PROXY;
 
 /// `clitcpka-cnt`.
-pub(super) const CLIENT_COUNT: Row<ProxyParser> =
-    row("clitcpka-cnt", FRONT, 1, 1, "N", "Probes without an answer behind which a client is gone.", |r, line| {
+pub(super) const CLIENT_COUNT: Row<ProxyParser> = row(
+    "clitcpka-cnt",
+    FRONT,
+    1,
+    1,
+    "N",
+    "Number of unanswered probes after which a client is considered gone.",
+    |r, line| {
         if let Some(n) = r.integer(line, 1, 1, 127) {
             r.settings.proxy.options.client_probes.count = Some(n as u32);
         }
-    });
+    },
+);
 
 /// `clitcpka-idle`.
 pub(super) const CLIENT_IDLE: Row<ProxyParser> =
-    timeout("clitcpka-idle", FRONT, "How long a client is idle before it is probed.", |r, line| {
+    timeout("clitcpka-idle", FRONT, "Idle time of a client before it is probed.", |r, line| {
         r.settings.proxy.options.client_probes.idle = r.seconds(line);
     });
 
@@ -34,13 +41,13 @@ pub(super) const CLIENT_INTERVAL: Row<ProxyParser> =
 pub(super) const CLIENT_PROBES: Row<ProxyParser> = option(
     "option clitcpka",
     FRONT,
-    "The kernel probes idle connections of clients, so that one whose peer is gone is found out.",
+    "The kernel probes idle connections of clients, so that dead peers are detected.",
     |r, line| r.settings.proxy.options.client_probes.on = on(line),
 );
 
 /// `option contstats`.
 pub(super) const CONTSTATS: Row<ProxyParser> =
-    option("option contstats", FRONT, "Changes nothing: bytes are counted while they pass.", |_, _| ());
+    option("option contstats", FRONT, "No effect: bytes are counted while they pass.", |_, _| ());
 
 /// `option forwarded`.
 pub(super) const FORWARDED: Row<ProxyParser> = row(
@@ -49,20 +56,20 @@ pub(super) const FORWARDED: Row<ProxyParser> = row(
     0,
     MANY,
     "[proto] [host|host-expr E] [by|by-expr E] [by_port|by_port-expr E] [for|for-expr E] [for_port|for_port-expr E]",
-    "Adds the field Forwarded of RFC 7239, with the protocol and the client's address unless told otherwise: behind the \
-     client's own ones if they are valid, else as a field of its own.",
+    "Adds the field Forwarded of RFC 7239, by default with the protocol and the client's address: appended to the \
+     client's own values if they are valid, else as a separate field.",
     |r, line| r.forwarded(line),
 );
 
 /// `option http-no-delay`.
 pub(super) const NO_DELAY: Row<ProxyParser> =
-    option("option http-no-delay", PROXY, "Changes nothing: what is small is sent at once.", |_, _| ());
+    option("option http-no-delay", PROXY, "No effect: small data is always sent immediately.", |_, _| ());
 
 /// `option http-pretend-keepalive`.
 pub(super) const PRETEND: Row<ProxyParser> = option(
     "option http-pretend-keepalive",
     BACK,
-    "A server is not told that its connection is closed after the response.",
+    "The server is not told that its connection will be closed after the response.",
     |r, line| r.settings.proxy.options.pretend_keepalive = on(line),
 );
 
@@ -73,8 +80,8 @@ pub(super) const HEADER_NAMES: Row<ProxyParser> = row(
     1,
     1,
     "preserve|delete|reject",
-    "What becomes of a request's field whose name is not of letters, digits and '-': it passes, is removed, or the \
-         request is denied.",
+    "The treatment of a request's field whose name has characters other than letters, digits and '-': it passes, is \
+     removed, or the request is denied.",
     |r, line| r.header_names(line),
 );
 
@@ -82,7 +89,7 @@ pub(super) const HEADER_NAMES: Row<ProxyParser> = row(
 pub(super) const IDLE_CLOSE: Row<ProxyParser> = option(
     "option idle-close-on-response",
     FRONT,
-    "When the process stops, an idle client's connection is closed behind its next response and not at once.",
+    "When the process stops, an idle client's connection is closed after its next response and not immediately.",
     |r, line| r.settings.proxy.options.idle_close_on_response = on(line),
 );
 
@@ -90,8 +97,8 @@ pub(super) const IDLE_CLOSE: Row<ProxyParser> = option(
 pub(super) const INDEPENDENT: Row<ProxyParser> = option(
     "option independent-streams",
     PROXY,
-    "A side that is waited for is not kept alive by what is sent to it: a client that only receives is under 'timeout \
-         client', a server that only takes a request under 'timeout server'.",
+    "Data sent to a side does not extend the timeout of data expected from it: 'timeout client' applies to a client \
+     that only receives, 'timeout server' to a server that only reads a request.",
     |r, line| r.settings.proxy.options.independent_streams = on(line),
 );
 
@@ -99,7 +106,7 @@ pub(super) const INDEPENDENT: Row<ProxyParser> = option(
 pub(super) const NOLINGER: Row<ProxyParser> = option(
     "option nolinger",
     PROXY,
-    "Connections are reset at their end, so that no data waits for a peer that is gone.",
+    "Connections are reset at their end, so that no data lingers for a peer that is gone.",
     |r, line| r.settings.proxy.options.nolinger = on(line),
 );
 
@@ -110,7 +117,7 @@ pub(super) const ORIGINALTO: Row<ProxyParser> = row(
     0,
     4,
     "[except NETWORK] [header NAME]",
-    "Adds the address that the client connected to in X-Original-To.",
+    "Adds X-Original-To with the address that the client connected to.",
     |r, line| r.originalto(line),
 );
 
@@ -121,8 +128,8 @@ pub(super) const KEEP_ALIVE_QUEUE: Row<ProxyParser> = row(
     1,
     1,
     "N",
-    "With 'option prefer-last-server', requests that wait for a server at most, so that one more still waits for its \
-     last one; -1: any number, the default.",
+    "With 'option prefer-last-server', the maximum number of requests queued for a server at which one more still \
+     waits for its last server; -1: unlimited, the default.",
     |r, line| {
         if let Some(n) = r.integer(line, 1, -1, i64::from(i32::MAX)) {
             r.settings.proxy.max_keep_alive_queue = u32::try_from(n).ok();
@@ -137,8 +144,8 @@ pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
     1,
     1,
     "N",
-    "How many idle connections to servers a client's connection has of its own under 'http-reuse never'; beyond, they are \
-     closed. 5.",
+    "Maximum number of idle server connections kept for a client's connection under 'http-reuse never'; further ones \
+     are closed. 5.",
     |r, line| {
         if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
             r.settings.proxy.max_session_srv_conns = n as u32;
@@ -150,8 +157,8 @@ pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
 pub(super) const PREFER_LAST: Row<ProxyParser> = option(
     "option prefer-last-server",
     BACK,
-    "A client's next request on its connection goes to the server that had the last one, while that is up and 'balance' \
-     does not choose by a hash.",
+    "The next request on a client's connection goes to the same server, while that is up and 'balance' does not use a \
+     hash.",
     |r, line| r.settings.proxy.options.prefer_last_server = on(line),
 );
 
@@ -162,7 +169,7 @@ pub(super) const PERSIST_RDP: Row<ProxyParser> = row(
     1,
     1,
     "rdp-cookie[(NAME)]",
-    "A client whose RDP cookie, msts by default, has a server's address and port goes there.",
+    "A client whose RDP cookie, msts by default, contains a server's address and port goes to that server.",
     |r, line| r.persist_rdp_cookie(line),
 );
 
@@ -181,14 +188,14 @@ pub(super) const SOURCE: Row<ProxyParser> = row("source", BACK, 1, MANY, source:
 pub(super) const SOCKET_STATS: Row<ProxyParser> = option(
     "option socket-stats",
     FRONT,
-    "Each listening socket has figures of its own: a line of 'show stat', of the page and of the exporter, and 'get_stats' \
-     of its Lua object.",
+    "Separate statistics for each listening socket: a line of 'show stat', of the page and of the exporter, and \
+     'get_stats' of its Lua object.",
     |r, line| r.settings.proxy.options.socket_stats = on(line),
 );
 
 /// `option srvtcpka`.
 pub(super) const SERVER_PROBES: Row<ProxyParser> =
-    option("option srvtcpka", BACK, "The kernel probes connections of servers that are idle.", |r, line| {
+    option("option srvtcpka", BACK, "The kernel probes idle connections to servers.", |r, line| {
         r.settings.proxy.options.server_probes.on = on(line)
     });
 
@@ -200,16 +207,23 @@ pub(super) const PROBES: Row<ProxyParser> =
     });
 
 /// `srvtcpka-cnt`.
-pub(super) const SERVER_COUNT: Row<ProxyParser> =
-    row("srvtcpka-cnt", BACK, 1, 1, "N", "Probes without an answer behind which a server is gone.", |r, line| {
+pub(super) const SERVER_COUNT: Row<ProxyParser> = row(
+    "srvtcpka-cnt",
+    BACK,
+    1,
+    1,
+    "N",
+    "Number of unanswered probes after which a server is considered gone.",
+    |r, line| {
         if let Some(n) = r.integer(line, 1, 1, 127) {
             r.settings.proxy.options.server_probes.count = Some(n as u32);
         }
-    });
+    },
+);
 
 /// `srvtcpka-idle`.
 pub(super) const SERVER_IDLE: Row<ProxyParser> =
-    timeout("srvtcpka-idle", BACK, "How long a server is idle before it is probed.", |r, line| {
+    timeout("srvtcpka-idle", BACK, "Idle time of a server before it is probed.", |r, line| {
         r.settings.proxy.options.server_probes.idle = r.seconds(line);
     });
 

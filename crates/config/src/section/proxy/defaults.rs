@@ -22,7 +22,7 @@ struct DefaultsSection {
     settings: Rc<Settings>,
     name: Arc<str>,
     at: Position,
-    /// Where one of the same name stands: referring to it is then ambiguous.
+    /// The position of another one with the same name: referring to it is then ambiguous.
     earlier: Option<Position>,
     /// The kind of the sections that use its rules.
     users: Option<ProxyKind>,
@@ -51,8 +51,8 @@ impl Defaults {
         });
     }
 
-    /// What a section starts from: the one that it names, or the nearest one above a proxy; a `defaults` (`kind` is
-    /// `None`) without `from` starts afresh.
+    /// Returns the defaults of a section: the named one, or the nearest one above a proxy; a `defaults` (`kind` is
+    /// `None`) without `from` starts from scratch.
     pub(super) fn base(
         &mut self,
         section: &Section,
@@ -109,7 +109,7 @@ impl Defaults {
 }
 
 impl DefaultsSection {
-    /// Why a section of this kind can't inherit from it; `None` for `kind` is another `defaults`.
+    /// Returns the reason why a section of this kind cannot inherit from it; `None` for `kind` is another `defaults`.
     fn refusal(&self, kind: Option<ProxyKind>) -> Option<String> {
         let place = format!("(defaults section at {}:{})", self.at.file, self.at.line);
         let proxy = &self.settings.proxy;

@@ -50,7 +50,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "NAME FETCH[,CONVERTER]… [-i] [-n] [-m METHOD] [-M] [-f FILE]… [-u NUMBER] [--] [PATTERN]…",
-        "Declares a test; lines of one name are or-ed.",
+        "Declares a test; several lines with one name are or-ed.",
         |r, line| r.acl(line),
     ),
     row("bind-process", PROXY, 1, MANY, "all|odd|even|NUMBER…", crate::section::bind::ONE_PROCESS, |_, _| ()),
@@ -60,7 +60,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "N",
-        "Length of the kernel's queues of connections that wait to be accepted; the frontend's maxconn by default.",
+        "Length of the kernel's accept queue; the frontend's maxconn by default.",
         |r, line| {
             if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
                 r.settings.proxy.backlog = (n > 0).then_some(n as u32);
@@ -74,8 +74,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "roundrobin | static-rr | leastconn | first | random[(N)] | source | uri [len N] [depth N] [whole] [path-only] | \
          url_param NAME [check_post] | hdr(NAME) [use_domain_only] | hash EXPRESSION | rdp-cookie[(NAME)]",
-        "How servers are chosen; weighted round robin. 'first', 'leastconn', 'random' and turns pass full servers over, \
-         a hash waits for its own. A request without the key takes its turn.",
+        "The balancing algorithm; weighted round robin by default. 'first', 'leastconn', 'random' and round robin skip \
+         full servers, a hash waits for its server. A request without the key is balanced by round robin.",
         |r, line| r.balance(line),
     ),
     row(
@@ -97,7 +97,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         4,
         5,
         "request header NAME len N | response header NAME len N | cookie NAME len N",
-        "Keeps a header's last value, or the first cookie whose name starts so, for the log line.",
+        "Captures a header's last value, or the first cookie whose name has this prefix, for the log line.",
         |r, line| r.capture(line),
     ),
     connection::CLIENT_COUNT,
@@ -120,7 +120,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "NAME [rewrite|insert|prefix] [indirect] [nocache] [postonly] [preserve] [httponly] [secure] [domain D]… \
          [maxidle T] [maxlife T] [dynamic] [attr A]…",
-        "A cookie that names the server which a client was at, by the servers' 'cookie', and keeps it there.",
+        "Persistence by a cookie with the value of the server's 'cookie' option.",
         |r, line| r.persistence_cookie(line),
     ),
     row(
@@ -129,16 +129,16 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         3,
         3,
         "request|response len N",
-        "Makes a slot that the 'capture' actions of this frontend and its backends fill.",
+        "Declares a slot for the 'capture' actions of this frontend and its backends.",
         |r, line| r.declare_capture(line),
     ),
     servers::DEFAULTS,
     stats::DESCRIPTION,
-    row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
+    row("default_backend", FRONT, 1, 1, "NAME", "The backend used if no use_backend applies.", |r, line| {
         r.settings.proxy.default_backend = r.backend(line, 1);
         r.settings.default_backend_at = Some(line.at(1));
     }),
-    row("disabled", PROXY, 0, 0, "", "The section is read, checked and left alone.", |r, _| {
+    row("disabled", PROXY, 0, 0, "", "The section is parsed and checked, but not started.", |r, _| {
         r.settings.proxy.disabled = true
     }),
     row(
@@ -147,7 +147,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "KEY",
-        "What the values of 'cookie … dynamic' are made with, besides the servers' addresses.",
+        "The secret for the values of 'cookie … dynamic', in addition to the servers' addresses.",
         |r, line| r.settings.proxy.dynamic_cookie_key = Some(line.text(1).to_owned()),
     ),
     row("enabled", PROXY, 0, 0, "", "Undoes a 'disabled' of the defaults.", |r, _| r.settings.proxy.disabled = false),
@@ -157,7 +157,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "FORMAT",
-        "The line of a connection that failed before its first request was understood.",
+        "The log format of a connection that failed before its first request was understood.",
         |r, line| r.settings.proxy.logging.error_line = r.log_format(line, Place::Log),
     ),
     row(
@@ -166,8 +166,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         2,
         "STATUS FILE",
-        "The whole response that stands for the page of a status. It is read at start; an empty file closes the \
-         connection without an answer. What is refused before its head is complete gets the built-in page, or silence.",
+        "The complete response that replaces the page of a status. It is read at start; an empty file closes the \
+         connection without a response. Errors before the head is complete use the built-in page, or no response.",
         |r, line| {
             if let Some((code, page)) = r.pages.error_file(line, r.diagnostics) {
                 r.settings.proxy.errors.insert(code, page);
@@ -184,7 +184,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.errors.import(line, &mut r.settings.proxy.errors, r.diagnostics),
     ),
     row("errorloc", PROXY, 2, 2, "STATUS URL", "The same as 'errorloc302'.", |r, line| r.error_location(line, 302)),
-    row("errorloc302", PROXY, 2, 2, "STATUS URL", "A redirection (302) in place of a page.", |r, line| {
+    row("errorloc302", PROXY, 2, 2, "STATUS URL", "A redirect (302) in place of a page.", |r, line| {
         r.error_location(line, 302)
     }),
     row(
@@ -193,7 +193,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         2,
         "STATUS URL",
-        "A redirection (303, to be fetched by GET) in place of a page.",
+        "A redirect (303, to be fetched by GET) in place of a page.",
         |r, line| r.error_location(line, 303),
     ),
     compression::FILTER,
@@ -203,7 +203,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "if|unless CONDITION",
-        "Clients whose cookie or table entry names a server that is down are sent there all the same.",
+        "Requests whose cookie or table entry names a server that is down are still sent there.",
         |r, line| r.persist_rule(line, true),
     ),
     row(
@@ -213,7 +213,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         "N",
         "Streams in the backend at which servers with a 'minconn' reach their 'maxconn'; a tenth of the maxconn of the \
-         frontends that name the backend.",
+         frontends that use the backend by default.",
         |r, line| {
             if let Some(n) = r.leading_integer(line, 1, 1, i64::from(i32::MAX)) {
                 r.settings.proxy.fullconn = Some(n as u32);
@@ -226,8 +226,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "PERCENT",
-        "With 'hash-type consistent' and 'random', no server gets more than this share of the average load of its \
-         weight: the next one on the ring does; 0: no bound.",
+        "With 'hash-type consistent' and 'random', the maximum load of a server in percent of the average load for its \
+         weight; beyond it the next server on the ring is used; 0: no limit.",
         |r, line| r.hash_balance_factor(line),
     ),
     row(
@@ -236,8 +236,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "always|maxconn|maxqueue",
-        "With 'hash-type consistent', whether a server without a free slot, or with a full queue, is passed over for \
-         the next one on the ring; always: it is not.",
+        "With 'hash-type consistent', whether a server without a free slot, or with a full queue, is skipped for the \
+         next one on the ring; always: it is not.",
         |r, line| r.hash_preserve_affinity(line),
     ),
     row(
@@ -246,8 +246,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         3,
         "map-based|consistent [sdbm|djb2|wt6|crc32|none [avalanche]]",
-        "How a hash becomes a server: by a table of all weights, or by the nearest place on a ring, and with which \
-         function; map-based sdbm. 'none' takes the key as a number.",
+        "The mapping from a hash to a server: a table of all weights, or the nearest point on a ring, and the hash \
+         function; map-based sdbm by default. 'none' uses the key as a number.",
         |r, line| r.hash_type(line),
     ),
     row(
@@ -256,8 +256,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ACTION… [if|unless CONDITION]",
-        "A rule for every response that leaves, a server's and those made here; see the actions. What such rules wait \
-         for is waited for 5 s at most: a list that takes longer ends there.",
+        "A rule for every response to the client, a server's or one made here; see the actions. Such rules may wait \
+         for 5 s at most; a list that takes longer ends there.",
         |r, line| {
             r.rule(line, 1, Place::HttpAfterResponse);
         },
@@ -268,7 +268,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "status N [ANSWER as return]",
-        "What is answered in place of the page of a status, with formats made for each request.",
+        "The response that replaces the page of a status, with formats evaluated per request.",
         rule::http_error,
     ),
     row(
@@ -293,7 +293,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.rule(line, 1, Place::HttpResponse);
         },
     ),
-    row("http-send-name-header", BACK, 1, 1, "NAME", "Tells a server its name in this field.", |r, line| {
+    row("http-send-name-header", BACK, 1, 1, "NAME", "Sends the server's name to it in this field.", |r, line| {
         r.settings.proxy.send_name_header = rule::header_name(r, line, 1)
     }),
     row(
@@ -302,7 +302,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "never|safe|aggressive|always",
-        "When idle server connections are shared between clients; safe.",
+        "The conditions for sharing idle server connections between clients; safe by default.",
         |r, line| {
             const NAMES: [(&str, HttpReuse); 4] = [
                 ("never", HttpReuse::Never),
@@ -326,7 +326,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "if|unless CONDITION",
-        "The cookie is neither obeyed nor set.",
+        "The cookie is neither used nor set.",
         |r, line| r.persist_rule(line, false),
     ),
     row(
@@ -335,11 +335,11 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "global | TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
-        "Where the access log goes.",
+        "The target of the access log.",
         |r, line| r.log(line),
     ),
     servers::STATE,
-    row("log-format", FRONT, 1, 1, "FORMAT", "The line that is logged of a stream.", |r, line| r.log_line(line)),
+    row("log-format", FRONT, 1, 1, "FORMAT", "The log format of a stream.", |r, line| r.log_line(line)),
     row(
         "log-format-sd",
         FRONT,
@@ -356,15 +356,21 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "N",
-        "Connections that the frontend serves at a time; more wait in the kernel.",
+        "Maximum number of concurrent connections of the frontend; further ones wait in the kernel.",
         |r, line| {
             if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
                 r.settings.proxy.maxconn = (n > 0).then_some(n as u32);
             }
         },
     ),
-    row("mode", PROXY, 1, 1, "tcp|http", "Whether bytes or HTTP messages are relayed; tcp.", |r, line| {
-        match line.text(1) {
+    row(
+        "mode",
+        PROXY,
+        1,
+        1,
+        "tcp|http",
+        "The protocol: bytes (tcp) or HTTP messages (http); tcp by default.",
+        |r, line| match line.text(1) {
             mode @ ("health" | "log" | "spop" | "haterm") => {
                 r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
             }
@@ -373,16 +379,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
                     r.settings.proxy.mode = mode;
                 }
             }
-        }
-    }),
+        },
+    ),
     row(
         "monitor fail",
         FRONT.without(Contexts::DEFAULTS),
         2,
         MANY,
         "if|unless CONDITION",
-        "'monitor-uri' answers 503 \
-         where this holds.",
+        "'monitor-uri' answers 503 if this condition holds.",
         |r, line| {
             if let Ok(Some(condition)) = r.condition(line, 2, Place::HttpRequest) {
                 r.settings.proxy.monitor_fail.push(condition);
@@ -395,7 +400,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "URI",
-        "A request with exactly this target is answered with 200 before any rule, and not logged.",
+        "A request with exactly this target gets a 200 before any rule, and is not logged.",
         |r, line| r.settings.proxy.monitor_uri = Some(line.words[1].bytes().to_vec()),
     ),
     wire::INVALID_REQUEST,
@@ -409,19 +414,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option(
         "option abortonclose",
         BACK,
-        "A request whose client left is given up while it waits for a server.",
+        "A request whose client has disconnected is aborted while it is queued.",
         |r, line| r.settings.proxy.options.abortonclose = on(line),
     ),
     option(
         "option allbackups",
         BACK,
-        "All backup servers serve once no other does, not the first alone.",
+        "All backup servers are used once no other is up, not only the first.",
         |r, line| r.settings.proxy.options.all_backups = on(line),
     ),
-    option("option dontlog-normal", FRONT, "Streams without any failure, retry or 5xx are not logged.", |r, line| {
+    option("option dontlog-normal", FRONT, "Streams without a failure, retry or 5xx are not logged.", |r, line| {
         r.settings.proxy.logging.only_errors = on(line)
     }),
-    option("option dontlognull", FRONT, "Connections that sent nothing are not logged.", |r, line| {
+    option("option dontlognull", FRONT, "Connections without any data are not logged.", |r, line| {
         r.settings.proxy.options.dontlognull = on(line)
     }),
     row(
@@ -430,29 +435,30 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         0,
         5,
         "[except NETWORK] [header NAME] [if-none]",
-        "Adds the client's address in X-Forwarded-For.",
+        "Adds X-Forwarded-For with the client's address.",
         |r, line| r.forwardfor(line),
     ),
     option(
         "option http-buffer-request",
         PROXY,
-        "The request's body is waited for before any rule runs, until it is complete or the buffer is full, within 'timeout http-request'.",
+        "Before any rule runs, waits for the request's body until it is complete or the buffer is full, within \
+         'timeout http-request'.",
         |r, line| r.settings.proxy.options.buffer_request = on(line),
     ),
     option(
         "option http-ignore-probes",
         FRONT,
-        "Connections that end before a request get no answer and no log line.",
+        "Connections that end before a request get no response and no log line.",
         |r, line| r.settings.proxy.options.http_ignore_probes = on(line),
     ),
     option(
         "option http-use-proxy-header",
         FRONT,
-        "A request whose target names a host is one for a proxy: its credentials are those of Proxy-Authorization, and \
-         'http-request auth' answers with 407.",
+        "A request whose target names a host counts as a proxy request: its credentials are those of \
+         Proxy-Authorization, and 'http-request auth' answers with 407.",
         |r, line| r.settings.proxy.options.use_proxy_header = on(line),
     ),
-    option("option http-keep-alive", PROXY, "Connections are kept on both sides; the default.", |r, line| {
+    option("option http-keep-alive", PROXY, "Connections are kept alive on both sides; the default.", |r, line| {
         r.connection(line, ConnectionMode::KeepAlive)
     }),
     option("option http-server-close", PROXY, "The server's connection is closed after each response.", |r, line| {
@@ -474,7 +480,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option(
         "option httpslog",
         PROXY,
-        "As httplog, with what HAProxy adds about TLS; every connection is a plain one so far.",
+        "As httplog, with the fields that HAProxy adds about TLS, which is not supported yet.",
         |r, line| r.log_option(line, logging::HTTPS, None),
     ),
     option(
@@ -486,8 +492,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option(
         "option logasap",
         FRONT,
-        "The line is written once the response's head has come or a TCP connection stands; what is then unfinished \
-         has a '+' before it.",
+        "The line is logged once the response's head has arrived or a TCP connection is established; values that are \
+         not final have a '+' prefix.",
         |r, line| r.settings.proxy.logging.asap = on(line),
     ),
     connection::CLIENT_PROBES,
@@ -501,32 +507,32 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::NOLINGER,
     connection::ORIGINALTO,
     connection::SOCKET_STATS,
-    option("option disable-h2-upgrade", FRONT, "Changes nothing: HTTP/2 is not spoken.", |_, _| ()),
-    option("option splice-auto", PROXY, "Changes nothing: it tunes how HAProxy passes bytes on, not which.", |_, _| ()),
-    option(
-        "option splice-request",
-        PROXY,
-        "Changes nothing: it tunes how HAProxy passes bytes on, not which.",
-        |_, _| (),
-    ),
-    option(
-        "option splice-response",
-        PROXY,
-        "Changes nothing: it tunes how HAProxy passes bytes on, not which.",
-        |_, _| (),
-    ),
+    option("option disable-h2-upgrade", FRONT, "No effect: HTTP/2 is not supported.", |_, _| ()),
+    option("option splice-auto", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
+    option("option splice-request", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
+    option("option splice-response", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
     connection::SERVER_PROBES,
-    option("option tcp-smart-accept", FRONT, "Changes nothing but which packets acknowledge.", |_, _| ()),
-    option("option tcp-smart-connect", BACK, "Changes nothing but which packets acknowledge.", |_, _| ()),
+    option(
+        "option tcp-smart-accept",
+        FRONT,
+        "No effect on data: it changes only which packets acknowledge.",
+        |_, _| (),
+    ),
+    option(
+        "option tcp-smart-connect",
+        BACK,
+        "No effect on data: it changes only which packets acknowledge.",
+        |_, _| (),
+    ),
     connection::PROBES,
-    option("option persist", BACK, "A server that is down is still asked for by those who were at it.", |r, line| {
+    option("option persist", BACK, "Requests for a persistent server that is down are still sent to it.", |r, line| {
         r.settings.proxy.options.persist = on(line)
     }),
     check::LDAP,
     option(
         "option log-health-checks",
         BACK,
-        "Every check that ends otherwise than the one before is logged.",
+        "Logs every check whose result differs from the previous one.",
         |r, line| r.settings.proxy.health.log_checks = on(line),
     ),
     check::MYSQL,
@@ -538,7 +544,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         0,
         1,
         "[INTERVAL]",
-        "Retries go to another server: the last one, or every nth.",
+        "Retries go to another server: only the last one, or every nth.",
         |r, line| r.redispatch(line),
     ),
     check::SMTP,
@@ -559,7 +565,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "N",
-        "Connections that the frontend accepts in a second; more wait in the kernel. 0: without a limit.",
+        "Maximum number of connections accepted per second; further ones wait in the kernel. 0: unlimited.",
         |r, line| {
             if let Some(n) = r.integer(line, 2, 0, i64::from(i32::MAX)) {
                 r.settings.proxy.session_rate = (n > 0).then_some(n as u32);
@@ -572,7 +578,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [keep-query] [ignore-empty] [set-cookie C] [set-cookie-fmt FORMAT] [clear-cookie C] [if|unless CONDITION]",
-        "As 'http-request redirect', behind all http-request rules.",
+        "As 'http-request redirect', after all http-request rules.",
         |r, line| {
             r.step(line, "redirect");
             if let Some(rule) = rule::redirect_line(r, line) {
@@ -580,7 +586,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             }
         },
     ),
-    row("retries", BACK, 1, 1, "N", "How often a failed connection is tried again; 3.", |r, line| {
+    row("retries", BACK, 1, 1, "N", "Maximum number of retries of a failed connection; 3.", |r, line| {
         if let Some(n) = r.leading_integer(line, 1, -1, 1000) {
             r.settings.proxy.retries = n.max(0) as u32;
         }
@@ -592,8 +598,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "none | all-retryable-errors | conn-failure | empty-response | junk-response | response-timeout | \
          0rtt-rejected | STATUS…",
-        "What a request that is still at hand is sent once more for, as often as 'retries' says; conn-failure. \
-         0rtt-rejected changes nothing, as no early data is sent.",
+        "The failures after which a request is sent again, within 'retries', if its data is still buffered; \
+         conn-failure by default. 0rtt-rejected has no effect, as no early data is sent.",
         |r, line| r.retry_on(line),
     ),
     servers::SERVER,
@@ -626,7 +632,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         2,
         MANY,
         "on|match|store-request|store-response EXPRESSION [table NAME] [if|unless CONDITION]",
-        "Looks up or stores under a key of a stick table which server the client is at.",
+        "Looks up or stores, under a key of a stick table, the server of a client.",
         |r, line| r.stick(line),
     ),
     row(
@@ -635,7 +641,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name|addr] [brates-factor N] [store DATA,…]",
-        "A table by the section's name: what clients are counted by, and what keeps them at a server.",
+        "A table with the section's name, for counters of clients and persistence.",
         |r, line| r.stick_table(line),
     ),
     row(
@@ -644,7 +650,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ACTION… [if|unless CONDITION]",
-        "A rule for new connections.",
+        "A rule for accepted connections, before their session begins.",
         |r, line| {
             r.rule(line, 2, Place::TcpConnection);
         },
@@ -655,7 +661,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ACTION… [if|unless CONDITION]",
-        "A rule for what a client sends.",
+        "A rule for data from the client.",
         |r, line| {
             r.rule(line, 2, Place::TcpRequest);
         },
@@ -666,8 +672,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "TIME",
-        "How long content rules wait for data: a condition that can't be decided on what came is tried again with \
-         more, until the delay, the client's side or the buffer ends.",
+        "Maximum time for which content rules wait for data: a condition that cannot be decided yet is evaluated again \
+         with more data, until the delay, the client's side or the buffer ends.",
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.inspect_delay = time;
@@ -681,7 +687,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ACTION… [if|unless CONDITION]",
-        "A rule for connections that were accepted, before their first byte is waited for.",
+        "A rule for sessions, before the first byte is awaited.",
         |r, line| {
             r.rule(line, 2, Place::TcpSession);
         },
@@ -692,7 +698,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ACTION… [if|unless CONDITION]",
-        "A rule for what a server sends.",
+        "A rule for data from the server.",
         |r, line| {
             r.rule(line, 2, Place::TcpResponse);
         },
@@ -703,7 +709,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "TIME",
-        "The same for what a server sends in 'mode tcp'; in 'mode http' rules see what came with the head.",
+        "The same for data from a server in 'mode tcp'; in 'mode http' rules see the data that arrived with the head.",
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.response_inspect_delay = time;
@@ -711,42 +717,44 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             }
         },
     ),
-    timeout("timeout check", BACK, "How long a check may take once it is connected.", |r, line| {
+    timeout("timeout check", BACK, "Maximum duration of a check after its connection.", |r, line| {
         r.timeout(line, |t| &mut t.check)
     }),
-    timeout("timeout client", FRONT, "How long a client may be silent.", |r, line| r.timeout(line, |t| &mut t.client)),
+    timeout("timeout client", FRONT, "Maximum inactivity time on the client side.", |r, line| {
+        r.timeout(line, |t| &mut t.client)
+    }),
     timeout(
         "timeout client-hs",
         FRONT,
-        "How long a client may take for what precedes its first byte, a PROXY protocol header; timeout client by default.",
+        "Maximum time for data that precedes the client's first byte, a PROXY protocol header; timeout client by \
+         default.",
         |r, line| r.timeout(line, |t| &mut t.client_handshake),
     ),
     timeout("timeout client-fin", FRONT, "The same once one side has ended.", |r, line| {
         r.timeout(line, |t| &mut t.client_fin)
     }),
-    timeout("timeout connect", BACK, "How long a connection to a server may take.", |r, line| {
+    timeout("timeout connect", BACK, "Maximum time for connecting to a server.", |r, line| {
         r.timeout(line, |t| &mut t.connect)
     }),
-    timeout("timeout http-keep-alive", PROXY, "How long a client may wait before its next request.", |r, line| {
+    timeout("timeout http-keep-alive", PROXY, "Maximum time until a client's next request.", |r, line| {
         r.timeout(line, |t| &mut t.http_keep_alive)
     }),
-    timeout("timeout http-request", PROXY, "How long a request's head may take.", |r, line| {
+    timeout("timeout http-request", PROXY, "Maximum time for a request's head.", |r, line| {
         r.timeout(line, |t| &mut t.http_request)
     }),
-    timeout("timeout queue", BACK, "How long a request may wait for a server.", |r, line| {
+    timeout("timeout queue", BACK, "Maximum time of a request in a queue.", |r, line| {
         r.timeout(line, |t| &mut t.queue)
     }),
-    timeout("timeout server", BACK, "How long a server may be silent.", |r, line| r.timeout(line, |t| &mut t.server)),
+    timeout("timeout server", BACK, "Maximum inactivity time on the server side.", |r, line| {
+        r.timeout(line, |t| &mut t.server)
+    }),
     timeout("timeout server-fin", BACK, "The same once one side has ended.", |r, line| {
         r.timeout(line, |t| &mut t.server_fin)
     }),
-    timeout(
-        "timeout tarpit",
-        PROXY,
-        "How long a tarpitted request is kept; without it 'timeout connect' is.",
-        |r, line| r.timeout(line, |t| &mut t.tarpit),
-    ),
-    timeout("timeout tunnel", BACK, "How long both sides of a tunnel may be silent.", |r, line| {
+    timeout("timeout tarpit", PROXY, "The delay of a tarpitted request; 'timeout connect' by default.", |r, line| {
+        r.timeout(line, |t| &mut t.tarpit)
+    }),
+    timeout("timeout tunnel", BACK, "Maximum inactivity time on both sides of a tunnel.", |r, line| {
         r.timeout(line, |t| &mut t.tunnel)
     }),
     row(
@@ -755,19 +763,28 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "FORMAT",
-        "What makes a request's unique id: '%ID', 'unique-id' and the header of unique-id-header.",
+        "The format of a request's unique id, used by '%ID', 'unique-id' and the header of unique-id-header.",
         |r, line| r.settings.proxy.logging.unique_id = r.log_format(line, Place::UniqueId),
     ),
-    row("unique-id-header", PROXY, 1, 1, "NAME", "The header field that tells a server the unique id.", |r, line| {
-        r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
-    }),
+    row(
+        "unique-id-header",
+        PROXY,
+        1,
+        1,
+        "NAME",
+        "The header field that sends the unique id to the server.",
+        |r, line| {
+            r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
+        },
+    ),
     row(
         "use-server",
         BACK.without(Contexts::DEFAULTS),
         1,
         MANY,
         "NAME|FORMAT [if|unless CONDITION]",
-        "The server, the first that applies and is up; a name with '%' is computed per request.",
+        "Selects the server: the first line that applies and whose server is up; a name with '%' is evaluated per \
+         request.",
         |r, line| r.use_server(line),
     ),
     row(
@@ -776,7 +793,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "NAME|FORMAT [if|unless CONDITION]",
-        "The backend, the first that applies; a name with '%' is computed per request.",
+        "Selects the backend: the first line that applies; a name with '%' is evaluated per request.",
         |r, line| r.use_backend(line),
     ),
 ]);

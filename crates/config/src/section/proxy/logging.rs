@@ -14,7 +14,7 @@ use crate::word::Line;
 /// A line that an option asks for.
 #[derive(Clone, Copy)]
 pub(super) struct LogForm {
-    /// What asks for it.
+    /// The keyword that requests it.
     pub(super) keyword: &'static str,
     /// The line's format.
     pub(super) text: &'static str,

@@ -67,27 +67,27 @@ pub(crate) struct Settings {
     /// The timeouts of the section's defaults.
     inherited: Timeouts,
     log_global: bool,
-    /// Which of [`STEPS`] were seen in this section.
+    /// The steps of [`STEPS`] seen in this section.
     seen: [bool; STEPS.len()],
     /// Rule sets whose last rule in this section is final and has no condition.
     closed: Vec<Place>,
     /// Keywords that the section has given and whose second line HAProxy warns about.
     given: Vec<&'static str>,
-    /// Where a rule of a named `defaults` stands; the section's users must then be of one kind.
+    /// The position of a rule of a named `defaults`; the section's users must then be of one kind.
     has_rules: bool,
     explicit_uid: Option<u32>,
     default_backend_at: Option<Position>,
 }
 
-/// A proxy that was read, and what the checks of the whole need besides it.
+/// A proxy that was read, with the additional data for the final checks.
 struct Finished {
     proxy: Proxy,
     explicit_uid: Option<u32>,
-    /// Where its `default_backend` stands.
+    /// The position of its `default_backend`.
     default_backend_at: Option<Position>,
 }
 
-/// What stands outside of the configuration.
+/// Names from outside of the configuration.
 pub(crate) struct Loaded<'a> {
     pub(crate) files: &'a dyn Files,
     pub(crate) lua: &'a dyn LuaNames,
@@ -259,7 +259,7 @@ fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyName
     names
 }
 
-/// HAProxy's warning about proxies and `defaults` of one name that can be told apart by what they are.
+/// Reports HAProxy's warning about proxies and `defaults` with the same name but different kinds.
 fn similar_names<'a>(
     section: &'a Section,
     keyword: &'static str,
@@ -470,7 +470,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// A duration; 0 is none, which the result's inner `None` says.
+    /// Reads a duration; 0 means none, which is `None` in the result.
     fn time(&mut self, line: &Line, index: usize) -> Option<Option<Duration>> {
         match self.diagnostics.duration(line.at(index), line.text(index), TimeUnit::Milliseconds) {
             Ok(time) => Some((!time.is_zero()).then_some(time)),
@@ -612,7 +612,7 @@ impl ProxyReader<'_> {
         reader.condition(line, start, &self.settings.acls, place)
     }
 
-    /// Reads the format of what a server is sent, which must not wait.
+    /// Reads a format whose text is sent to a server, and which must not wait.
     pub(crate) fn server_format(&mut self, line: &Line, index: usize) -> Option<crate::model::LogFormat> {
         let reader = ExpressionReader { stores: self.stores, place: Place::Balance, acl: false };
         crate::section::rule::format(&reader, line, index, self.diagnostics)

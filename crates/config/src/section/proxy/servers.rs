@@ -21,8 +21,8 @@ pub(super) const STATE: Row<ProxyParser> = row(
     1,
     1,
     "global|local|none",
-    "From where servers have the states in which they start: the file of 'server-state-file', the section's own, or the \
-     configuration alone; none.",
+    "The source of the servers' initial states: the file of 'server-state-file', the section's own, or only the \
+     configuration; none by default.",
     |r, line| {
         const SOURCES: [(&str, StateSource); 3] =
             [("global", StateSource::Global), ("local", StateSource::Local), ("none", StateSource::None)];
@@ -38,7 +38,7 @@ pub(super) const STATE_FILE: Row<ProxyParser> = row(
     0,
     1,
     "[use-backend-name|FILE]",
-    "The file of 'load-server-state-from-file local'; one of the section's name in 'server-state-base' by default.",
+    "The file of 'load-server-state-from-file local'; by default named after the section, in 'server-state-base'.",
     |r, line| {
         r.settings.proxy.state_file = match line.text(1) {
             "" | "use-backend-name" => None,
@@ -56,6 +56,6 @@ pub(super) const TEMPLATE: Row<ProxyParser> = row(
     3,
     MANY,
     "PREFIX N|LOW-HIGH ADDRESS[:PORT] [OPTION]…",
-    "As many servers as N, or as the range has, named by the prefix and a number; all else is as for 'server'.",
+    "N servers, or as many as the range has, named by the prefix and a number; otherwise as 'server'.",
     server::template,
 );

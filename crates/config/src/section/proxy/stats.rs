@@ -20,7 +20,7 @@ pub(super) const ADMIN: Row<ProxyParser> = row(
     2,
     MANY,
     "if|unless CONDITION",
-    "Who sees the page may change servers on it. Without a line nobody may.",
+    "Allows clients of the page to administer servers if the condition holds. Without such a line nobody may.",
     |r, line| {
         if let Some(condition) = r.stats_condition(line, 2) {
             r.stats_page(line).admin.push((condition, line.at(0)));
@@ -34,7 +34,7 @@ pub(super) const AUTH: Row<ProxyParser> = row(
     1,
     1,
     "USER:PASSWORD",
-    "Shows the page to this user, asked for by name and password, and to nobody without.",
+    "Shows the page only to this user, authenticated by name and password.",
     |r, line| match line.text(2).split_once(':') {
         Some((user, password)) => {
             let user = (user.to_owned(), password.to_owned());
@@ -57,13 +57,13 @@ pub(super) const ENABLE: Row<ProxyParser> = row(
     0,
     MANY,
     "",
-    "Has a page of statistics, at '/haproxy?stats'; every other 'stats' line does so, too. A proxy with a line of its \
-     own takes none over from its defaults.",
+    "Serves a page of statistics, at '/haproxy?stats'; implied by every other 'stats' line. A proxy with such a line \
+     inherits none from its defaults.",
     |r, line| _ = r.stats_page(line),
 );
 
 pub(super) const HIDE_VERSION: Row<ProxyParser> =
-    row("stats hide-version", PROXY, 0, MANY, "", "The page does not say the program's version.", |r, line| {
+    row("stats hide-version", PROXY, 0, MANY, "", "The page does not show the program's version.", |r, line| {
         r.stats_page(line).hide_version = true
     });
 
@@ -73,14 +73,20 @@ pub(super) const HTTP_REQUEST: Row<ProxyParser> = row(
     1,
     MANY,
     "allow|deny|auth [realm R] [if|unless CONDITION]",
-    "Who sees the page: the first rule that applies decides.",
+    "Access rules of the page: the first that applies decides.",
     |r, line| r.stats_rule(line),
 );
 
-pub(super) const REALM: Row<ProxyParser> =
-    row("stats realm", PROXY, 1, MANY, "TEXT", "What browsers ask a password for; HAProxy Statistics.", |r, line| {
-        r.stats_page(line).realm = Some(line.text(2).to_owned())
-    });
+pub(super) const REALM: Row<ProxyParser> = row(
+    "stats realm",
+    PROXY,
+    1,
+    MANY,
+    "TEXT",
+    "The realm shown by browsers when they ask for a password; HAProxy \
+     Statistics.",
+    |r, line| r.stats_page(line).realm = Some(line.text(2).to_owned()),
+);
 
 pub(super) const REFRESH: Row<ProxyParser> = row(
     "stats refresh",
@@ -88,7 +94,7 @@ pub(super) const REFRESH: Row<ProxyParser> = row(
     1,
     1,
     "TIME",
-    "How often browsers load the page again, in whole seconds; ';norefresh' in the address stops it.",
+    "Automatic reload of the page by browsers, in whole seconds; ';norefresh' in the address disables it.",
     |r, line| match r.diagnostics.duration(line.at(2), line.text(2), TimeUnit::Seconds) {
         Ok(time) => r.stats_page(line).refresh = Some(time).filter(|time| time.as_secs() > 0),
         Err(message) => {
@@ -106,7 +112,7 @@ pub(super) const SCOPE: Row<ProxyParser> = row(
     1,
     1,
     "NAME|.",
-    "Shows, and lets be changed, proxies of this name only ('.': the page's own); lines add up.",
+    "Shows, and allows to administer, only proxies of this name ('.': the page's own); lines accumulate.",
     |r, line| {
         let name = line.text(2).to_owned();
         r.stats_page(line).scope.push(name);
@@ -119,7 +125,7 @@ pub(super) const DESCRIPTION: Row<ProxyParser> = row(
     1,
     MANY,
     "TEXT…",
-    "What the statistics page says of the section beside its name.",
+    "The description of the section on the statistics page.",
     |r, line| {
         if line.text(1).is_empty() {
             r.diagnostics.error(line.at(1), "'description' expects a text");
@@ -136,17 +142,22 @@ pub(super) const SHOW_DESC: Row<ProxyParser> = row(
     0,
     MANY,
     "[TEXT]",
-    "The page says what the process is: this, or 'description' of global.",
+    "The page shows the description of the process: this text, or 'description' of global.",
     |r, line| {
         let words: Vec<&str> = (2..line.len()).map(|index| line.text(index)).collect();
         r.stats_page(line).description = Some(words.join(" "));
     },
 );
 
-pub(super) const SHOW_LEGENDS: Row<ProxyParser> =
-    row("stats show-legends", PROXY, 0, 0, "", "The page says more of each proxy and server.", |r, line| {
-        r.stats_page(line).legends = true
-    });
+pub(super) const SHOW_LEGENDS: Row<ProxyParser> = row(
+    "stats show-legends",
+    PROXY,
+    0,
+    0,
+    "",
+    "The page shows additional details of each proxy and server.",
+    |r, line| r.stats_page(line).legends = true,
+);
 
 pub(super) const SHOW_MODULES: Row<ProxyParser> = row(
     "stats show-modules",
@@ -154,7 +165,7 @@ pub(super) const SHOW_MODULES: Row<ProxyParser> = row(
     0,
     0,
     "",
-    "The page has the counters of HTTP/1 too. Those of TLS and HTTP/2 stand at 0 in the CSV and are not shown.",
+    "The page also shows the counters of HTTP/1. Those of TLS and HTTP/2 are 0 in the CSV and not shown.",
     |r, line| r.stats_page(line).modules = true,
 );
 
@@ -164,22 +175,17 @@ pub(super) const SHOW_NODE: Row<ProxyParser> = row(
     0,
     1,
     "[NAME]",
-    "The page says the node's name: this, or the process's.",
+    "The page shows the node's name: this one, or the process's.",
     |r, line| {
         let name = (line.len() > 2).then(|| line.text(2).to_owned());
         r.stats_page(line).node = Some(name);
     },
 );
 
-pub(super) const URI: Row<ProxyParser> = row(
-    "stats uri",
-    PROXY,
-    1,
-    1,
-    "PREFIX",
-    "What the path and query of a request begin with that is for the page.",
-    |r, line| r.stats_page(line).uri = line.text(2).to_owned(),
-);
+pub(super) const URI: Row<ProxyParser> =
+    row("stats uri", PROXY, 1, 1, "PREFIX", "The prefix of the path and query of requests for the page.", |r, line| {
+        r.stats_page(line).uri = line.text(2).to_owned()
+    });
 
 impl ProxyReader<'_> {
     /// The section's page, which this line may make be there.

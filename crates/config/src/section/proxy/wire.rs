@@ -37,9 +37,9 @@ pub(super) const INVALID_RESPONSE: Row<ProxyParser> = option(
 pub(super) const UNSAFE_REQUEST: Row<ProxyParser> = option(
     "option accept-unsafe-violations-in-http-request",
     FRONT,
-    "Requests pass that are malformed in these ways: '#' or bytes beyond ASCII in the target, other bytes than a token's \
-     in a field's name, zeros in a value, a Host that is not the target's, a version that is not HTTP's. Who reads them \
-     otherwise may be deceived.",
+    "Accepts requests that are malformed in these ways: '#' or bytes beyond ASCII in the target, invalid bytes in a \
+     field's name, NUL in a value, a Host that differs from the target's, a version that is not HTTP's. Readers that \
+     interpret them differently may be deceived.",
     |r, line| r.settings.proxy.options.unsafe_requests = on(line),
 );
 
@@ -47,8 +47,8 @@ pub(super) const UNSAFE_REQUEST: Row<ProxyParser> = option(
 pub(super) const UNSAFE_RESPONSE: Row<ProxyParser> = option(
     "option accept-unsafe-violations-in-http-response",
     BACK,
-    "Responses pass that are malformed in these ways: other bytes than a token's in a field's name, zeros in a value, a \
-     version that is not HTTP's.",
+    "Accepts responses that are malformed in these ways: invalid bytes in a field's name, NUL in a value, a version \
+     that is not HTTP's.",
     |r, line| r.settings.proxy.options.unsafe_responses = on(line),
 );
 
@@ -56,7 +56,7 @@ pub(super) const UNSAFE_RESPONSE: Row<ProxyParser> = option(
 pub(super) const CASE_CLIENT: Row<ProxyParser> = option(
     "option h1-case-adjust-bogus-client",
     FRONT,
-    "Names of fields that go to clients have the case that 'h1-case-adjust' gives them.",
+    "Names of fields sent to clients have the case that 'h1-case-adjust' defines.",
     |r, line| r.settings.proxy.options.case_for_clients = on(line),
 );
 
@@ -64,25 +64,21 @@ pub(super) const CASE_CLIENT: Row<ProxyParser> = option(
 pub(super) const CASE_SERVER: Row<ProxyParser> = option(
     "option h1-case-adjust-bogus-server",
     BACK,
-    "Names of fields that go to servers have the case that 'h1-case-adjust' gives them.",
+    "Names of fields sent to servers have the case that 'h1-case-adjust' defines.",
     |r, line| r.settings.proxy.options.case_for_servers = on(line),
 );
 
 /// `option http-drop-request-trailers`.
-pub(super) const REQUEST_TRAILERS: Row<ProxyParser> = option(
-    "option http-drop-request-trailers",
-    BACK,
-    "Fields behind a request's chunks are not passed on.",
-    |r, line| r.settings.proxy.options.drop_request_trailers = on(line),
-);
+pub(super) const REQUEST_TRAILERS: Row<ProxyParser> =
+    option("option http-drop-request-trailers", BACK, "Trailers of requests are not forwarded.", |r, line| {
+        r.settings.proxy.options.drop_request_trailers = on(line)
+    });
 
 /// `option http-drop-response-trailers`.
-pub(super) const RESPONSE_TRAILERS: Row<ProxyParser> = option(
-    "option http-drop-response-trailers",
-    FRONT,
-    "Fields behind a response's chunks are not passed on.",
-    |r, line| r.settings.proxy.options.drop_response_trailers = on(line),
-);
+pub(super) const RESPONSE_TRAILERS: Row<ProxyParser> =
+    option("option http-drop-response-trailers", FRONT, "Trailers of responses are not forwarded.", |r, line| {
+        r.settings.proxy.options.drop_response_trailers = on(line)
+    });
 
 impl ProxyReader<'_> {
     /// HAProxy's warning about an option's former name, which can't be negated; `false`: it was.

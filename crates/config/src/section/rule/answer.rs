@@ -119,7 +119,7 @@ impl ActionReader<'_, '_> {
         Some(redirect)
     }
 
-    /// What `return` and `deny` answer.
+    /// Reads the response of `return` and `deny`.
     pub(super) fn reply(&mut self, status: u16, deny: bool) -> Option<Return> {
         let body = if deny { ReturnBody::ErrorPage } else { ReturnBody::Empty };
         let mut reply = Return { status, body, headers: Vec::new(), content_type: None };

@@ -9,8 +9,8 @@ use crate::model::{
 
 pub(super) const USAGE: &str = "NAME key EXPRESSION rate N/PERIOD [burst B] [algorithm gcra|sliding|fixed] | max N [lease TIME] \
      [store NAME] [cost EXPRESSION] [shadow] [headers draft-11|x|off] [deny_status N] [on-error open|closed|local[:FRACTION]]";
-pub(super) const DOCS: &str = "Limits a rate, or how much goes on at once, for each key; what is too much is denied (429), or \
-     closed by TCP rules. See [limits](limits.md).";
+pub(super) const DOCS: &str = "Limits a rate, or concurrency, for each key; requests beyond the limit are denied \
+ (429), connections closed by TCP rules. See [limits](limits.md).";
 
 const WORDS: [&str; 12] = [
     "key",
@@ -33,7 +33,7 @@ const PERIOD_MAX_MS: u64 = 366 * 86_400_000;
 const LEASE: Duration = Duration::from_secs(30);
 const LEASE_MS: std::ops::RangeInclusive<u128> = 1000..=86_400_000;
 
-/// What was read so far.
+/// The words read so far.
 #[derive(Default)]
 struct Words {
     key: Option<Expr>,
@@ -106,7 +106,7 @@ impl ActionReader<'_, '_> {
         self.finish_limit(name, name_at, words)
     }
 
-    /// Says that the word at `index` is wrong.
+    /// Reports an error of the word at `index`.
     fn refuse(&mut self, index: usize, message: impl Into<String>, hint: &str) -> Option<()> {
         let error = self.reader.diagnostics.error(self.line.at(index), message);
         if !hint.is_empty() {

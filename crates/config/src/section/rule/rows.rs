@@ -11,7 +11,7 @@ const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE)
 const ANY: Contexts = TCP.or(HTTP);
 const REQUEST: Contexts = Contexts::HTTP_REQUEST;
 const TO_SERVER: Contexts = Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST);
-/// What sees contents, of either protocol.
+/// The rule sets that see contents, of either protocol.
 const CONTENT: Contexts = MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
 const EVERYWHERE: Contexts = MESSAGE.or(TCP);
 const ADDRESS: Contexts = EARLY.or(TO_SERVER);
@@ -30,28 +30,28 @@ const REPLY: &str = "[status N] [content-type T] [default-errorfiles | file F | 
 
 /// The actions; `lua.NAME` stands for all that scripts registered.
 pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
-    row("accept", TCP, "", "Ends the rule set; the connection goes on.", |_| Some(Action::Accept)),
+    row("accept", TCP, "", "Ends the rule set; the connection continues.", |_| Some(Action::Accept)),
     row("add-header", MESSAGE, "NAME FORMAT", "Adds a header field.", |a| {
         let (name, format) = a.field()?;
         Some(Action::AddHeader(name, format))
     }),
-    row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it is there.", |a| {
+    row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it exists.", |a| {
         a.edit_patterns(PatternEdit::Add)
     }),
-    row("allow", MESSAGE, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
+    row("allow", MESSAGE, "", "Ends the rule set; the message continues.", |_| Some(Action::Accept)),
     row(
         "auth",
         REQUEST,
         "[realm TEXT]",
-        "Answers with 401, or 407 to a request for a proxy, which makes a browser ask for a user and a password; the \
-         realm is the section's name by default.",
+        "Answers with 401, or 407 to a proxy request, which makes a browser ask for a user and a password; the realm \
+         is the section's name by default.",
         |a| a.auth(),
     ),
     row(
         "capture",
         MESSAGE.or(Contexts::TCP_REQUEST),
         "EXPRESSION len N | id SLOT",
-        "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
+        "Captures a sample for the log line: in a slot of its own, or in one that the frontend declares.",
         |a| a.capture(),
     ),
     row("limit", TO_SERVER, limit::USAGE, limit::DOCS, |a| a.limit().map(|rule| Action::Limit(Box::new(rule)))),
@@ -65,22 +65,22 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "del-header",
         MESSAGE,
         "NAME [-m str|beg|end|sub|reg]",
-        "Removes all header fields of a name, or of names that match it so.",
+        "Removes all header fields of a name, or of names that match by the given method.",
         |a| a.delete_fields(),
     ),
     row(
         "switch-mode",
         Contexts::TCP_REQUEST,
         "http [proto h1]",
-        "A connection of a TCP frontend is served as HTTP from its first byte: its requests meet the rules of HTTP and may \
-         be given backends of HTTP only. Ends the set.",
+        "Upgrades a connection of a TCP frontend to HTTP from its first byte: its requests pass the HTTP rules and may \
+         use HTTP backends only. Ends the set.",
         |a| a.switch_mode(),
     ),
     row(
         "disable-l7-retry",
         Contexts::HTTP_REQUEST,
         "",
-        "The request is sent once; only a connection that can't be made is tried again.",
+        "Disables retries of the request; only a failed connection attempt is retried.",
         |_| Some(Action::DisableL7Retry),
     ),
     row(
@@ -97,16 +97,16 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "do-resolve",
         TO_SERVER,
         "(SCOPE.NAME,SECTION[,ipv4|ipv6]) EXPRESSION",
-        "Asks the name servers of a 'resolvers' section for the address of a name, and sets a variable to it if there is \
-         one. The rule waits for the answer.",
+        "Queries the name servers of a 'resolvers' section for the address of a name, and sets a variable to it if \
+         there is one. The rule waits for the answer.",
         |a| a.do_resolve(),
     ),
     row(
         "early-hint",
         REQUEST,
         "NAME FORMAT",
-        "Sends a 103 with this field to a client of HTTP/1.1 at once; rules that follow each other without a condition \
-         make one.",
+        "Sends a 103 with this field to an HTTP/1.1 client immediately; adjacent rules without a condition share one \
+         response.",
         |a| {
             let (name, format) = a.field()?;
             Some(Action::EarlyHint(name, format))
@@ -130,7 +130,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "lua.NAME",
         CONTENT,
         "[ARG]…",
-        "Runs an action that a script registered with core.register_action, with as many arguments as it declared.",
+        "Runs an action that a script registered with core.register_action, with the declared number of arguments.",
         |a| a.lua(),
     ),
     row(
@@ -138,12 +138,16 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         REQUEST,
         "fragment-encode | fragment-strip | path-merge-slashes | path-strip-dot | path-strip-dotdot [full] | \
          percent-decode-unreserved [strict] | percent-to-uppercase [strict] | query-sort-by-name",
-        "Gives the target a normal form; 'strict': a malformed percent sequence is answered with 400.",
+        "Normalizes the target; 'strict': a malformed percent sequence is answered with 400.",
         |a| a.normalize(),
     ),
-    row("pause", HTTP, "TIME|EXPRESSION", "Waits so long, or so many milliseconds, before the next rule.", |a| {
-        Some(Action::Carrier(Carrier::Pause(a.time_or()?)))
-    }),
+    row(
+        "pause",
+        HTTP,
+        "TIME|EXPRESSION",
+        "Waits for this time, or this number of milliseconds, before the next rule.",
+        |a| Some(Action::Carrier(Carrier::Pause(a.time_or()?))),
+    ),
     row(
         "redirect",
         HTTP,
@@ -158,7 +162,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "replace-header",
         MESSAGE,
         "NAME REGEX FORMAT",
-        "Replaces each value of a header field that matches as a whole by the format, in which '\\1' is the first group.",
+        "Replaces each value of a header field that matches entirely by the format, in which '\\1' is the first group.",
         |a| a.replace_field(false),
     ),
     row(
@@ -168,34 +172,36 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Replaces the target's path, without its query, if it matches.",
         |a| a.replace_target(TargetPart::Path),
     ),
-    row("replace-pathq", REQUEST, "REGEX FORMAT", "The same of path and query.", |a| {
+    row("replace-pathq", REQUEST, "REGEX FORMAT", "The same for path and query.", |a| {
         a.replace_target(TargetPart::PathAndQuery)
     }),
-    row("replace-uri", REQUEST, "REGEX FORMAT", "The same of the whole target.", |a| {
+    row("replace-uri", REQUEST, "REGEX FORMAT", "The same for the whole target.", |a| {
         a.replace_target(TargetPart::Whole)
     }),
     row(
         "replace-value",
         MESSAGE,
         "NAME REGEX FORMAT",
-        "As 'replace-header', of each of the values that commas separate.",
+        "As 'replace-header', for each of the comma-separated values.",
         |a| a.replace_field(true),
     ),
-    row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
+    row("return", HTTP, REPLY, "Answers with a response made by this rule.", |a| {
+        a.reply(200, false).map(Action::Return)
+    }),
     row(
         "sc-add-gpc",
         EVERYWHERE,
         "(ELEMENT,N) NUMBER|EXPRESSION",
-        "Raises an element of a tracked counter's gpc.",
+        "Increases an element of a tracked counter's gpc.",
         |a| a.counter(DataKind::Gpc, true, None),
     ),
-    row("sc-inc-gpc", EVERYWHERE, "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
+    row("sc-inc-gpc", EVERYWHERE, "(ELEMENT,N)", "Increments an element of a tracked counter's gpc.", |a| {
         a.counter(DataKind::Gpc, true, Some(1))
     }),
-    row("sc-inc-gpc0", EVERYWHERE, "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
+    row("sc-inc-gpc0", EVERYWHERE, "(N)", "Increments a tracked counter's gpc0.", |a| {
         a.counter(DataKind::Gpc0, false, Some(1))
     }),
-    row("sc-inc-gpc1", EVERYWHERE, "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
+    row("sc-inc-gpc1", EVERYWHERE, "(N)", "Increments a tracked counter's gpc1.", |a| {
         a.counter(DataKind::Gpc1, false, Some(1))
     }),
     row(
@@ -212,26 +218,31 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "set-bc-mark",
         TO_SERVER,
         "MARK|EXPRESSION",
-        "The netfilter mark of packets to the server, which needs CAP_NET_ADMIN.",
+        "Sets the netfilter mark of packets to the server, which needs CAP_NET_ADMIN.",
         |a| a.socket(true, true),
     ),
-    row("set-bc-tos", TO_SERVER, "TOS|EXPRESSION", "The type of service of packets to the server.", |a| {
+    row("set-bc-tos", TO_SERVER, "TOS|EXPRESSION", "Sets the type of service of packets to the server.", |a| {
         a.socket(true, false)
     }),
-    row("set-dst", ADDRESS, "EXPRESSION", "The address that the client is taken to have connected to.", |a| {
-        a.address(AddressPart::Destination)
-    }),
-    row("set-dst-port", ADDRESS, "EXPRESSION", "The port of that address.", |a| {
+    row(
+        "set-dst",
+        ADDRESS,
+        "EXPRESSION",
+        "Sets the destination address of the client's connection, as rules and \
+     headers see it.",
+        |a| a.address(AddressPart::Destination),
+    ),
+    row("set-dst-port", ADDRESS, "EXPRESSION", "Sets the destination port of the client's connection.", |a| {
         a.address(AddressPart::DestinationPort)
     }),
     row(
         "set-fc-mark",
         ANY,
         "MARK|EXPRESSION",
-        "The netfilter mark of packets to the client, which needs CAP_NET_ADMIN.",
+        "Sets the netfilter mark of packets to the client, which needs CAP_NET_ADMIN.",
         |a| a.socket(false, true),
     ),
-    row("set-fc-tos", ANY, "TOS|EXPRESSION", "The type of service of packets to the client.", |a| {
+    row("set-fc-tos", ANY, "TOS|EXPRESSION", "Sets the type of service of packets to the client.", |a| {
         a.socket(false, false)
     }),
     row("set-header", MESSAGE, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
@@ -242,7 +253,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "set-log-level",
         CONTENT,
         "emerg|alert|crit|err|warning|notice|info|debug|silent",
-        "The level of this stream's log line; silent: there is none.",
+        "Sets the level of this stream's log line; silent: no line.",
         |a| {
             let word = a.line.text(a.next);
             if !a.has(a.next) {
@@ -263,7 +274,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         a.edit_patterns(PatternEdit::Set)
     }),
     row("set-mark", ANY, "MARK|EXPRESSION", "The former name of 'set-fc-mark'.", |a| a.socket(false, true)),
-    row("set-method", REQUEST, "FORMAT", "The request's method.", |a| {
+    row("set-method", REQUEST, "FORMAT", "Sets the request's method.", |a| {
         let format = a.format(a.next, "a method")?;
         a.next += 1;
         Some(Action::Edit(Edit::SetMethod(format)))
@@ -272,64 +283,71 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "set-nice",
         HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
         "N",
-        "Changes nothing but HAProxy's use of the processor: every stream of a worker has its turn.",
+        "No effect: it sets HAProxy's scheduling priority; streams of a worker take turns.",
         |a| a.nice(),
     ),
-    row("set-path", REQUEST, "FORMAT", "The target's path, without its query.", |a| a.set_target(TargetPart::Path)),
-    row("set-pathq", REQUEST, "FORMAT", "The target's path and query.", |a| a.set_target(TargetPart::PathAndQuery)),
+    row("set-path", REQUEST, "FORMAT", "Sets the target's path, without its query.", |a| {
+        a.set_target(TargetPart::Path)
+    }),
+    row("set-pathq", REQUEST, "FORMAT", "Sets the target's path and query.", |a| {
+        a.set_target(TargetPart::PathAndQuery)
+    }),
     row(
         "set-priority-class",
         TO_SERVER,
         "EXPRESSION",
-        "Whose turn it is in queues: lower classes go first, from -2047 to 2047; 0.",
+        "Sets the priority class in queues: lower classes go first, from -2047 to 2047; 0 by default.",
         |a| Some(Action::SetPriorityClass(a.expression()?)),
     ),
     row(
         "set-priority-offset",
         TO_SERVER,
         "EXPRESSION",
-        "Milliseconds by which the request seems to have come later, or earlier if below 0, among those of its class.",
+        "Moves the request within its class in queues, as if it had arrived this many milliseconds later, or earlier \
+         if negative.",
         |a| Some(Action::SetPriorityOffset(a.expression()?)),
     ),
-    row("set-query", REQUEST, "FORMAT", "The target's query, what stands behind the '?'.", |a| {
+    row("set-query", REQUEST, "FORMAT", "Sets the target's query, the part after the '?'.", |a| {
         a.set_target(TargetPart::Query)
     }),
     row(
         "set-retries",
         TO_SERVER,
         "N|EXPRESSION",
-        "How often a failed connection of this stream is tried again, in place of 'retries'; 0 to 100.",
+        "Sets this stream's maximum number of retries of a failed connection, in place of 'retries'; 0 to 100.",
         |a| a.retries(),
     ),
-    row("set-src", ADDRESS, "EXPRESSION", "The client's address, as rules, logs and headers see it.", |a| {
+    row("set-src", ADDRESS, "EXPRESSION", "Sets the client's address, as seen by rules, logs and headers.", |a| {
         a.address(AddressPart::Source)
     }),
-    row("set-src-port", ADDRESS, "EXPRESSION", "The port of that address.", |a| a.address(AddressPart::SourcePort)),
+    row("set-src-port", ADDRESS, "EXPRESSION", "Sets the client's port, as seen by rules, logs and headers.", |a| {
+        a.address(AddressPart::SourcePort)
+    }),
     row(
         "set-status",
         Contexts::HTTP_RESPONSE.or(AFTER),
         "N [reason TEXT]",
-        "The response's status, with the reason that goes with it or this one.",
+        "Sets the response's status, with its standard reason or this one.",
         |a| a.set_status(),
     ),
     row(
         "set-timeout",
         HTTP,
         "client|server|tunnel TIME|EXPRESSION",
-        "A timeout of this stream, in place of its proxy's; an expression gives milliseconds.",
+        "Sets a timeout of this stream, in place of its proxy's; an expression is in milliseconds.",
         |a| a.set_timeout(),
     ),
     row("set-tos", ANY, "TOS|EXPRESSION", "The former name of 'set-fc-tos'.", |a| a.socket(false, false)),
-    row("set-uri", REQUEST, "FORMAT", "The whole target; Host follows the authority of one that has one.", |a| {
+    row("set-uri", REQUEST, "FORMAT", "Sets the whole target; Host follows its authority if it has one.", |a| {
         a.set_target(TargetPart::Whole)
     }),
     row(
         "set-var",
         EVERYWHERE,
         "(SCOPE.NAME[,CONDITION]…) EXPRESSION",
-        "Sets a variable to a sample, if all conditions hold, which the converter `set-var` has too: `ifexists`, \
-         `ifnotexists` (a `proc.` variable always exists), `ifset`, `ifnotset` (it has a value), `ifempty`, `ifnotempty` (the \
-         sample is an empty text), `ifgt`, `iflt` (its integer is above or below the sample's).",
+        "Sets a variable to a sample, if all conditions hold; the converter `set-var` has the same ones: `ifexists`, \
+         `ifnotexists` (a `proc.` variable always exists), `ifset`, `ifnotset` (it has a value), `ifempty`, \
+         `ifnotempty` (the sample is an empty text), `ifgt`, `iflt` (its integer is above or below the sample's).",
         |a| {
             let target = a.variable_to_set()?;
             Some(Action::SetVar(target, a.expression()?))
@@ -345,37 +363,37 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "silent-drop",
         ANY,
         "[rst-ttl N]",
-        "Closes the connection so that the client is not told: by TCP_REPAIR where the process may, else by a reset \
-         that lives for one hop; 'rst-ttl': by a reset that lives for so many.",
+        "Closes the connection without notifying the client: with TCP_REPAIR if permitted, else with a reset that \
+         lives for one hop; 'rst-ttl': with a reset that lives for this many hops.",
         |a| a.silent_drop(),
     ),
     row(
         "store-call",
         CONTENT,
         "STORE COMMAND [FORMAT]… [set-var(SCOPE.NAME)] [on-error open|closed|value:V]",
-        "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
+        "Runs a command in a store; its arguments are formats, its reply may be assigned to a variable.",
         |a| a.store_call().map(Action::StoreCall),
     ),
     row(
         "strict-mode",
         MESSAGE,
         "on|off",
-        "Whether an edit that does not fit ends the request with 500 (on, as at each set's begin), or is left out.",
+        "Whether an invalid edit ends the request with 500 (on, as at the start of each rule set), or is skipped.",
         |a| a.strict_mode(),
     ),
     row(
         "tarpit",
         Contexts::HTTP_REQUEST,
         "[deny_status N] [ANSWER as return]",
-        "Keeps the client waiting for 'timeout tarpit', then answers with an error, 500.",
+        "Delays the client for 'timeout tarpit', then answers with an error, 500 by default.",
         |a| a.reply(500, true).map(Action::Tarpit),
     ),
     row(
         "use-service",
         TO_SERVER,
         "lua.NAME | prometheus-exporter",
-        "Lets a service answer that a script registered with core.register_service, or, in http-request, the exporter \
-         of all figures for Prometheus.",
+        "Answers with a service that a script registered with core.register_service, or, in http-request, with the \
+         Prometheus exporter.",
         |a| a.service(),
     ),
     row(
@@ -383,7 +401,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         ANY,
         "EXPRESSION [table NAME]",
         "Counts the connection, session or request under a key of a stick table from here on, as counter N (0 to 2). A \
-         number that tracks already stays as it is.",
+         counter that is already tracking is unchanged.",
         |a| a.track(),
     ),
     row("unset-var", EVERYWHERE, "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
@@ -391,15 +409,11 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "wait-for-body",
         HTTP,
         "time TIME [at-least BYTES]",
-        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is \
-         late is answered with 408, a response with 504.",
+        "Waits for the body, or this many bytes of it, until it is complete or the buffer is full; a late request body \
+         is answered with 408, a late response body with 504.",
         |a| a.wait_for_body(),
     ),
-    row(
-        "wait-for-handshake",
-        REQUEST,
-        "",
-        "Changes nothing: it is about early data of TLS, which is not spoken.",
-        |_| Some(Action::Nothing),
-    ),
+    row("wait-for-handshake", REQUEST, "", "No effect: it applies to TLS early data, which is not supported.", |_| {
+        Some(Action::Nothing)
+    }),
 ]);

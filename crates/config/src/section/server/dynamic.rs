@@ -35,8 +35,8 @@ const REFUSED: &[&str] = &[
     send_proxy::TLV,
 ];
 
-/// Returns the configuration with one more server at the end of a backend, or what is wrong, in HAProxy's words where it
-/// has them. `words` are the address and options, as on a `server` line.
+/// Returns the configuration with one more server at the end of a backend, or the error, in HAProxy's words if it has
+/// such an error. `words` are the address and options, as on a `server` line.
 pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str]) -> Result<Config, String> {
     if let Some(offset) = bad_name_byte(name) {
         let bad = name[offset..].chars().next().unwrap_or('?');

@@ -1,4 +1,4 @@
-//! What of the PROXY protocol a `server` line says.
+//! The PROXY protocol options of a `server` line.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use crate::model::{LogFormat, SendProxy};
 use crate::section::proxy::ProxyReader;
 use crate::word::Line;
 
-/// How the option with a TLV's type begins.
+/// The prefix of the option with a TLV's type.
 pub(super) const TLV: &str = "set-proxy-v2-tlv-fmt";
 
-/// Options of version 2 that tell of TLS.
+/// Options of version 2 about TLS.
 const OF_TLS: &[&str] = &["ssl", "cert-cn", "ssl-cipher", "cert-sig", "cert-key"];
 
-/// What options set so far.
+/// The settings so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     /// `send-proxy`.

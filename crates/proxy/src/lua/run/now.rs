@@ -41,7 +41,7 @@ pub(super) fn sample_now(
     let entry = Entry { purpose: Purpose::of(call), code, hook, input, may_wait: false };
     match begin_with(inner, cell, &mut state, Lent::Read(cx), entry) {
         Begun::Ended(ended) => ended.sample(),
-        // Unreachable: what may not wait is run to its end.
+        // Unreachable: a function that may not wait is run to its end.
         Begun::Waits(_) => None,
     }
 }
@@ -59,7 +59,7 @@ fn is_in_burst() -> bool {
     IN_BURST.get()
 }
 
-/// A burst of this thread, for as long as it runs.
+/// A burst of this thread, while it runs.
 pub(super) struct InBurst;
 
 impl InBurst {

@@ -12,8 +12,8 @@ use super::{Begun, Ended, Entry, Inner, Lent, Outcome, Pending, Purpose, Stage, 
 use crate::lua::states::StateCell;
 use crate::stream::{Applet, AppletIo, BoundService, Bursted, ScriptHook, StreamContext};
 
-/// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
-/// go on detached, where its applet says that the client has gone.
+/// A running service. Its stream drives it burst by burst and moves its bytes in between. Dropping it detaches the
+/// script, whose applet then reports that the client has disconnected.
 pub(super) struct Service {
     pub(super) pending: Pending,
     /// The last burst ended without anything to wait for: its turn.

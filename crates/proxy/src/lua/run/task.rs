@@ -1,4 +1,4 @@
-//! What runs without a stream: tasks, commands of the stats socket, and scripts whose stream has gone.
+//! Scripts without a stream: tasks, commands of the stats socket, and detached scripts.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -54,8 +54,8 @@ impl WorkerLua {
         }));
     }
 
-    /// Another configuration has taken over: tasks end where they wait, and with them what would keep the states. A
-    /// script whose stream goes on is finished by that stream; one that outlives its stream is given up with it.
+    /// Called when another configuration has taken over: tasks end at their wait, and with them the references to the
+    /// states. A script whose stream continues is finished by that stream; a detached one is aborted.
     pub(super) fn stop_tasks(&self) {
         let inner = &self.inner;
         inner.stopped.set(true);
@@ -63,7 +63,7 @@ impl WorkerLua {
     }
 }
 
-/// Answers a command of the stats socket; a client that has gone is told to the script as such.
+/// Runs a command of the stats socket; writing raises once the client has disconnected.
 async fn run_command(inner: Rc<Inner>, job: CliJob) {
     /// Numbers of commands, downwards from where streams will never be.
     static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);

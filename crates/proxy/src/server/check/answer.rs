@@ -7,10 +7,10 @@ use sluicegate_config::model::CheckStatus;
 
 use crate::server::shared::Admin;
 
-/// What an answer says: nothing is wrong, or what is.
+/// The judgement of an answer: good, or the fault.
 pub(super) type Judgement = Result<(), Fault>;
 
-/// What is wrong with an answer.
+/// A fault in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) status: CheckStatus,
@@ -30,7 +30,7 @@ pub(super) fn mysql_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// A packet of a MySQL server: its length in three bytes, its number, and what it is.
+/// Judges a packet of a MySQL server: its length in three bytes, its number, and its type.
 pub(super) fn mysql(bytes: &[u8], ended: bool) -> Option<Judgement> {
     let length = match bytes {
         [a, b, c, _, ..] => usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16,
@@ -83,7 +83,7 @@ pub(super) fn ldap(bytes: &[u8], ended: bool) -> Option<Judgement> {
     }
 }
 
-/// What an agent says of its server (configuration manual 5.2, `agent-check`).
+/// The content of an agent's line (configuration manual 5.2, `agent-check`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentLine {
     /// `ready`, `drain`, `maint`.
@@ -96,11 +96,11 @@ pub(super) struct AgentLine {
     pub(super) health: Option<(String, bool)>,
     /// The first word that means nothing.
     pub(super) unknown: Option<String>,
-    /// What followed a `#`.
+    /// The text after a `#`.
     pub(super) description: String,
 }
 
-/// Reads the first line; what is incomplete at the end is `Some(None)`.
+/// Parses the first line; an incomplete line at the end is `Some(None)`.
 pub(super) fn agent(bytes: &[u8], ended: bool) -> Option<Option<AgentLine>> {
     let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0)) else {
         return ended.then_some(None);

@@ -18,7 +18,7 @@ use crate::sample::{ExpressionCode, FetchScope, FormatMode, Setting, VarRef};
 /// A check's steps.
 #[derive(Debug)]
 pub struct CheckCode {
-    /// How answers are read.
+    /// The protocol of answers.
     pub(super) protocol: CheckProtocol,
     pub(super) steps: Vec<StepCode>,
 }
@@ -65,12 +65,12 @@ pub(super) enum BytesCode {
     Hex(LineCode),
 }
 
-/// Why there are no bytes.
+/// The reason why a format yields no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoBytes {
     /// The format gave nothing.
     Empty,
-    /// What it gave is no hexadecimal.
+    /// Its text is not hexadecimal.
     NoHex,
 }
 
@@ -179,7 +179,7 @@ impl CheckCode {
         code
     }
 
-    /// Compiles a sequence, or says which expressions can't be.
+    /// Compiles a sequence, or returns the expressions that cannot be compiled.
     pub(crate) fn compile(
         sequence: &CheckSequence,
         engines: &Engines,

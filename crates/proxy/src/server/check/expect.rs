@@ -1,4 +1,4 @@
-//! What an answer must be: bytes, or an HTTP response, looked at as often as more of it comes.
+//! Expectations about an answer: bytes, or an HTTP response, examined whenever more of it arrives.
 
 use sluicegate_config::model::{CheckProtocol, CheckStatus};
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Limits, Method, parse_response};
@@ -10,14 +10,14 @@ use crate::log::View;
 use crate::sample::{append_hex, header_values};
 use crate::stream::StreamContext;
 
-/// What is known about the bytes.
+/// The state of the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// No more come.
     pub(super) ended: bool,
 }
 
-/// What an expectation says.
+/// The result of an expectation.
 pub(super) enum Verdict {
     /// It is met.
     Met,
@@ -27,7 +27,7 @@ pub(super) enum Verdict {
     Ends(Outcome),
 }
 
-/// What is said of a format that gives no bytes.
+/// Returns the message about a format that yields no bytes.
 pub(super) fn no_bytes(why: NoBytes) -> &'static str {
     match why {
         NoBytes::Empty => "log-format string evaluated to an empty string",
@@ -36,7 +36,7 @@ pub(super) fn no_bytes(why: NoBytes) -> &'static str {
 }
 
 impl ExpectedCode {
-    /// What was waited for, in a timeout's description.
+    /// Describes the expected answer, for a timeout's message.
     pub(super) fn describe(&self, out: &mut Vec<u8>) {
         match self {
             ExpectedCode::String(BytesCode::Plain(text)) => {
@@ -59,7 +59,7 @@ impl ExpectedCode {
         }
     }
 
-    /// What did not match, in a mismatch's description.
+    /// Describes the mismatch, for its message.
     fn mismatch(&self, out: &mut Vec<u8>) {
         match self {
             ExpectedCode::String(BytesCode::Plain(text)) => {
@@ -81,7 +81,7 @@ fn contains(hay: &[u8], needle: &[u8]) -> bool {
     memchr::memmem::find(hay, needle).is_some()
 }
 
-/// A mismatch is final at the end, and before it where a least length is said and has come.
+/// Returns whether to wait for more: a mismatch is final at the end, or once the given minimum length has arrived.
 fn waits(matched: bool, expect: &ExpectCode, seen: Seen) -> bool {
     !matched && !seen.ended && expect.min_recv.is_none()
 }
@@ -96,7 +96,7 @@ impl Probe<'_> {
                 return self.ends(step, expect, status, None, false);
             }
             ExpectedCode::MysqlPacket => {
-                // Behind the greeting, which stays in front of what comes.
+                // After the greeting, which remains in front of later packets.
                 let greeting = if self.is_greeted() { answer::mysql_length(self.received()) } else { 0 };
                 let judged = answer::mysql(&self.received()[greeting..], seen.ended);
                 if let Some(Ok(())) = judged {
@@ -260,7 +260,7 @@ impl Probe<'_> {
         self.ends_with(step, expect, status, said.map(|text| text.as_bytes().to_vec()), matched)
     }
 
-    /// The check ends here: what is said about it, its comment and its code.
+    /// Ends the check: its description, its comment and its code.
     fn ends_with(
         &mut self,
         step: &StepCode,
@@ -294,7 +294,7 @@ impl Probe<'_> {
     }
 }
 
-/// What came of a response's body, and whether that is all of it.
+/// Returns the received part of a response's body, and whether it is complete.
 fn body(mut bytes: &[u8], framing: sluicegate_wire::http::Framing) -> Result<(Vec<u8>, bool), ()> {
     let mut decoder = BodyDecoder::new(framing);
     let mut body = Vec::new();

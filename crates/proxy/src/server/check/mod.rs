@@ -1,12 +1,12 @@
-//! Checks of servers and their agents: when they run, and how they are reported.
+//! Checks of servers and their agents: scheduling and reports.
 //!
 //! [`run`] checks every server with `check` or `agent-check` once per process, on the control thread. First checks are
-//! spread over the interval, so that a restart does not probe every server in the same instant; the next check comes an
-//! interval after the last one ended: `inter` while fully up, `downinter` while fully down, `fastinter` between, more
-//! or less by `spread-checks`.
+//! spread over the interval, so that a restart does not probe all servers at once; the next check starts an interval
+//! after the end of the last one: `inter` while fully up, `downinter` while fully down, `fastinter` in between, varied
+//! by `spread-checks`.
 //!
-//! Every end of a check is a report; [`verdict`](super::verdict) concludes from it, and [`notice`](super::notice) carries
-//! out what follows.
+//! Every check ends with a report; [`verdict`](super::verdict) draws conclusions from it, and [`notice`](super::notice)
+//! carries out their consequences.
 //!
 //! Cost: a task of a few hundred bytes per check, one connection per interval, and an answer's bytes while it runs.
 
@@ -39,7 +39,7 @@ use crate::site::Site;
 /// Intervals below this do not decide over how long first checks are spread (HAProxy's SRV_CHK_INTER_THRES).
 const SPREAD_MIN: Duration = Duration::from_secs(1);
 
-/// What is checked: a server by itself, or its agent.
+/// The subject of a check: a server itself, or its agent.
 #[derive(Clone)]
 enum Subject {
     Server(Check),
@@ -49,7 +49,7 @@ enum Subject {
 /// A server and its proxy.
 type Target = (Arc<ProxyRun>, Arc<ServerRun>);
 
-/// Checks every server that has `check` or `agent-check`, for as long as the future lives. Runs on the control thread's
+/// Checks every server that has `check` or `agent-check`, for the lifetime of the future. Runs on the control thread's
 /// runtime.
 pub async fn run(running: Arc<Running>) {
     let mut subjects: Vec<(Target, Subject)> = Vec::new();
@@ -82,7 +82,7 @@ pub async fn run(running: Arc<Running>) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// A time more or less by chance, by up to so many percent.
+/// Varies a time randomly by up to this percentage.
 fn wander(time: Duration, percent: u32) -> Duration {
     if percent == 0 {
         return time;
@@ -166,7 +166,7 @@ async fn check_once(
         let status = server.shared.status();
         (opinion == Opinion::Check && status.checks) || (opinion == Opinion::Agent && status.agent.enabled)
     };
-    // What was said while an administrator turned it off is no longer asked for.
+    // A result that arrives after an administrator has disabled the check is discarded.
     if !enabled() {
         return;
     }
@@ -176,8 +176,8 @@ async fn check_once(
     announce(running, proxy, server, conclude(server, opinion, report, |_| ()));
 }
 
-/// Checks begin with a header of the PROXY protocol where traffic's connections do and checks go to the same place, or
-/// if the server says so.
+/// Returns whether checks begin with a PROXY protocol header: if traffic's connections do and checks use the same
+/// address, or if the server requests it.
 fn sends_proxy(server: &ServerRun, check: &Check) -> bool {
     // A server that was added at run time has to say so itself, as in HAProxy.
     let implied = !server.config.dynamic && check.port.is_none() && check.addr.is_none();
@@ -211,7 +211,7 @@ fn address(server: &ServerRun, subject: &Subject) -> Option<SocketAddr> {
     (address.port() != 0).then_some(address)
 }
 
-/// Does what an agent's line asks for, and makes a report of what it says.
+/// Applies an agent's line, and builds a report from it.
 fn apply(running: &Arc<Running>, proxy: &Site, server: &ServerRun, line: AgentLine, report: &mut CheckReport) {
     if let Some(admin) = line.admin {
         proxy.direct(running, server, Directive::State(admin));
@@ -234,7 +234,7 @@ fn apply(running: &Arc<Running>, proxy: &Site, server: &ServerRun, line: AgentLi
     report.info = match (line.health, line.unknown) {
         (Some((word, up)), unknown) => {
             report.status = if up { CheckStatus::L7Ok } else { CheckStatus::L7Sts };
-            // Why it is down is not covered by what is odd about the rest.
+            // The reason for being down is not hidden by a warning about the rest.
             let odd = unknown.as_deref().or(warning).filter(|_| up || line.description.is_empty());
             match odd.unwrap_or(&line.description) {
                 "" => format!("via agent : {word}"),

@@ -1,8 +1,8 @@
-//! One check: its steps from the first to the one that decides.
+//! One check: execution of its steps up to the decisive one.
 //!
-//! [`Probe::run`] walks the steps as HAProxy does: a send forgets what came before, expectations look at all that came
-//! since, and a row of them is looked at again from its first when more comes. Bytes are kept up to [`ANSWER_MAX`], a
-//! whole check has a deadline, so an answer that is endless, trickles or never comes is bounded in room and time.
+//! [`Probe::run`] executes the steps as HAProxy does: a send discards earlier bytes, expectations examine all bytes
+//! received since, and a sequence of them is re-evaluated from its first when more arrive. At most [`ANSWER_MAX`] bytes
+//! are kept and the whole check has a deadline, so an endless, slow or missing answer is bounded in space and time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,13 +32,13 @@ pub(super) const ANSWER_MAX: usize = 16_384;
 /// The longest description of a result, bytes.
 const INFO_MAX: usize = 127;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(super) status: CheckStatus,
     pub(super) code: u32,
     pub(super) info: Vec<u8>,
-    /// What an agent said.
+    /// The agent's line.
     pub(super) agent: Option<AgentLine>,
 }
 
@@ -48,14 +48,14 @@ impl Outcome {
     }
 }
 
-/// What a check needs to know.
+/// The inputs of a check.
 pub(crate) struct Aim<'a> {
     pub(super) proxy: &'a Arc<ProxyRun>,
     pub(super) server: &'a Arc<ServerRun>,
     pub(super) code: &'a CheckCode,
     /// `inter`, which is the time for all of it.
     pub(super) inter: Duration,
-    /// Where it goes unless a step says otherwise; `None`: no address is known.
+    /// Its default destination; `None`: no address is known.
     pub(super) address: Option<SocketAddr>,
     /// `check-send-proxy`.
     pub(super) send_proxy: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Aim<'a> {
     pub(super) node: &'a str,
 }
 
-/// Why more bytes did not come.
+/// The reason why no more bytes arrived.
 enum Silence {
     /// The deadline.
     TimedOut,
@@ -257,12 +257,12 @@ impl<'a> Probe<'a> {
         &self.received
     }
 
-    /// Cuts what was looked at off the front.
+    /// Removes the examined part from the front.
     pub(super) fn discard(&mut self, count: usize) {
         self.received.drain(..count);
     }
 
-    /// Whether a MySQL server has sent its first packet.
+    /// Returns whether a MySQL server has sent its first packet.
     pub(super) fn is_greeted(&self) -> bool {
         self.greeting.is_some()
     }
@@ -288,7 +288,7 @@ impl<'a> Probe<'a> {
         self.variables = variables.into_check();
     }
 
-    /// Lets `f` see the check as a stream whose server is checked, with what was received as its response.
+    /// Calls `f` with the check as a stream to the checked server, and the received bytes as its response.
     pub(super) fn with_context<T>(&mut self, f: impl FnOnce(&StreamContext) -> T) -> T {
         let log = LogRecord::new(SystemTime::now(), Instant::now());
         let mut cx = StreamContext::unconnected(self.aim.proxy.site.clone(), log);
@@ -310,7 +310,7 @@ impl<'a> Probe<'a> {
         result
     }
 
-    /// The same with an HTTP response's body as what was received.
+    /// The same with an HTTP response's body as the received bytes.
     pub(super) fn with_body<T>(&mut self, body: Vec<u8>, f: impl FnOnce(&StreamContext) -> T) -> T {
         let received = std::mem::replace(&mut self.received, body);
         let result = self.with_context(f);
@@ -404,7 +404,7 @@ impl<'a> Probe<'a> {
 
     async fn send(&mut self, bytes: &BytesCode, step: &StepCode) -> Result<(), Outcome> {
         let bytes = self.with_context(|cx| bytes.bytes(&View::running(cx)).map(|bytes| bytes.into_owned()));
-        // A format that gives nothing sends nothing; what is no hexadecimal ends the check.
+        // A format without a result sends nothing; text that is not hexadecimal ends the check.
         match bytes {
             Ok(bytes) => self.write(&bytes, step).await,
             Err(super::code::NoBytes::Empty) => Ok(()),
@@ -478,7 +478,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// The connection failed at a step; a sequence of `tcp-check` says at which.
+    /// Returns the result for a connection that failed at a step; a sequence of `tcp-check` names the step.
     fn trouble(&self, status: CheckStatus, error: Option<String>, step: &StepCode) -> Outcome {
         let mut info = error.unwrap_or_default().into_bytes();
         if self.aim.code.protocol == CheckProtocol::Tcp {
@@ -545,7 +545,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     if !body.is_empty() {
         push_field(&mut out, "content-length", body.len().to_string().as_bytes());
     }
-    // What the version means anyway is not said.
+    // Fields that the version implies anyway are omitted.
     match &*request.version {
         "HTTP/1.0" if keeps && !closes => push_field(&mut out, "connection", b"keep-alive"),
         "HTTP/1.1" => push_field(&mut out, "connection", b"close"),
@@ -563,7 +563,7 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// How the server is seen here, for `http-check send-state`.
+/// Describes the server's state here, for `http-check send-state`.
 fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
     let status = server.shared.status();
     let health = status.health;
@@ -601,7 +601,7 @@ fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
     line
 }
 
-/// Where a socket error occurred.
+/// The phase in which a socket error occurred.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// While the connection was made: to a unix socket, from an address of `source`.
@@ -639,7 +639,7 @@ fn describe(error: &io::Error, phase: Phase) -> String {
         (Phase::Connecting { .. }, libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
             "Protocol or address family not supported"
         }
-        // What the system reports at once has no name of its own.
+        // Errors reported immediately have no separate name.
         (Phase::Connecting { unix: true, .. }, _) | (Phase::Connecting { .. }, libc::ENETUNREACH | libc::EINVAL) => {
             "General socket error"
         }

@@ -1,8 +1,8 @@
-//! What a request for the page asks for: the words behind the page's address, as HAProxy reads them.
+//! Options of a request for the page: the words after the page's address, parsed as by HAProxy.
 //!
-//! `;csv`, `;typed`, `;json` and `;json-schema` choose the form, `;up` and `;no-maint` leave servers out, `;norefresh`
-//! stops the browser, `;st=CODE` says what became of an action and `scope=TEXT` shows only the proxies whose name has
-//! the text in it. Words that are not known mean nothing.
+//! `;csv`, `;typed`, `;json` and `;json-schema` select the format, `;up` and `;no-maint` hide servers, `;norefresh`
+//! disables the browser's reload, `;st=CODE` shows the result of an action and `scope=TEXT` shows only the proxies
+//! whose name contains the text. Unknown words are ignored.
 
 use crate::stats::Format;
 
@@ -20,7 +20,7 @@ pub enum Form {
     Schema,
 }
 
-/// What became of an action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it was done.
@@ -40,7 +40,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// As it stands in addresses.
+    /// Returns the code used in addresses.
     pub fn code(self) -> &'static str {
         match self {
             Outcome::Done => "DONE",
@@ -54,7 +54,7 @@ impl Outcome {
     }
 }
 
-/// What a request asks for.
+/// The options of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The form of the answer.
@@ -72,7 +72,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads what stands behind the page's address.
+    /// Parses the part after the page's address.
     pub fn read(options: &[u8], refreshes: bool) -> Asked {
         let has = |word: &[u8]| memchr::memmem::find(options, word).is_some();
         let mut form = Form::Html;
@@ -126,7 +126,7 @@ impl Asked {
         words
     }
 
-    /// Where a client is sent after an action. As in HAProxy `;no-maint` is lost.
+    /// Returns the redirect target after an action. As in HAProxy `;no-maint` is lost.
     pub fn redirection(&self, uri: &str, outcome: Outcome) -> String {
         format!("{uri};st={}{}", outcome.code(), self.words(self.up, false, self.no_refresh))
     }

@@ -19,7 +19,7 @@ pub async fn change(running: &Arc<Running>, own: &ProxyRun, page: &StatsPage, po
         None => named == Some(&*proxy.config.name),
     });
     if named.is_some() {
-        // Who may not see a backend is not told whether it exists.
+        // A client that may not see a backend does not learn whether it exists.
         let shown = backend.is_some_and(|backend| in_scope(page, own, backend));
         if !page.scope.is_empty() && !shown {
             return Outcome::Denied;

@@ -11,7 +11,7 @@ use crate::sample::url_decode;
 /// The longest field, bytes, with the mark that ends it.
 const FIELD_MAX: usize = 2_048;
 
-/// What is done to servers.
+/// An action on servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// `ready`.
@@ -50,7 +50,7 @@ pub enum Act {
     Start,
 }
 
-/// The actions that the page offers, with what it says of them.
+/// The actions offered on the page, with their labels.
 pub(super) const OFFERED: [(&str, Act, &str); 13] = [
     ("ready", Act::Ready, "State: ready"),
     ("drain", Act::Drain, "State: drain"),
@@ -70,12 +70,12 @@ pub(super) const OFFERED: [(&str, Act, &str); 13] = [
 const OLD: [(&str, Act); 4] =
     [("disable", Act::Disable), ("enable", Act::Enable), ("stop", Act::Stop), ("start", Act::Start)];
 
-/// What was posted.
+/// The posted form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Posted {
     /// The backend, by name or `#N`.
     pub backend: Option<String>,
-    /// What is done.
+    /// The action.
     pub act: Option<Act>,
     /// To which servers, in the order in which HAProxy comes to them.
     pub servers: Vec<String>,

@@ -29,7 +29,7 @@ const LEGEND: &str = "<ul class=legend aria-label=\"Colours of servers\"><li cla
 <li class=maint>MAINT: maintenance<li class=none>no check<li class=\"bk up\">backup UP\
 <li class=\"bk godown\">backup UP, going down<li class=\"bk goup\">backup DOWN, going up</ul>\n";
 
-/// What a page is made from.
+/// The inputs of a page.
 pub(super) struct View<'a> {
     pub(super) running: &'a Running,
     pub(super) page: &'a StatsPage,
@@ -163,7 +163,7 @@ impl Page {
     }
 }
 
-/// What became of an action.
+/// Writes the result of an action.
 fn outcome(view: &View<'_>, out: &mut Vec<u8>) {
     let Some(outcome) = view.asked.outcome else { return };
     let (class, text) = match outcome {
@@ -205,7 +205,7 @@ fn process(view: &View<'_>, out: &mut Vec<u8>) {
 /// The search and the links to other views.
 fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     let asked = view.asked;
-    // A form replaces the query, so what the address needs of it is sent as a field again.
+    // A form replaces the query, so its parameters in the page's address are sent as fields.
     let (path, query) = view.page.uri.split_once('?').unwrap_or((&view.page.uri, ""));
     put!(out, "<nav aria-label=\"View\"><form action=\"{}\" role=search>", Text(path));
     for field in query.split('&').filter(|field| !field.is_empty()) {

@@ -1,9 +1,9 @@
-//! The statistics page (`stats …`): what a request asks for, the documents that answer it, and changes of servers.
+//! The statistics page (`stats …`): options of a request, the documents, and changes of servers.
 //!
-//! A document is made piece by piece, a line of `show stat` at a time: whoever sends it asks for the next piece when
-//! the last one was written, so a page of many thousand servers takes the memory of one piece and lets others run in
-//! between. CSV and the other formats for programs are those of the stats socket to the byte; the page is HTML of our
-//! own.
+//! A document is generated piece by piece, a line of `show stat` at a time: the sender requests the next piece when the
+//! last one was written, so a page with many thousand servers takes the memory of one piece, and other tasks run in
+//! between. CSV and the other machine-readable formats equal those of the stats socket; the HTML is specific to this
+//! program.
 
 mod asked;
 mod change;
@@ -73,7 +73,7 @@ impl Cursor {
     }
 }
 
-/// What a request of the page gets.
+/// The document that answers a request for the page.
 pub struct Report {
     running: Arc<Running>,
     own: Arc<ProxyRun>,
@@ -97,7 +97,7 @@ enum Stage {
 }
 
 impl Report {
-    /// The answer of the page of `own` to what was asked.
+    /// Creates the document for the page of `own` with the given options.
     pub fn new(running: Arc<Running>, own: Arc<ProxyRun>, asked: Asked, admin: bool) -> Report {
         let filter = Filter { up: asked.up, no_maint: asked.no_maint, ..Filter::default() };
         Report {
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// Whether the page of `own` shows a proxy at all.
+/// Returns whether the page of `own` shows a proxy.
 pub fn in_scope(page: &StatsPage, own: &ProxyRun, proxy: &ProxyRun) -> bool {
     page.scope.is_empty()
         || page.scope.iter().any(|name| match &**name {
@@ -164,7 +164,7 @@ impl Document for Report {
 }
 
 impl Format {
-    /// What stands before the first object.
+    /// Writes the part before the first object.
     pub fn begin(self, out: &mut Vec<u8>) {
         match self {
             Format::Plain => columns::header(out),
@@ -199,7 +199,7 @@ impl Format {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// What stands behind the last object.
+    /// Writes the part after the last object.
     pub fn end(self, out: &mut Vec<u8>) {
         if self == Format::Json {
             out.extend_from_slice(b"]\n");

@@ -8,7 +8,7 @@ use sluicegate_wire::engine::Figures;
 use super::html::View;
 use super::text::{Bytes, Grouped, Text, put};
 
-/// How the number of a cell is printed.
+/// The format of a cell's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
     /// A count.
@@ -146,7 +146,7 @@ fn stores<'a>(view: &View<'a>) -> Vec<(&'a str, Figures)> {
     stores
 }
 
-/// Whether the page shows anything but proxies.
+/// Returns whether the page shows anything but proxies.
 fn shows_more(view: &View<'_>) -> bool {
     view.page.scope.iter().all(|name| name != ".")
 }
@@ -283,7 +283,7 @@ fn limit_rows(view: &View<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What the headings mean, for screens without a mouse and for print.
+/// Writes the descriptions of the headings, for screens without a mouse and for print.
 fn glossary(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "<details id=\"~gl\"><summary><h2>Glossary</h2></summary>\n<h3>Proxies</h3><dl class=gl>");
     for Column { group, label, about, .. } in view.columns() {

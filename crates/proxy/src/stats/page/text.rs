@@ -1,4 +1,4 @@
-//! How the page writes texts and numbers.
+//! Formats of texts and numbers on the page.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -10,7 +10,7 @@ macro_rules! put {
 }
 pub(super) use put;
 
-/// A text of somebody else, as HTML.
+/// A foreign text, escaped for HTML.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl Display for Text<'_> {

@@ -9,7 +9,7 @@ use crate::model::{
 };
 use sluicegate_pattern::Regex;
 
-/// What is wrong: the word's place behind the option, a message, and a word that is near.
+/// An error: the word's index after the option, a message, and a similar word.
 type Wrong = (usize, String, Option<&'static str>);
 
 /// The lines that an option stands for, and what to warn about.
@@ -53,7 +53,8 @@ fn mysql(words: &[&str]) -> Result<Vec<CheckStepKind>, Wrong> {
     };
     let greeting = expect(CheckExpect::new(Expected::MysqlPacket));
     let Some(user) = user else { return Ok(vec![linger(), greeting]) };
-    // What a client may do, the largest packet, for the newer one a character set and room; then who it is.
+    // The client's capabilities, the maximum packet size, for the newer protocol a character set and reserved bytes;
+    // then the user.
     let mut login: Vec<u8> = match old {
         true => vec![0, 0x80, 0, 0, 1],
         false => [&[0, 0x82, 0, 0, 0, 0x80, 0, 1, 0x21][..], &[0; 23]].concat(),
@@ -62,7 +63,7 @@ fn mysql(words: &[&str]) -> Result<Vec<CheckStepKind>, Wrong> {
     login.extend_from_slice(&[0, 0]);
     let mut packet = (login.len() as u32).to_le_bytes();
     packet[3] = 1;
-    // A second packet says goodbye.
+    // A second packet ends the session.
     let bytes = [&packet[..], &login, &[1, 0, 0, 0, 1]].concat();
     // As in HAProxy the login does not wait for the greeting.
     Ok(vec![linger(), send(bytes), greeting, expect(CheckExpect::new(Expected::MysqlPacket))])

@@ -37,8 +37,8 @@ const HTTP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, 
 const TCP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, CheckProtocol::Tcp);
 
 const CONNECT: &str = "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [linger] [comment TEXT]";
-const CONNECT_DOCS: &str = "Begins a new connection, closing the one before.";
-const COMMENT_DOCS: &str = "What is said of the next lines' step when it fails.";
+const CONNECT_DOCS: &str = "Opens a new connection and closes the previous one.";
+const COMMENT_DOCS: &str = "The name of the next lines' step in failure messages.";
 const VARIABLE: &str = "(SCOPE.NAME) EXPRESSION";
 const VARIABLE_DOCS: &str = "Sets a variable to a sample.";
 const VARIABLE_FORMAT: &str = "(SCOPE.NAME) FORMAT";
@@ -53,7 +53,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         0,
         0,
         "",
-        "A 404 says that the server is well but wants no new traffic.",
+        "A 404 response marks the server as healthy, but not for new traffic.",
         |r, _| r.settings.proxy.health.disable_on_404 = true,
     ),
     step(
@@ -63,7 +63,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "[min-recv N] [comment TEXT] [ok-status S] [error-status S] [tout-status S] [on-success FORMAT] [on-error \
          FORMAT] [status-code EXPRESSION] [!] status CODES | rstatus REGEX | string TEXT | rstring REGEX | string-lf \
          FORMAT | hdr|fhdr name|name-lf [-m METHOD] NAME [value|value-lf [-m METHOD] VALUE]",
-        "What a response must be, or must not be.",
+        "The condition that a response must meet, or must not meet.",
         HTTP_STEP,
     ),
     step(
@@ -72,7 +72,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "[meth METHOD] [uri URI | uri-lf FORMAT] [ver VERSION] [hdr NAME FORMAT]… [body TEXT | body-lf FORMAT] \
          [comment TEXT]",
-        "The request that is sent.",
+        "The request to send.",
         HTTP_STEP,
     ),
     step(
@@ -80,7 +80,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         0,
         0,
         "",
-        "Requests tell the server in X-Haproxy-Server-State how it is seen here.",
+        "Requests describe the server's current state to it in X-Haproxy-Server-State.",
         |r, _| r.settings.proxy.health.send_state = true,
     ),
     step("http-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, HTTP_STEP),
@@ -95,7 +95,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "[min-recv N] [comment TEXT] [ok-status S] [error-status S] [tout-status S] [on-success FORMAT] [on-error \
          FORMAT] [status-code EXPRESSION] [!] string TEXT | rstring REGEX | string-lf FORMAT | binary HEX | rbinary \
          REGEX | binary-lf FORMAT",
-        "What must be, or must not be, in the bytes that came since the last 'send'.",
+        "The condition that the bytes received since the last 'send' must meet, or must not meet.",
         TCP_STEP,
     ),
     step("tcp-check send", 1, 3, "TEXT [comment TEXT]", "Sends a text.", TCP_STEP),
@@ -105,10 +105,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         3,
         "FORMAT [comment TEXT]",
-        "Sends the bytes that a log-format gives in hexadecimal.",
+        "Sends the bytes given by a log-format in hexadecimal.",
         TCP_STEP,
     ),
-    step("tcp-check send-lf", 1, 3, "FORMAT [comment TEXT]", "Sends what a log-format gives.", TCP_STEP),
+    step("tcp-check send-lf", 1, 3, "FORMAT [comment TEXT]", "Sends the text of a log-format.", TCP_STEP),
     step("tcp-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, TCP_STEP),
     step("tcp-check set-var-fmt", 1, 1, VARIABLE_FORMAT, VARIABLE_FORMAT_DOCS, TCP_STEP),
     step("tcp-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", TCP_STEP),
@@ -121,7 +121,8 @@ pub(super) const HTTPCHK: Row<ProxyParser> = keywords::row(
     0,
     4,
     "[[METHOD] URI [VERSION [HOST]]]",
-    "Checks send an HTTP request, OPTIONS / HTTP/1.0, and expect 2xx or 3xx; 'http-check' lines say more.",
+    "Checks send an HTTP request, by default OPTIONS / HTTP/1.0, and expect 2xx or 3xx; 'http-check' lines refine \
+     this.",
     |r, line| r.httpchk(line),
 );
 
@@ -132,7 +133,7 @@ pub(super) const LDAP: Row<ProxyParser> = keywords::row(
     0,
     0,
     "",
-    "Checks bind to an LDAP server as nobody.",
+    "Checks send an anonymous bind request to an LDAP server.",
     |r, line| r.fixed_check(line),
 );
 
@@ -143,7 +144,7 @@ pub(super) const MYSQL: Row<ProxyParser> = keywords::row(
     0,
     3,
     "[user NAME [post-41|pre-41]]",
-    "Checks wait for a MySQL server's greeting, and log in as this user.",
+    "Checks wait for a MySQL server's greeting, and log in as this user if given.",
     |r, line| r.fixed_check(line),
 );
 
@@ -154,7 +155,7 @@ pub(super) const PGSQL: Row<ProxyParser> = keywords::row(
     2,
     2,
     "user NAME",
-    "Checks ask a PostgreSQL server for this user's way to log in.",
+    "Checks request this user's authentication method from a PostgreSQL server.",
     |r, line| r.fixed_check(line),
 );
 
@@ -171,7 +172,7 @@ pub(super) const SMTP: Row<ProxyParser> = keywords::row(
     0,
     2,
     "[HELO|EHLO DOMAIN]",
-    "Checks greet an SMTP server and leave; HELO localhost.",
+    "Checks greet an SMTP server and disconnect; HELO localhost by default.",
     |r, line| r.fixed_check(line),
 );
 
@@ -193,11 +194,11 @@ pub(super) const TCP: Row<ProxyParser> = keywords::row(
     0,
     0,
     "",
-    "Checks do what 'tcp-check' lines say; without any, they connect.",
+    "Checks execute the 'tcp-check' lines; without any, they only connect.",
     |r, line| r.tcp_check_option(line),
 );
 
-/// What a section says about checks, as it was read.
+/// The check settings of a section as they were read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CheckSettings {
     chosen: Option<Chosen>,
@@ -219,7 +220,7 @@ struct Rules {
     list: Vec<Rule>,
     /// They are those of the section's `defaults`.
     inherited: bool,
-    /// Where the first of the section's own stands.
+    /// The position of the section's own first line.
     at: Option<Position>,
 }
 
@@ -268,7 +269,7 @@ struct Request {
 }
 
 impl Request {
-    /// What `newer` says wins.
+    /// Overwrites settings by those of `newer`.
     fn overwrite(&mut self, newer: Request) {
         self.method = newer.method.or(self.method.take());
         self.uri = newer.uri.or(self.uri.take());
@@ -334,7 +335,7 @@ impl Rules {
         }
     }
 
-    /// Adds a line of `http-check`; says why it can't stand there.
+    /// Adds a line of `http-check`; returns the reason if it is not allowed there.
     fn add_http(&mut self, mut rule: Rule) -> Result<(), String> {
         let last = self.list.iter().rev().map(|rule| &rule.kind).find(|kind| kind.acts());
         let step = rule.index + 1;
@@ -575,7 +576,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// Makes the section's sequence of what was read.
+    /// Builds the section's sequence from its lines.
     pub(super) fn finish_checks(&mut self) {
         let CheckSettings { chosen, http, tcp } = std::mem::take(&mut self.settings.checks);
         for (rules, what, option, used) in [

@@ -35,7 +35,7 @@ const HTTP_MATCHES: &[&str] = &["status", "rstatus", "string", "rstring", "strin
 const STATUS_RANGES: usize = 64;
 
 impl ProxyReader<'_> {
-    /// Reads a line's comment and step; returns what is wrong with it.
+    /// Reads a line's comment and step; errors are returned.
     pub(super) fn check_rule(&mut self, line: &Line, protocol: CheckProtocol) -> Option<Read> {
         let word = line.text(1);
         if let Some((name, rest)) = word.split_once('(') {
@@ -257,7 +257,7 @@ impl ProxyReader<'_> {
                     self.check_value(line, next, "a value")?;
                     next += 1;
                     let value = self.check_format(line, next)?;
-                    // The length is the body's, however often a line says otherwise.
+                    // The length is always the body's, whatever a line says.
                     if !matches!(&*name, "content-length" | "transfer-encoding") {
                         request.headers.push((name, value));
                     }
@@ -404,7 +404,7 @@ impl ProxyReader<'_> {
         Some((comment, RuleKind::Step(CheckStepKind::Expect(Box::new(expect)))))
     }
 
-    /// Reads what is expected from its keyword on; gives the word behind it, too.
+    /// Reads an expectation from its keyword on; also returns the word after it.
     fn check_expected(
         &mut self,
         line: &Line,
