@@ -180,7 +180,7 @@ impl Inner {
         let Some(db) = self.keyspace.db(pass, index) else { return Served::Nobody };
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
-        let mut now = Now::new(&self.clock);
+        let mut now = Now::new(&self.clock, &self.limits);
         let mut locked = db.lock(stripe);
         let Some(waiter) = next_waiter(&mut locked, hash, key, &mut now) else { return Served::Nobody };
         if !self.hold_key(&mut locked, id, index, key, extra) {

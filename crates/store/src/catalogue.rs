@@ -19,6 +19,7 @@ use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::names::Names;
 use crate::object::Object;
+use crate::object::limits::Limits;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
@@ -349,6 +350,9 @@ pub(crate) trait Keys {
 
     /// Returns the commands that there are.
     fn rows(&self) -> &'static Rows;
+
+    /// Returns the limits up to which values are kept in their small form.
+    fn limits(&self) -> &Limits;
 
     /// As [`read`](Self::read), of the command of this name, which exists.
     fn read_named(

@@ -73,7 +73,7 @@ pub struct ServerOptions {
     pub latency_tracking: bool,
     /// Percentiles that `INFO latencystats` shows.
     pub latency_percentiles: Vec<f64>,
-    /// Up to where values are kept small; of the process, by the order of `limits::ALL`.
+    /// Limits of the small forms of values, in the order of the fields of `Limits`.
     pub limits: [i64; limits::COUNT],
     /// The store has this process for itself, so [`PROCESS`] acts.
     pub standalone: bool,
@@ -293,7 +293,7 @@ pub struct Parameter {
 enum Field {
     Integer(fn(&mut ServerOptions) -> &mut u32, u32, u32),
     Memory(fn(&mut ServerOptions) -> &mut u64, u64, u64),
-    /// Bytes, of a limit of the process.
+    /// Bytes, of a limit of the small forms of values.
     Size(fn(&mut ServerOptions) -> &mut i64),
     Share(fn(&mut ServerOptions) -> &mut MemoryShare),
     Switch(fn(&mut ServerOptions) -> &mut bool),
@@ -360,9 +360,9 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Who may call DEBUG: no, yes, or local for clients of the own machine.",
         field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
     },
-    limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form; of the process."),
-    size("hash-max-listpack-value", |o| &mut o.limits[1], "Longest field or value there; of the process."),
-    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Bytes of a HyperLogLog in its small form; of the process."),
+    limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form."),
+    size("hash-max-listpack-value", |o| &mut o.limits[1], "Longest field or value there."),
+    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Bytes of a HyperLogLog in its small form."),
     Parameter {
         name: "latency-monitor-threshold",
         live: true,
@@ -384,7 +384,7 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "list-max-listpack-size",
         live: true,
-        docs: "Elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB; of the process.",
+        docs: "Elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB.",
         field: Field::Signed(|options| &mut options.limits[7], i32::MIN as i64, i32::MAX as i64),
     },
     Parameter {
@@ -467,9 +467,9 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "The password of the default user; empty for none.",
         field: Field::Text(|options| &mut options.requirepass),
     },
-    limit("set-max-intset-entries", |o| &mut o.limits[2], 0, "Members of a set of integers; of the process."),
-    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Members of a set in its small form; of the process."),
-    size("set-max-listpack-value", |o| &mut o.limits[4], "Longest member there; of the process."),
+    limit("set-max-intset-entries", |o| &mut o.limits[2], 0, "Members of a set of integers."),
+    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Members of a set in its small form."),
+    size("set-max-listpack-value", |o| &mut o.limits[4], "Longest member there."),
     Parameter {
         name: "slowlog-log-slower-than",
         live: true,
@@ -482,7 +482,7 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Entries of the slow log.",
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
     },
-    size("stream-node-max-bytes", |o| &mut o.limits[9], "Bytes of a stream's node; 0 for any number; of the process."),
+    size("stream-node-max-bytes", |o| &mut o.limits[9], "Bytes of a stream's node; 0 for any number."),
     limit("stream-node-max-entries", |o| &mut o.limits[10], 0, "Entries of a stream's node; 0 for any number."),
     Parameter {
         name: "tcp-keepalive",
@@ -497,7 +497,7 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
     },
     limit("zset-max-listpack-entries", |o| &mut o.limits[5], 0, "Members of a sorted set in its small form."),
-    size("zset-max-listpack-value", |o| &mut o.limits[6], "Longest member there; of the process."),
+    size("zset-max-listpack-value", |o| &mut o.limits[6], "Longest member there."),
 ];
 
 /// A fixed property of this store that is a parameter in Redis: it can be read, and "set" to its present value.

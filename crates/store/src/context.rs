@@ -23,6 +23,7 @@ use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
 use crate::object::COPIED_MAX;
 use crate::object::elements::TIMELESS;
+use crate::object::limits::Limits;
 use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
 use crate::owned::Words;
 use crate::pubsub::Kind as ChannelKind;
@@ -194,6 +195,12 @@ impl<'p> Ctx<'p> {
             entry.touch(now);
         }
         Some(entry)
+    }
+
+    /// Returns the limits up to which values are kept in their small form.
+    #[inline]
+    pub(crate) fn limits(&self) -> &'p Limits {
+        &self.inner.limits
     }
 
     /// The longest string that a command may make by writing into one, in bytes.
@@ -647,7 +654,7 @@ impl KeyMut<'_, '_> {
     /// Calls `change` on an object while other commands use the stripe; meanwhile an empty object takes its place. Only
     /// code that reads the types of keys without regard to holds can see that.
     #[cold]
-    fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: Access, change: impl FnOnce(&mut K) -> R) -> Option<R> {
+    fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: Access<'_>, change: impl FnOnce(&mut K) -> R) -> Option<R> {
         let entry = self.stripe.table.entry_mut(slot);
         entry.touch(now);
         let bytes = entry.outside_bytes();

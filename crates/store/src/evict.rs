@@ -34,6 +34,7 @@ use crate::clock::idle_ticks;
 use crate::effect::Effect;
 use crate::memory::Policy;
 use crate::notify::{Class, Event};
+use crate::object::limits::Limits;
 use crate::stripe::Stripe;
 use crate::value::Entry;
 
@@ -234,7 +235,7 @@ impl Inner {
                         return;
                     }
                     seen += 1;
-                    let score = score(entry, policy, now, || hash_of(entry) ^ *salt);
+                    let score = score(entry, policy, (now, &self.limits), || hash_of(entry) ^ *salt);
                     let full = candidates.len() >= SEEN / PER_VICTIM;
                     if full && score <= candidates[0].score {
                         return;
@@ -317,11 +318,13 @@ fn is_held(stripe: &Stripe, entry: &Entry) -> bool {
 }
 
 /// Returns the entry's score: the higher, the less valuable.
-fn score(entry: &Entry, policy: Policy, now: u32, random: impl FnOnce() -> u64) -> u64 {
+fn score(entry: &Entry, policy: Policy, (now, limits): (u32, &Limits), random: impl FnOnce() -> u64) -> u64 {
     let idle = idle_ticks(now, entry.access());
     match policy {
         Policy::VolatileLru | Policy::AllkeysLru => u64::from(idle),
-        Policy::VolatileLfu | Policy::AllkeysLfu => u64::from(u8::MAX - entry.frequency(now)) << 32 | u64::from(idle),
+        Policy::VolatileLfu | Policy::AllkeysLfu => {
+            u64::from(u8::MAX - entry.frequency(now, limits)) << 32 | u64::from(idle)
+        }
         Policy::VolatileTtl => u64::MAX - entry.expiry().map_or(u64::MAX, |at_ms| u64::try_from(at_ms).unwrap_or(0)),
         Policy::VolatileRandom | Policy::AllkeysRandom => {
             let bits = random();

@@ -320,8 +320,8 @@ impl Inner {
     #[inline]
     fn context<'p>(&'p self, pass: &'p Pass<'p>, words: &'p [&'p [u8]], db: u32, who: Who<'p>) -> Ctx<'p> {
         let now = match who.time {
-            Some(kept) => Now::kept(&self.clock, kept),
-            None => Now::new(&self.clock),
+            Some(kept) => Now::kept(&self.clock, &self.limits, kept),
+            None => Now::new(&self.clock, &self.limits),
         };
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
         ctx.collected = who.collected;
@@ -391,7 +391,7 @@ impl Inner {
         };
         let places: SmallVec<[Place; 2]> = keys.iter().map(place).collect();
         let pins = Pins { entries: places.iter().map(|_| None).collect(), ready: VecDeque::new() };
-        let mut ctx = Ctx::new(self, pass, words, db, Now::new(&self.clock), Blocks::Never);
+        let mut ctx = Ctx::new(self, pass, words, db, Now::new(&self.clock, &self.limits), Blocks::Never);
         ctx.places = places;
         ctx.pins = Some(Box::new(pins));
         take_long_words(&mut ctx, spec);

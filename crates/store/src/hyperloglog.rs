@@ -18,7 +18,7 @@
 
 use smallvec::SmallVec;
 
-use crate::object::limits::HLL_SPARSE;
+use crate::object::limits::{Limit, Limits};
 
 const HEAD: usize = 16;
 const MAGIC: &[u8; 4] = b"HYLL";
@@ -156,14 +156,18 @@ impl Begin {
 }
 
 /// Adds an element. Returns whether a register grew.
-pub(crate) fn add(bytes: &mut Vec<u8>, element: &[u8]) -> Result<bool, Corrupt> {
+pub(crate) fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_max: &Limit) -> Result<bool, Corrupt> {
     let (index, value) = place(element);
-    set(bytes, index, value, &mut Begin::START.clone())
+    set(bytes, index, value, &mut Begin::START.clone(), sparse_max)
 }
 
 /// Raises a register to `value`. `from` is where to begin, and then where to begin for a higher register.
-fn set(bytes: &mut Vec<u8>, index: usize, value: u8, from: &mut Begin) -> Result<bool, Corrupt> {
-    if is_sparse(bytes) { set_sparse(bytes, index, value, from) } else { Ok(set_dense(bytes, index, value)) }
+fn set(bytes: &mut Vec<u8>, index: usize, value: u8, from: &mut Begin, sparse_max: &Limit) -> Result<bool, Corrupt> {
+    if is_sparse(bytes) {
+        set_sparse(bytes, index, value, from, sparse_max)
+    } else {
+        Ok(set_dense(bytes, index, value))
+    }
 }
 
 fn set_dense(bytes: &mut [u8], index: usize, value: u8) -> bool {
@@ -186,7 +190,13 @@ fn register(bytes: &[u8], index: usize) -> u8 {
     (word >> shift & 63) as u8
 }
 
-fn set_sparse(bytes: &mut Vec<u8>, index: usize, value: u8, from: &mut Begin) -> Result<bool, Corrupt> {
+fn set_sparse(
+    bytes: &mut Vec<u8>,
+    index: usize,
+    value: u8,
+    from: &mut Begin,
+    sparse_max: &Limit,
+) -> Result<bool, Corrupt> {
     if value > RUN_VALUE_MAX {
         return promote(bytes, index, value);
     }
@@ -219,7 +229,7 @@ fn set_sparse(bytes: &mut Vec<u8>, index: usize, value: u8, from: &mut Begin) ->
     head.write(&mut new);
     Run::Values { value, len: 1 }.write(&mut new);
     tail.write(&mut new);
-    if new.len() > old_len && !HLL_SPARSE.allows(bytes.len() + new.len() - old_len) {
+    if new.len() > old_len && !sparse_max.allows(bytes.len() + new.len() - old_len) {
         return promote(bytes, index, value);
     }
     // As in Redis a run that was cut off takes the NUL behind it in, and what comes in its place is cut off instead.
@@ -328,7 +338,7 @@ impl Registers {
     }
 
     /// Raises the string's registers to these; it becomes dense if `dense`.
-    pub(crate) fn write(&self, bytes: &mut Vec<u8>, dense: bool) -> Result<(), Corrupt> {
+    pub(crate) fn write(&self, bytes: &mut Vec<u8>, dense: bool, sparse_max: &Limit) -> Result<(), Corrupt> {
         if dense && is_sparse(bytes) {
             to_dense(bytes)?;
         }
@@ -350,7 +360,7 @@ impl Registers {
         }
         let mut from = Begin::START;
         for (index, value) in self.0.iter().enumerate().filter(|(_, value)| **value > 0) {
-            set(bytes, index, *value, &mut from)?;
+            set(bytes, index, *value, &mut from, sparse_max)?;
         }
         invalidate(bytes);
         Ok(())
@@ -478,7 +488,7 @@ pub(crate) fn decoded(bytes: &[u8]) -> String {
 
 /// What `PFSELFTEST` does: packed registers against plain ones, both encodings against each other, estimates against
 /// what was added. An error is what differs.
-pub(crate) fn self_test() -> Result<(), String> {
+pub(crate) fn self_test(sparse_max: &Limit) -> Result<(), String> {
     let mut state = 1_u64;
     let mut random = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -503,7 +513,7 @@ pub(crate) fn self_test() -> Result<(), String> {
     to_dense(&mut other).map_err(|_| "TESTFAILED an empty string is corrupt")?;
     for added in 1..=20_000_u64 {
         let element = random().to_le_bytes();
-        let results = (add(&mut one, &element), add(&mut other, &element));
+        let results = (add(&mut one, &element, sparse_max), add(&mut other, &element, sparse_max));
         if results.0 != results.1 {
             return Err(format!("TESTFAILED the encodings differ at element {added}"));
         }
@@ -539,6 +549,7 @@ pub fn fuzz_hyperloglog(data: &[u8]) {
     if !is_valid(&bytes) {
         return;
     }
+    let limits = Limits::new();
     let sound = count(&bytes).is_ok();
     let _ = (cached(&bytes), decoded(&bytes));
     let mut registers = Registers::new();
@@ -547,13 +558,13 @@ pub fn fuzz_hyperloglog(data: &[u8]) {
     let is_whole = !is_sparse(&bytes) || ends(&bytes).last().is_none_or(|end| end == bytes.len());
     let sound = sound && is_whole;
     for element in data.chunks(3).take(300) {
-        if add(&mut bytes, element).is_err() {
+        if add(&mut bytes, element, &limits.hll_sparse).is_err() {
             assert!(!sound);
             break;
         }
         assert!(is_valid(&bytes) && bytes.len() <= DENSE_LEN.max(data.len()));
     }
-    let _ = registers.write(&mut bytes, data.len().is_multiple_of(2));
+    let _ = registers.write(&mut bytes, data.len().is_multiple_of(2), &limits.hll_sparse);
     assert!(!is_whole || count(&bytes).is_ok() == (sound || !is_sparse(&bytes)));
     let _ = to_dense(&mut bytes);
 }
@@ -568,13 +579,13 @@ mod tests {
         bytes.pop();
         // 63 * 256 + 1 registers are too few, but this one is among them.
         assert_eq!((check(&bytes), place(b"a").0 < 16_000), (Err(Corrupt), true));
-        assert_eq!(add(&mut bytes, b"a"), Ok(true));
+        assert_eq!(add(&mut bytes, b"a", &Limits::new().hll_sparse), Ok(true));
         assert_eq!(ends(&bytes).last(), Some(bytes.len() + 1));
     }
 
     #[test]
     fn the_self_test_passes() {
-        assert_eq!(self_test(), Ok(()));
+        assert_eq!(self_test(&Limits::new().hll_sparse), Ok(()));
     }
 
     #[test]
@@ -582,18 +593,18 @@ mod tests {
         let mut registers = Registers::new();
         let mut other = empty();
         for number in 0..400_u32 {
-            add(&mut other, &number.to_le_bytes()).unwrap();
+            add(&mut other, &number.to_le_bytes(), &Limits::new().hll_sparse).unwrap();
         }
         registers.merge(&other).unwrap();
         for existing in [0, 3, 50, 400] {
             let (mut at_once, mut one_by_one) = (empty(), empty());
             for number in 10_000..10_000 + existing {
-                add(&mut at_once, &u32::to_le_bytes(number)).unwrap();
+                add(&mut at_once, &u32::to_le_bytes(number), &Limits::new().hll_sparse).unwrap();
             }
             one_by_one.clone_from(&at_once);
-            registers.write(&mut at_once, false).unwrap();
+            registers.write(&mut at_once, false, &Limits::new().hll_sparse).unwrap();
             for (index, value) in registers.values().iter().enumerate().filter(|(_, value)| **value > 0) {
-                set(&mut one_by_one, index, *value, &mut Begin::START.clone()).unwrap();
+                set(&mut one_by_one, index, *value, &mut Begin::START.clone(), &Limits::new().hll_sparse).unwrap();
             }
             invalidate(&mut one_by_one);
             assert_eq!(at_once, one_by_one);
@@ -611,7 +622,7 @@ mod tests {
         for round in 0..1_000 {
             let mut bytes = empty();
             for _ in 0..random() % 300 {
-                add(&mut bytes, &random().to_le_bytes()).unwrap();
+                add(&mut bytes, &random().to_le_bytes(), &Limits::new().hll_sparse).unwrap();
             }
             if round % 7 == 0 {
                 to_dense(&mut bytes).unwrap();

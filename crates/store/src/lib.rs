@@ -153,6 +153,8 @@ pub(crate) struct Inner {
     /// The commands that it has.
     pub(crate) rows: &'static catalogue::Rows,
     pub(crate) clock: Clock,
+    /// Limits of the small forms of values.
+    pub(crate) limits: object::limits::Limits,
     pub(crate) keyspace: keyspace::Keyspace,
     pub(crate) gate: gate::Gate,
     pub(crate) tickets_max: usize,
@@ -202,6 +204,7 @@ impl Store {
                 options.clock.clone(),
             ),
             clock: options.clock,
+            limits: object::limits::Limits::new(),
             gate: gate::Gate::new(options.overtaken_for),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),

@@ -143,7 +143,7 @@ impl<'w> Plan<'w> {
     /// Locks the stripes of all keys. [`None`] if a key is held against the commands, or its value is not to be copied
     /// under a lock.
     pub(crate) fn lock<'p>(&mut self, inner: &'p Inner, pass: &'p Pass<'p>) -> Option<Ctx<'p>> {
-        let mut ctx = Ctx::new(inner, pass, &[], 0, Now::new(&inner.clock), Blocks::Never);
+        let mut ctx = Ctx::new(inner, pass, &[], 0, Now::new(&inner.clock, &inner.limits), Blocks::Never);
         ctx.keeps_locks = true;
         let mut stripes: SmallVec<[(u32, u32); KEYS_MAX]> = self.keys.iter().map(|key| (key.db, key.stripe)).collect();
         stripes.sort_unstable();

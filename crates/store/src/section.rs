@@ -378,12 +378,12 @@ impl Section {
 
     /// The section's time in Unix microseconds.
     pub(crate) fn now_us(&self) -> i64 {
-        Now::kept(&self.inner.clock, &self.time).us()
+        Now::kept(&self.inner.clock, &self.inner.limits, &self.time).us()
     }
 
     /// The section's time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
-        Now::kept(&self.inner.clock, &self.time).ms()
+        Now::kept(&self.inner.clock, &self.inner.limits, &self.time).ms()
     }
 
     /// Runs one command of the keyspace and writes its reply, errors of the command included.
@@ -563,7 +563,7 @@ impl Section {
             let collecting = Collecting::new(effects);
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
-            ctx.now = Now::kept(&inner.clock, time);
+            ctx.now = Now::kept(&inner.clock, &inner.limits, time);
             ctx.now.is_traceless = is_traceless;
             ctx.collected = Some(&collecting.collected);
             ctx.of_script = of_script;

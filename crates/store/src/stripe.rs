@@ -23,6 +23,7 @@ use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;
 use crate::memory::Memory;
+use crate::object::limits::Limits;
 use crate::slab::{Emptied, Slab};
 use crate::table::{Item, KeyHasher, Slot, Table, prefetch};
 use crate::thread::{note_locked, note_unlocked};
@@ -117,6 +118,7 @@ impl Frozen {
 /// Time as one command sees it: read when first asked for, then frozen.
 pub(crate) struct Now<'s> {
     clock: &'s Clock,
+    limits: &'s Limits,
     ms: Option<i64>,
     /// Where it is kept, too, for the commands that follow.
     kept: Option<&'s Frozen>,
@@ -127,18 +129,18 @@ pub(crate) struct Now<'s> {
 }
 
 impl<'s> Now<'s> {
-    pub(crate) fn new(clock: &'s Clock) -> Now<'s> {
-        Now { clock, ms: None, kept: None, removed: false, is_traceless: false }
+    pub(crate) fn new(clock: &'s Clock, limits: &'s Limits) -> Now<'s> {
+        Now { clock, limits, ms: None, kept: None, removed: false, is_traceless: false }
     }
 
     /// A time that was frozen before.
-    pub(crate) fn frozen(clock: &'s Clock, ms: i64) -> Now<'s> {
-        Now { ms: Some(ms), ..Now::new(clock) }
+    pub(crate) fn frozen(clock: &'s Clock, limits: &'s Limits, ms: i64) -> Now<'s> {
+        Now { ms: Some(ms), ..Now::new(clock, limits) }
     }
 
     /// The time of several commands, frozen by the first that asks.
-    pub(crate) fn kept(clock: &'s Clock, kept: &'s Frozen) -> Now<'s> {
-        Now { ms: kept.us.get().map(|us| us / 1000), kept: Some(kept), ..Now::new(clock) }
+    pub(crate) fn kept(clock: &'s Clock, limits: &'s Limits, kept: &'s Frozen) -> Now<'s> {
+        Now { ms: kept.us.get().map(|us| us / 1000), kept: Some(kept), ..Now::new(clock, limits) }
     }
 
     /// Unix time in microseconds; outside of sections of whole milliseconds once [`ms`](Self::ms) was asked.
@@ -176,8 +178,8 @@ impl<'s> Now<'s> {
 
     /// The command's access to entries at this moment.
     #[inline]
-    pub(crate) fn access(&self) -> Access {
-        Access { ticks: self.ticks(), is_traceless: self.is_traceless }
+    pub(crate) fn access(&self) -> Access<'s> {
+        Access { ticks: self.ticks(), is_traceless: self.is_traceless, limits: self.limits }
     }
 
     /// The tick, for access times.
@@ -486,6 +488,11 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    /// An access at the first tick.
+    fn at_start(limits: &Limits) -> Access<'_> {
+        Access { ticks: 0, is_traceless: false, limits }
+    }
     use crate::value::Value;
 
     /// The value that a key of the model has: its length and content tell the key and the write.
@@ -529,6 +536,7 @@ mod tests {
         let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
         let mut random = Random(seed);
+        let limits = Limits::new();
         let mut model = Model::new();
         // Values that readers still have, with what they must be.
         let mut readers: Vec<(Arc<Vec<u8>>, Vec<u8>)> = Vec::new();
@@ -544,7 +552,7 @@ mod tests {
             match (random.below(12), slot) {
                 (0..6, _) => {
                     let value = content(number, round, random.len());
-                    drop(stripe.set((hash, &key), slot, Value::of(&value), expiry, 0.into()));
+                    drop(stripe.set((hash, &key), slot, Value::of(&value), expiry, at_start(&limits)));
                     model.insert(key, (value, expiry));
                 }
                 (6, Some(slot)) => {
@@ -566,7 +574,7 @@ mod tests {
                     let (text, _) = model.remove(&key).expect("checked");
                     let other = format!("k{}", random.below(3_000)).into_bytes();
                     let slot = check(stripe, &hasher, &other, &model);
-                    drop(stripe.set((hasher.hash(&other), &other), slot, value, expiry, 0.into()));
+                    drop(stripe.set((hasher.hash(&other), &other), slot, value, expiry, at_start(&limits)));
                     model.insert(other, (text, expiry));
                 }
                 (9.., Some(slot)) => {
@@ -636,6 +644,7 @@ mod tests {
 
     #[test]
     fn entries_of_held_keys_are_not_moved() {
+        let limits = Limits::new();
         let hasher = KeyHasher::default();
         let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
@@ -644,7 +653,7 @@ mod tests {
         let key = |n: u32| format!("key:{n:08}").into_bytes();
         let find = |stripe: &Stripe, n: u32| stripe.table.find(hasher.hash(&key(n)), &key(n)).expect("it is there");
         for n in 0..1_000 {
-            drop(stripe.set((hasher.hash(&key(n)), &key(n)), None, Value::of(b"value"), None, 0.into()));
+            drop(stripe.set((hasher.hash(&key(n)), &key(n)), None, Value::of(b"value"), None, at_start(&limits)));
         }
         for n in (0..1_000).filter(|n| n % 20 != 0) {
             let slot = find(stripe, n);

@@ -497,7 +497,7 @@ impl Exec {
     /// Ends the watch; whether a watched key was touched.
     fn ends_watch_dirty(&self, context: &mut impl Connection, closed: Option<&Closed<'_>>) -> bool {
         let Some(watching) = context.watching().take() else { return false };
-        let mut now = Now::frozen(&self.inner.clock, self.now_us / 1000);
+        let mut now = Now::frozen(&self.inner.clock, &self.inner.limits, self.now_us / 1000);
         let pass = match closed {
             Some(closed) => closed.pass(),
             None => self.inner.gate.enter(),

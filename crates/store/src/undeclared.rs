@@ -23,6 +23,7 @@ use crate::effect::Collected;
 use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
+use crate::object::limits::Limits;
 use crate::owned::{Finished, ReplyForm, Words, caught};
 use crate::park::{Parked, Waits, Work};
 use crate::refused::SectionError;
@@ -39,6 +40,10 @@ pub(crate) const WORK_MAX: usize = 256;
 impl Keys for Section {
     fn rows(&self) -> &'static Rows {
         self.inner().rows
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.inner().limits
     }
 
     fn read(
@@ -102,6 +107,10 @@ impl Alone<'_> {
 impl Keys for Alone<'_> {
     fn rows(&self) -> &'static Rows {
         self.inner.rows
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.inner.limits
     }
 
     fn read(

@@ -25,7 +25,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock::{TICKS_PER_S, idle_ticks};
-use crate::object::{Kind, Object, ObjectRef, Raw, limits};
+use crate::object::limits::Limits;
+use crate::object::{Kind, Object, ObjectRef, Raw};
 use crate::slab::Slab;
 use crate::slab::heap_bytes;
 use crate::table::Item;
@@ -607,8 +608,8 @@ impl Entry {
     /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32 it
     /// counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
     #[inline]
-    pub(crate) fn touch(&mut self, access: impl Into<Access>) {
-        let Access { ticks: now, is_traceless } = access.into();
+    pub(crate) fn touch(&mut self, access: Access<'_>) {
+        let Access { ticks: now, is_traceless, limits } = access;
         if is_traceless {
             return;
         }
@@ -618,13 +619,13 @@ impl Entry {
         if idle < TICKS_PER_DECAY && counter < COUNTER_EXACT {
             self.set_counter(counter + 1);
         } else {
-            self.touch_seldom(idle, counter);
+            self.touch_seldom(idle, counter, limits);
         }
     }
 
     #[cold]
-    fn touch_seldom(&mut self, idle: u32, counter: u8) {
-        let counter = decayed(counter, idle);
+    fn touch_seldom(&mut self, idle: u32, counter: u8, limits: &Limits) {
+        let counter = decayed(counter, idle, limits);
         let odds = match counter.checked_sub(COUNTER_EXACT) {
             None => 0,
             Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
@@ -645,8 +646,8 @@ impl Entry {
     }
 
     /// The counter as it is at tick `now`.
-    pub(crate) fn frequency(&self, now: u32) -> u8 {
-        decayed(self.counter(), idle_ticks(now, self.access()))
+    pub(crate) fn frequency(&self, now: u32, limits: &Limits) -> u8 {
+        decayed(self.counter(), idle_ticks(now, self.access()), limits)
     }
 
     /// Sets the counter.
@@ -695,11 +696,11 @@ impl Entry {
 }
 
 /// A counter after so many ticks without an access.
-fn decayed(counter: u8, idle: u32) -> u8 {
+fn decayed(counter: u8, idle: u32, limits: &Limits) -> u8 {
     if idle < TICKS_PER_DECAY {
         return counter;
     }
-    let minutes = limits::LFU_DECAY.get();
+    let minutes = limits.lfu_decay.get();
     if minutes <= 0 {
         return counter;
     }
@@ -741,17 +742,13 @@ impl Item for Entry {
 
 /// A command's access to entries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access {
+pub(crate) struct Access<'l> {
     /// When it takes place.
     pub(crate) ticks: u32,
     /// It changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
-}
-
-impl From<u32> for Access {
-    fn from(ticks: u32) -> Access {
-        Access { ticks, is_traceless: false }
-    }
+    /// The store's limits: how fast counters go down.
+    pub(crate) limits: &'l Limits,
 }
 
 #[cfg(test)]
@@ -768,7 +765,7 @@ mod tests {
         assert_eq!(entry.string().unwrap().len(), value.len());
         assert_eq!((entry.expiry(), entry.access(), entry.counter()), (expiry, 7, 5));
         assert_eq!((entry.encoding(), entry.block_bytes()), (encoding, block_bytes));
-        entry.touch(9);
+        entry.touch(Access { ticks: 9, is_traceless: false, limits: &Limits::new() });
         assert_eq!(entry.set_expiry(5), expiry.is_some());
         assert_eq!((entry.expiry(), entry.access(), entry.counter()), (expiry.map(|_| 5), 9, 6));
         entry.set_counter(u8::MAX);

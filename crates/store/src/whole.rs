@@ -404,7 +404,7 @@ mod tests {
                 assert_eq!(run(&store, &[b"TYPE", b"s"]), b"+set\r\n");
                 assert_eq!(run(&store, &[b"SET", b"k", b"v"]), b"+OK\r\n");
                 for n in 0..1_000 {
-                    set.add(format!("member:{n}").as_bytes(), 0);
+                    set.add(format!("member:{n}").as_bytes(), 0, &inner.limits);
                 }
                 panic!("a fault in a change");
             });

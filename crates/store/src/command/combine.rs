@@ -14,6 +14,7 @@ use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::object::asked::{Asked, Gathered};
 use crate::object::elements::{Elements, Expiry};
+use crate::object::limits::Limits;
 use crate::object::packed::Element;
 use crate::object::{Kind, Ref, Set};
 use crate::value::Value;
@@ -75,14 +76,14 @@ fn unite(sets: &Sets<'_>, now_ms: i64, mut visit: impl FnMut(Element<'_>)) {
 }
 
 /// What became of sets that were combined.
-enum Combined {
+enum Combined<'l> {
     /// Members that were found one by one.
-    Gathered(Gathered),
+    Gathered(Gathered<'l>),
     /// What is left of a copy.
     Left(Set),
 }
 
-impl Combined {
+impl Combined<'_> {
     fn len(&self) -> usize {
         match self {
             Combined::Gathered(gathered) => gathered.len(),
@@ -99,12 +100,12 @@ impl Combined {
     }
 }
 
-fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Combined {
-    let mut found = Gathered::default();
+fn combine<'l>(sets: &Sets<'_>, operation: Operation, now_ms: i64, limits: &'l Limits) -> Combined<'l> {
+    let mut found = Gathered::new(limits);
     match operation {
         Operation::Intersection => {
             let smallest = sets.iter().flatten().map(|set| &**set).min_by_key(|set| set.len());
-            found = Gathered::of_intersection(smallest);
+            found = Gathered::of_intersection(smallest, limits);
             intersect(sets, usize::MAX, now_ms, |member| found.push(member));
         }
         Operation::Union => unite(sets, now_ms, |member| found.push(member)),
@@ -115,7 +116,7 @@ fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Combined {
             let asked = first.len() * sets.len() / 2;
             let taken_out = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
             if asked > taken_out {
-                return Combined::Left(take_out(first, &others, now_ms));
+                return Combined::Left(take_out(first, &others, now_ms, limits));
             }
             others.sort_by_key(|set| std::cmp::Reverse(set.len()));
             let mut others: Vec<Asked<'_>> =
@@ -131,8 +132,8 @@ fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Combined {
 }
 
 /// What is left of a copy of `first` without the members of the others.
-fn take_out(first: &Set, others: &[&Set], now_ms: i64) -> Set {
-    let mut left = Gathered::default();
+fn take_out(first: &Set, others: &[&Set], now_ms: i64, limits: &Limits) -> Set {
+    let mut left = Gathered::new(limits);
     first.each(now_ms, |member| left.push(member));
     let mut left = left.into_set();
     for other in others {
@@ -145,31 +146,33 @@ fn take_out(first: &Set, others: &[&Set], now_ms: i64) -> Set {
 
 fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
     let keys = ctx.places.len();
-    let now_ms = ctx.now.ms();
-    let result = ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms)).map(|combined| {
-        ctx.unlock();
-        out.set(combined.len());
-        match combined {
-            Combined::Gathered(gathered) => gathered.each(|member| out.bulk(member)),
-            Combined::Left(set) => set.each(now_ms, |member| out.bulk(member.text(&mut itoa::Buffer::new()))),
-        }
-    });
+    let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
+    let result =
+        ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms, limits)).map(|combined| {
+            ctx.unlock();
+            out.set(combined.len());
+            match combined {
+                Combined::Gathered(gathered) => gathered.each(|member| out.bulk(member)),
+                Combined::Left(set) => set.each(now_ms, |member| out.bulk(member.text(&mut itoa::Buffer::new()))),
+            }
+        });
     or_error(result, out);
 }
 
 fn stored(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, event: &'static str) {
     let keys = ctx.places.len();
-    let now_ms = ctx.now.ms();
-    let result = ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms)).map(|combined| {
-        let len = combined.len();
-        if len > 0 {
-            ctx.key(0).set(Value::Object(combined.into_set().into_object()), None);
-            ctx.notify(0, Class::Set, event);
-        } else if ctx.key(0).remove() {
-            ctx.notify(0, Class::Generic, "del");
-        }
-        out.integer(len as i64);
-    });
+    let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
+    let result =
+        ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms, limits)).map(|combined| {
+            let len = combined.len();
+            if len > 0 {
+                ctx.key(0).set(Value::Object(combined.into_set().into_object()), None);
+                ctx.notify(0, Class::Set, event);
+            } else if ctx.key(0).remove() {
+                ctx.notify(0, Class::Generic, "del");
+            }
+            out.integer(len as i64);
+        });
     or_error(result, out);
 }
 

@@ -104,9 +104,9 @@ impl Options {
 
 /// Decodes the payload; nothing is locked yet.
 fn decode(ctx: &mut Ctx<'_>) {
-    let payload = ctx.words[PAYLOAD];
+    let (payload, limits) = (ctx.words[PAYLOAD], ctx.limits());
     // SAFETY: no database has been looked up yet.
-    let decoded = unsafe { ctx.pass.outside(|| rdb::restore(payload)) };
+    let decoded = unsafe { ctx.pass.outside(|| rdb::restore(payload, limits)) };
     ctx.ahead.get_or_insert_default().decoded = Some(decoded);
 }
 
@@ -115,7 +115,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let options = Options::parse(&words[PAYLOAD + 1..])?;
         let decoded = ctx.ahead.as_mut().and_then(|ahead| ahead.decoded.take());
-        let is_lfu = ctx.inner.memory.policy().is_lfu();
+        let (is_lfu, limits) = (ctx.inner.memory.policy().is_lfu(), ctx.limits());
         let mut key = ctx.key(0);
         if !options.replace && key.exists() {
             return Err("BUSYKEY Target key name already exists.".into());
@@ -124,7 +124,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if ttl < 0 {
             return Err("ERR Invalid TTL value, must be >= 0".into());
         }
-        let value = decoded.unwrap_or_else(|| rdb::restore(words[PAYLOAD]));
+        let value = decoded.unwrap_or_else(|| rdb::restore(words[PAYLOAD], limits));
         let value = value.map_err(|wrong| wrong.to_string())?;
         let expiry = match ttl {
             0 => None,

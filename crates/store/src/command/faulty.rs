@@ -53,7 +53,8 @@ fn fault(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 /// `FAULTPUSH key`: pushes to a list, then panics.
 fn fault_push(ctx: &mut Ctx<'_>, _: &mut dyn ReplySink) {
-    assert!(ctx.key(0).edit_as(|list: &mut List| list.push(End::Tail, b"element")).is_ok());
+    let limits = ctx.limits();
+    assert!(ctx.key(0).edit_as(|list: &mut List| list.push(End::Tail, b"element", limits)).is_ok());
     ctx.notify(0, Class::List, "rpush");
     panic!("a fault behind a write");
 }

@@ -411,6 +411,7 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             let fields: Vec<&[u8]> = words[pairs.clone()].chunks_exact(2).take(asked).map(|pair| pair[0]).collect();
             ctx.expire_fields(0, &fields, true);
         }
+        let limits = ctx.limits();
         let mut key = ctx.key(0);
         let past = matches!(expiry, Expiry::At(at_ms) if at_ms <= now_ms);
         let done = key.edit_as(|hash: &mut Hash| {
@@ -424,7 +425,7 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 if past {
                     hash.remove(pair[0], now_ms);
                 } else {
-                    hash.insert(pair[0], pair[1], expiry, now_ms);
+                    hash.insert(pair[0], pair[1], expiry, now_ms, limits);
                 }
                 true
             })

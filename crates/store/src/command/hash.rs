@@ -38,12 +38,13 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     if !words.len().is_multiple_of(2) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
+    let limits = ctx.limits();
     let mut key = ctx.key(0);
     let now_ms = key.element_time();
     let added = key.edit_as(|hash: &mut Hash| {
         let pairs = words[2..].chunks_exact(2);
-        hash.expect(pairs.len());
-        pairs.filter(|pair| hash.insert(pair[0], pair[1], Expiry::None, now_ms)).count()
+        hash.expect(pairs.len(), limits);
+        pairs.filter(|pair| hash.insert(pair[0], pair[1], Expiry::None, now_ms, limits)).count()
     })?;
     ctx.notify(0, Class::Hash, "hset");
     Ok(added)
@@ -59,6 +60,7 @@ fn hmset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
+    let limits = ctx.limits();
     let mut key = ctx.key(0);
     let now_ms = key.element_time();
     if now_ms != TIMELESS {
@@ -67,7 +69,7 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
     let result = key.edit_as(|hash: &mut Hash| {
         let absent = hash.get(words[2], now_ms).is_none();
-        absent && hash.insert(words[2], words[3], Expiry::None, now_ms)
+        absent && hash.insert(words[2], words[3], Expiry::None, now_ms, limits)
     });
     if result == Ok(true) {
         ctx.notify(0, Class::Hash, "hset");
@@ -226,6 +228,7 @@ fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = parse_i64(words[3]).ok_or(NOT_INTEGER.into()).and_then(|delta| {
+        let limits = ctx.limits();
         let mut key = ctx.key(0);
         let now_ms = key.element_time();
         if now_ms != TIMELESS {
@@ -240,7 +243,7 @@ fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             };
             let old = old.ok_or("ERR hash value is not an integer")?;
             let sum = old.checked_add(delta).ok_or("ERR increment or decrement would overflow")?;
-            hash.insert(words[2], itoa::Buffer::new().format(sum).as_bytes(), Expiry::Keep, now_ms);
+            hash.insert(words[2], itoa::Buffer::new().format(sum).as_bytes(), Expiry::Keep, now_ms, limits);
             Ok::<i64, Refused>(sum)
         })?
     });
@@ -257,6 +260,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if delta.is_infinite() {
             return Err("ERR value is NaN or Infinity".into());
         }
+        let limits = ctx.limits();
         let mut key = ctx.key(0);
         let now_ms = key.element_time();
         if now_ms != TIMELESS {
@@ -270,7 +274,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             };
             let old = old.ok_or("ERR hash value is not a float")?;
             let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?.to_text();
-            hash.insert(words[2], &sum, Expiry::Keep, now_ms);
+            hash.insert(words[2], &sum, Expiry::Keep, now_ms, limits);
             Ok::<_, Refused>(sum)
         })?
     });

@@ -73,12 +73,12 @@ fn put(key: &mut KeyMut<'_, '_>, bytes: Vec<u8>) {
 }
 
 fn pfadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, sparse_max) = (ctx.words, &ctx.limits().hll_sparse);
     let mut key = ctx.key(0);
     let add = |bytes: &mut Vec<u8>| {
         let mut grown = false;
         for element in &words[2..] {
-            grown |= format::add(bytes, element)?;
+            grown |= format::add(bytes, element, sparse_max)?;
         }
         if grown {
             format::invalidate(bytes);
@@ -167,16 +167,17 @@ fn pfmerge(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Taken::Shared(bytes) => !format::is_sparse(bytes),
             Taken::Copied(bytes) => !format::is_sparse(bytes),
         });
+        let sparse_max = &ctx.limits().hll_sparse;
         let mut key = ctx.key(0);
         // A destination is not among what is put into it, and keeps what it has.
         let registers = union(&all[usize::from(key.exists())..])?;
         // References would keep the destination from being edited in place.
         drop(all);
         if key.exists() {
-            edit(&mut key, |bytes| Ok(registers.write(bytes, dense)?))?;
+            edit(&mut key, |bytes| Ok(registers.write(bytes, dense, sparse_max)?))?;
         } else {
             let mut bytes = format::empty();
-            registers.write(&mut bytes, dense)?;
+            registers.write(&mut bytes, dense, sparse_max)?;
             key.set(Value::Vec { bytes, raw: true }, None);
         }
         ctx.notify(0, Class::String, "pfadd");
@@ -227,8 +228,9 @@ fn pfdebug(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn pfselftest(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let sparse_max = &ctx.limits().hll_sparse;
     // SAFETY: the command has no key and looks at no database.
-    match unsafe { ctx.pass.outside(format::self_test) } {
+    match unsafe { ctx.pass.outside(|| format::self_test(sparse_max)) } {
         Ok(()) => out.ok(),
         Err(text) => out.error(&text),
     }

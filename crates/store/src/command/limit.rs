@@ -156,7 +156,7 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if !COUNT.contains(&max) || !(1..=LEASE_MAX_MS).contains(&lease_ms) {
             return Err(RANGE.into());
         }
-        let now_ms = ctx.now.ms();
+        let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
         let mut key = ctx.key(0);
         let mut last_ms = 0.0;
         let told = key.edit_as(|leases: &mut Zset| {
@@ -164,7 +164,7 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             leases.remove_range(0..gone);
             let allowed = renews || (leases.len() as i64) < max || leases.get(id).is_some();
             if allowed {
-                leases.set(id, (now_ms + lease_ms) as f64);
+                leases.set(id, (now_ms + lease_ms) as f64, limits);
             }
             let len = leases.len();
             leases.each(len.saturating_sub(1)..len, |_, until_ms| last_ms = until_ms);

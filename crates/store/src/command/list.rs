@@ -74,10 +74,10 @@ fn take(
     out: &mut dyn ReplySink,
     head: impl FnOnce(usize, &mut dyn ReplySink),
 ) -> Result<Option<usize>, Refused> {
-    let mut cut = None;
+    let (mut cut, limits) = (None, ctx.limits());
     let left = ctx.key(index).edit_existing_as(|list: &mut List| {
         head(max.min(list.len()), out);
-        cut = list.pop(from, max, &mut |element| say(element, out));
+        cut = list.pop(from, max, &mut |element| say(element, out), limits);
         list.len()
     })?;
     free_late(ctx, cut);
@@ -90,10 +90,10 @@ fn take(
 }
 
 fn push(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, to: End, only_if_exists: bool) {
-    let words = &ctx.words[2..];
+    let (words, limits) = (&ctx.words[2..], ctx.limits());
     let add = |list: &mut List| {
-        list.make_room(words);
-        words.iter().for_each(|word| list.push(to, word));
+        list.make_room(words, limits);
+        words.iter().for_each(|word| list.push(to, word, limits));
         list.len()
     };
     let mut key = ctx.key(0);
@@ -224,12 +224,12 @@ fn lindex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn lset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, limits) = (ctx.words, ctx.limits());
     let result = ctx
         .key(0)
         .edit_existing_as(|list: &mut List| {
             let index = list.index(integer(words[2])?).unwrap_or(list.len());
-            if list.set(index, words[3]) { Ok::<(), Refused>(()) } else { Err("ERR index out of range".into()) }
+            if list.set(index, words[3], limits) { Ok::<(), Refused>(()) } else { Err("ERR index out of range".into()) }
         })
         .and_then(|set| set.ok_or(NO_SUCH_KEY)?)
         .map(|()| {
@@ -240,7 +240,7 @@ fn lset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn linsert(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, limits) = (ctx.words, ctx.limits());
     let result = (|| {
         let before = match () {
             () if is(words[2], "before") => true,
@@ -248,7 +248,7 @@ fn linsert(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             () => return Err(SYNTAX.into()),
         };
         let inserted = ctx.key(0).edit_existing_as(|list: &mut List| {
-            let inserted = list.insert(words[3], before, words[4]);
+            let inserted = list.insert(words[3], before, words[4], limits);
             inserted.then(|| list.len())
         })?;
         match inserted {
@@ -265,11 +265,12 @@ fn linsert(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn lrem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, limits) = (ctx.words, ctx.limits());
     let result = integer(words[2]).and_then(|count| {
         let from = if count < 0 { End::Tail } else { End::Head };
         let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
-        let removed = ctx.key(0).edit_existing_as(|list: &mut List| (list.remove(words[3], from, max), list.len()))?;
+        let removed =
+            ctx.key(0).edit_existing_as(|list: &mut List| (list.remove(words[3], from, max, limits), list.len()))?;
         let (removed, left) = removed.unwrap_or((0, 0));
         if removed > 0 {
             note_removal(ctx, 0, "lrem", left);
@@ -281,14 +282,14 @@ fn lrem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn ltrim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, limits) = (ctx.words, ctx.limits());
     let result = (|| {
         let (first, last) = (integer(words[2])?, integer(words[3])?);
         let mut cut = [None, None];
         let left = ctx.key(0).edit_existing_as(|list: &mut List| {
             let (start, count) = range(first, last, list.len());
-            cut[0] = list.remove_range(start + count, list.len() - start - count);
-            cut[1] = list.remove_range(0, start);
+            cut[0] = list.remove_range(start + count, list.len() - start - count, limits);
+            cut[1] = list.remove_range(0, start, limits);
             list.len()
         })?;
         cut.into_iter().for_each(|cut| free_late(ctx, cut));
@@ -401,16 +402,15 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
     if !ctx.win() {
         return Ok(true);
     }
-    let mut text = SmallVec::<[u8; 128]>::new();
+    let (mut text, limits) = (SmallVec::<[u8; 128]>::new(), ctx.limits());
     let add = |list: &mut List, text: &[u8]| {
-        list.make_room(&[text]);
-        list.push(to, text);
+        list.make_room(&[text], limits);
+        list.push(to, text, limits);
     };
     let same = ctx.words[ctx.places[0].word as usize] == ctx.words[ctx.places[1].word as usize];
     let left = ctx.key(0).edit_existing_as(|list: &mut List| {
-        let popped = list.pop(from, 1, &mut |element| {
-            text.extend_from_slice(element.text(&mut itoa::Buffer::new()));
-        });
+        let mut keep = |element: Element<'_>| text.extend_from_slice(element.text(&mut itoa::Buffer::new()));
+        let popped = list.pop(from, 1, &mut keep, limits);
         drop(popped);
         if same {
             add(list, &text);

@@ -40,10 +40,10 @@ fn refcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn freq(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let (now, is_lfu) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu());
+    let (now, is_lfu, limits) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu(), ctx.limits());
     match ctx.inspect(0) {
         None => out.null(),
-        Some(entry) if is_lfu => out.integer(i64::from(entry.frequency(now))),
+        Some(entry) if is_lfu => out.integer(i64::from(entry.frequency(now, limits))),
         Some(_) => out.error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
              switching between policies at runtime LRU and LFU data will take some time to adjust.",

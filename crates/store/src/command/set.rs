@@ -11,6 +11,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
+use crate::object::limits::Limits;
 use crate::object::packed::Element;
 use crate::object::{Kind, Set};
 use crate::random::random;
@@ -35,14 +36,15 @@ fn notify_removal(ctx: &mut Ctx<'_>, name: &'static str) {
 
 fn sadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let members = &ctx.words[2..];
+    let limits = ctx.limits();
     let mut key = ctx.key(0);
     let now_ms = key.element_time();
     let result = key.edit_as(|set: &mut Set| {
         match set.len() {
-            0 => *set = Set::for_members(members[0], members.len()),
-            _ => set.expect(members.len()),
+            0 => *set = Set::for_members(members[0], members.len(), limits),
+            _ => set.expect(members.len(), limits),
         }
-        members.iter().filter(|member| set.add(member, now_ms)).count()
+        members.iter().filter(|member| set.add(member, now_ms, limits)).count()
     });
     let result = result.map(|added| {
         if added > 0 {
@@ -136,14 +138,14 @@ fn positive(word: &[u8]) -> Result<usize, Refused> {
 const STAYING_SHARE: usize = 5;
 
 /// Takes members out by chance.
-fn pop(set: &mut Set, count: usize, now_ms: i64) -> Vec<Vec<u8>> {
+fn pop(set: &mut Set, count: usize, now_ms: i64, limits: &Limits) -> Vec<Vec<u8>> {
     let total = set.living(now_ms);
     let mut popped = Vec::with_capacity(count.min(total));
     let staying = total.saturating_sub(count);
     if staying > 0 && staying * STAYING_SHARE <= count && set.earliest_ms().is_none() {
-        let mut rest = if let Set::Ints(_) = set { Set::empty() } else { Set::for_members(b"a", staying) };
+        let mut rest = if let Set::Ints(_) = set { Set::empty() } else { Set::for_members(b"a", staying, limits) };
         set.some(staying, now_ms, &mut random, |member| {
-            rest.add(member.text(&mut itoa::Buffer::new()), now_ms);
+            rest.add(member.text(&mut itoa::Buffer::new()), now_ms, limits);
         });
         set.each(now_ms, |member| {
             if !rest.has(member, now_ms) {
@@ -167,10 +169,12 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             [_, _, count] => Some(positive(count)?),
             _ => return Err(SYNTAX.into()),
         };
+        let limits = ctx.limits();
         let mut key = ctx.key(0);
         key.note_access();
         let now_ms = key.element_time();
-        let popped = key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms))?.unwrap_or_default();
+        let popped =
+            key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms, limits))?.unwrap_or_default();
         if !popped.is_empty() {
             notify_removal(ctx, "spop");
         }
@@ -253,13 +257,14 @@ fn smove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         ctx.key(0).edit_existing_as(|set: &mut Set| set.remove(member, from_ms))?;
         notify_removal(ctx, "srem");
+        let limits = ctx.limits();
         let mut destination = ctx.key(1);
         let to_ms = destination.element_time();
         let added = destination.edit_as(|set: &mut Set| {
             if set.len() == 0 {
-                *set = Set::for_members(member, 1);
+                *set = Set::for_members(member, 1, limits);
             }
-            set.add(member, to_ms)
+            set.add(member, to_ms, limits)
         })?;
         if added {
             ctx.notify(1, Class::Set, "sadd");

@@ -23,6 +23,7 @@ use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::object::elements::TIMELESS;
+use crate::object::limits::Limits;
 use crate::object::list::End;
 use crate::object::{Kind, List, Object, score};
 use crate::refused::SectionError;
@@ -326,7 +327,7 @@ fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -
 
 /// Puts values into the destination, or removes it if there are none.
 fn store(keys: &mut dyn Keys, db: u32, key: &[u8], values: &[Option<Vec<u8>>]) -> Result<(), SectionError> {
-    let list = list_of(values.iter().map(|value| value.as_deref().unwrap_or_default()));
+    let list = list_of(values.iter().map(|value| value.as_deref().unwrap_or_default()), keys.limits());
     let mut list = (!values.is_empty()).then_some(list);
     keys.see(&DESTINATION, db, &[b"sort", key], &mut |ctx| match list.take() {
         None => {
@@ -341,11 +342,11 @@ fn store(keys: &mut dyn Keys, db: u32, key: &[u8], values: &[Option<Vec<u8>>]) -
     })
 }
 
-fn list_of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> List {
+fn list_of<'e>(elements: impl Iterator<Item = &'e [u8]>, limits: &Limits) -> List {
     let mut list = List::empty();
     for element in elements {
-        list.make_room(&[element]);
-        list.push(End::Tail, element);
+        list.make_room(&[element], limits);
+        list.push(End::Tail, element, limits);
     }
     list
 }
@@ -399,7 +400,7 @@ fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             }
             out.integer(0);
         } else {
-            let list = list_of(elements.iter().map(Vec::as_slice));
+            let list = list_of(elements.iter().map(Vec::as_slice), ctx.limits());
             ctx.key(1).set(Value::Object(list.into_object()), None);
             ctx.notify(1, Class::List, "sortstore");
             out.integer(elements.len() as i64);

@@ -7,7 +7,7 @@
 
 use super::elements::Elements;
 use super::intset::Intset;
-use super::limits;
+use super::limits::Limits;
 use super::packed::{Element, Index, Packed, integer};
 use super::set::{Set, fits_intset};
 use crate::texts::Texts;
@@ -54,8 +54,9 @@ impl<'s> Asked<'s> {
 }
 
 /// Different members that may become a set: integers for as long as all of them are, which come in ascending order then.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
+#[derive(Debug)]
+pub(crate) struct Gathered<'l> {
+    limits: &'l Limits,
     ints: Vec<i64>,
     texts: Texts,
     /// Bytes of the longest text.
@@ -66,10 +67,16 @@ pub(crate) struct Gathered {
     is_large: bool,
 }
 
-impl Gathered {
+impl<'l> Gathered<'l> {
+    /// Returns no members, which become a set within these limits.
+    pub(crate) fn new(limits: &'l Limits) -> Gathered<'l> {
+        let (ints, texts) = (Vec::new(), Texts::default());
+        Gathered { limits, ints, texts, longest: 0, is_packed: false, is_large: false }
+    }
+
     /// Members of an intersection, which begins as a packed set in Redis unless its smallest set is one of integers.
-    pub(crate) fn of_intersection(smallest: Option<&Set>) -> Gathered {
-        Gathered { is_packed: !matches!(smallest, Some(Set::Ints(_))), ..Gathered::default() }
+    pub(crate) fn of_intersection(smallest: Option<&Set>, limits: &'l Limits) -> Gathered<'l> {
+        Gathered { is_packed: !matches!(smallest, Some(Set::Ints(_))), ..Gathered::new(limits) }
     }
 
     /// Adds a member that is not among them.
@@ -82,7 +89,7 @@ impl Gathered {
             if let Some(value) = value {
                 return self.ints.push(value);
             }
-            self.is_large = !self.is_packed && !self.ints.is_empty() && !fits_intset(self.ints.len());
+            self.is_large = !self.is_packed && !self.ints.is_empty() && !fits_intset(self.ints.len(), self.limits);
             self.order();
             self.write_integers();
         }
@@ -108,7 +115,7 @@ impl Gathered {
 
     /// Brings integers into the order in which a small set has them; more than that come in any order in Redis, too.
     fn order(&mut self) {
-        if fits_intset(self.ints.len()) {
+        if fits_intset(self.ints.len(), self.limits) {
             self.ints.sort_unstable();
         }
     }
@@ -123,14 +130,14 @@ impl Gathered {
     /// The set of these members, in the form that it would have if they had been added one after the other.
     pub(crate) fn into_set(mut self) -> Set {
         self.order();
-        if self.texts.len() == 0 && fits_intset(self.ints.len()) {
+        if self.texts.len() == 0 && fits_intset(self.ints.len(), self.limits) {
             return Set::Ints(Intset::of_ascending(&self.ints));
         }
-        if self.is_packed && limits::SET_ENTRIES.allows(self.len()) {
+        if self.is_packed && self.limits.set_entries.allows(self.len()) {
             self.write_integers();
         }
         let is_small = self.ints.is_empty() && !self.is_large;
-        if is_small && limits::SET_ENTRIES.allows(self.len()) && limits::SET_VALUE.allows(self.longest) {
+        if is_small && self.limits.set_entries.allows(self.len()) && self.limits.set_value.allows(self.longest) {
             let mut packed = Packed::new();
             self.texts.iter().for_each(|text| packed.push_back(text));
             return Set::Packed(packed);
@@ -150,7 +157,7 @@ mod tests {
     fn set_of(members: &[Vec<u8>]) -> Set {
         let mut set = Set::empty();
         members.iter().for_each(|member| {
-            set.add(member, TIMELESS);
+            set.add(member, TIMELESS, &Limits::new());
         });
         set
     }
@@ -173,7 +180,8 @@ mod tests {
             [names(5), vec![vec![b'x'; 65]]].concat(),
             vec![number(i64::MIN), number(3), number(i64::MAX), b"007".to_vec()],
         ] {
-            let mut gathered = Gathered::default();
+            let limits = Limits::new();
+            let mut gathered = Gathered::new(&limits);
             members.iter().for_each(|member| gathered.push(Element::Bytes(member)));
             assert_eq!(gathered.len(), members.len());
             let (made, added) = (gathered.into_set(), set_of(&members));

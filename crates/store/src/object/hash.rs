@@ -16,8 +16,9 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::elements::{Elements, Expiry, TIMELESS};
+use super::limits::Limits;
 use super::packed::{At, Element};
-use super::{Kind, Packed, kind_of, limits};
+use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
 use crate::rdb::encode;
 
@@ -99,19 +100,19 @@ impl Hash {
 
     /// Prepares for so many fields that will be set: as many as no small form may have make it a large one at once, as in
     /// Redis, which takes them for different ones.
-    pub(crate) fn expect(&mut self, fields: usize) {
-        if !limits::HASH_ENTRIES.allows(fields) {
+    pub(crate) fn expect(&mut self, fields: usize, limits: &Limits) {
+        if !limits.hash_entries.allows(fields) {
             self.grow();
         }
     }
 
     /// Sets a field; true if it is new, or the old one had expired.
-    pub(crate) fn insert(&mut self, field: &[u8], value: &[u8], expiry: Expiry, now_ms: i64) -> bool {
+    pub(crate) fn insert(&mut self, field: &[u8], value: &[u8], expiry: Expiry, now_ms: i64, limits: &Limits) -> bool {
         if let (Hash::Packed(_), Expiry::At(_)) = (&*self, expiry) {
             self.add_times();
         }
-        let fits = |fields: usize| limits::HASH_ENTRIES.allows(fields);
-        let short = limits::HASH_VALUE.allows(field.len().max(value.len()));
+        let fits = |fields: usize| limits.hash_entries.allows(fields);
+        let short = limits.hash_value.allows(field.len().max(value.len()));
         match self {
             Hash::Packed(packed) if short => {
                 let place = packed.find(field, 2).and_then(|at| packed.next(at));
@@ -335,7 +336,7 @@ impl Hash {
     }
 
     /// The hash that an RDB listpack is, with times or without; [`None`] if a field has no value or is there twice.
-    pub(crate) fn of_listpack(bytes: &[u8], timed: bool) -> Option<Hash> {
+    pub(crate) fn of_listpack(bytes: &[u8], timed: bool, limits: &Limits) -> Option<Hash> {
         let packed = Packed::parse(bytes)?;
         if packed.is_empty() || !packed.len().is_multiple_of(if timed { 3 } else { 2 }) {
             return None;
@@ -350,7 +351,7 @@ impl Hash {
         let mut hash = if timed { Hash::Timed(Packed::new()) } else { Hash::empty() };
         let mut twice = false;
         small.each_timed(TIMELESS, |field, value, expiry| {
-            twice |= !hash.insert(field, value, expiry.map_or(Expiry::None, Expiry::At), TIMELESS);
+            twice |= !hash.insert(field, value, expiry.map_or(Expiry::None, Expiry::At), TIMELESS, limits);
         });
         (!twice).then_some(hash)
     }
@@ -520,7 +521,7 @@ mod tests {
                         1 if times => Expiry::Keep,
                         _ => Expiry::None,
                     };
-                    assert_eq!(hash.insert(&field, &value, expiry, now_ms), old.is_none());
+                    assert_eq!(hash.insert(&field, &value, expiry, now_ms, &Limits::new()), old.is_none());
                     let at_ms = match expiry {
                         Expiry::None => None,
                         Expiry::Keep => old.and_then(|(_, at_ms)| at_ms),
@@ -566,7 +567,7 @@ mod tests {
         let mut hash = Hash::empty();
         for (field, expiry) in [("a", Expiry::None), ("b", Expiry::At(30)), ("c", Expiry::At(10)), ("d", Expiry::None)]
         {
-            hash.insert(field.as_bytes(), b"v", expiry, TIMELESS);
+            hash.insert(field.as_bytes(), b"v", expiry, TIMELESS, &Limits::new());
         }
         assert!(hash.set_expiry(b"d", Some(20), TIMELESS) && hash.set_expiry(b"c", None, TIMELESS));
         let mut order = Vec::new();

@@ -1,7 +1,7 @@
-//! Up to where values are kept in their small form: Redis's `*-max-listpack-*` parameters.
+//! Limits up to which a store keeps its values in their small form: Redis's `*-max-listpack-*` parameters.
 //!
-//! Read on every insertion into a small value and changed by CONFIG SET only, so each is a relaxed atomic of the
-//! process: what an old value costs another thread is one value converted an insertion later.
+//! They are a value of each store. An insertion into a small value reads them and CONFIG SET alone changes them, so each
+//! is a relaxed atomic: a thread that still sees an old limit converts one value an insertion later.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,7 +14,8 @@ impl Limit {
         Limit(AtomicI64::new(default))
     }
 
-    /// Its value.
+    /// Returns its value.
+    #[inline]
     pub(crate) fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -24,59 +25,88 @@ impl Limit {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Whether so many are within it.
+    /// Returns whether so many are within it.
+    #[inline]
     pub(crate) fn allows(&self, count: usize) -> bool {
         i64::try_from(count).is_ok_and(|count| count <= self.get())
     }
 }
 
-/// Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.
-pub(crate) static LFU_DECAY: Limit = Limit::new(1);
-/// How many there are.
+/// Number of limits of values.
 pub(crate) const COUNT: usize = 11;
 
-/// Redis's defaults, in the order of [`ALL`].
+/// Redis's defaults, in the order of the fields of [`Limits`].
 pub(crate) const DEFAULTS: [i64; COUNT] = [512, 64, 512, 128, 64, 128, 64, -2, 3000, 4096, 100];
 
-/// All of them, as the parameters number them.
-static ALL: [&Limit; COUNT] = [
-    &HASH_ENTRIES,
-    &HASH_VALUE,
-    &SET_INTSET,
-    &SET_ENTRIES,
-    &SET_VALUE,
-    &ZSET_ENTRIES,
-    &ZSET_VALUE,
-    &LIST_SIZE,
-    &HLL_SPARSE,
-    &STREAM_NODE_BYTES,
-    &STREAM_NODE_ENTRIES,
-];
-
-/// Makes values the process's.
-pub(crate) fn publish(values: &[i64; COUNT]) {
-    ALL.iter().zip(values).for_each(|(limit, value)| limit.set(*value));
+/// The limits of a store, in the order in which the parameters number them.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Fields of a hash.
+    pub(crate) hash_entries: Limit,
+    /// Bytes of a field or value of a hash.
+    pub(crate) hash_value: Limit,
+    /// Members of a set of integers.
+    pub(crate) set_intset: Limit,
+    /// Members of a set.
+    pub(crate) set_entries: Limit,
+    /// Bytes of a member of a set.
+    pub(crate) set_value: Limit,
+    /// Members of a sorted set.
+    pub(crate) zset_entries: Limit,
+    /// Bytes of a member of a sorted set.
+    pub(crate) zset_value: Limit,
+    /// Elements of a list's node, or from -1 to -5 its size of 4, 8, 16, 32 or 64 KiB.
+    pub(crate) list_size: Limit,
+    /// Bytes of a sparse HyperLogLog (`hll-sparse-max-bytes`).
+    pub(crate) hll_sparse: Limit,
+    /// Bytes of a stream's node; 0 for any number (`stream-node-max-bytes`).
+    pub(crate) stream_node_bytes: Limit,
+    /// Entries of a stream's node, deleted ones included; 0 for any number (`stream-node-max-entries`).
+    pub(crate) stream_node_entries: Limit,
+    /// Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.
+    pub(crate) lfu_decay: Limit,
 }
 
-/// Fields of a hash.
-pub(crate) static HASH_ENTRIES: Limit = Limit::new(DEFAULTS[0]);
-/// Bytes of a field or value of a hash.
-pub(crate) static HASH_VALUE: Limit = Limit::new(DEFAULTS[1]);
-/// Members of a set of integers.
-pub(crate) static SET_INTSET: Limit = Limit::new(DEFAULTS[2]);
-/// Members of a set.
-pub(crate) static SET_ENTRIES: Limit = Limit::new(DEFAULTS[3]);
-/// Bytes of a member of a set.
-pub(crate) static SET_VALUE: Limit = Limit::new(DEFAULTS[4]);
-/// Members of a sorted set.
-pub(crate) static ZSET_ENTRIES: Limit = Limit::new(DEFAULTS[5]);
-/// Bytes of a member of a sorted set.
-pub(crate) static ZSET_VALUE: Limit = Limit::new(DEFAULTS[6]);
-/// Elements of a list's node, or from -1 to -5 its size of 4, 8, 16, 32 or 64 KiB.
-pub(crate) static LIST_SIZE: Limit = Limit::new(DEFAULTS[7]);
-/// Bytes of a sparse HyperLogLog (`hll-sparse-max-bytes`).
-pub(crate) static HLL_SPARSE: Limit = Limit::new(DEFAULTS[8]);
-/// Bytes of a stream's node; 0 for any number (`stream-node-max-bytes`).
-pub(crate) static STREAM_NODE_BYTES: Limit = Limit::new(DEFAULTS[9]);
-/// Entries of a stream's node, those that were deleted too; 0 for any number (`stream-node-max-entries`).
-pub(crate) static STREAM_NODE_ENTRIES: Limit = Limit::new(DEFAULTS[10]);
+impl Limits {
+    /// Returns limits with Redis's defaults.
+    pub(crate) fn new() -> Limits {
+        Limits {
+            hash_entries: Limit::new(DEFAULTS[0]),
+            hash_value: Limit::new(DEFAULTS[1]),
+            set_intset: Limit::new(DEFAULTS[2]),
+            set_entries: Limit::new(DEFAULTS[3]),
+            set_value: Limit::new(DEFAULTS[4]),
+            zset_entries: Limit::new(DEFAULTS[5]),
+            zset_value: Limit::new(DEFAULTS[6]),
+            list_size: Limit::new(DEFAULTS[7]),
+            hll_sparse: Limit::new(DEFAULTS[8]),
+            stream_node_bytes: Limit::new(DEFAULTS[9]),
+            stream_node_entries: Limit::new(DEFAULTS[10]),
+            lfu_decay: Limit::new(1),
+        }
+    }
+
+    /// Sets the limits of values.
+    pub(crate) fn set(&self, values: &[i64; COUNT]) {
+        let limits: [&Limit; COUNT] = [
+            &self.hash_entries,
+            &self.hash_value,
+            &self.set_intset,
+            &self.set_entries,
+            &self.set_value,
+            &self.zset_entries,
+            &self.zset_value,
+            &self.list_size,
+            &self.hll_sparse,
+            &self.stream_node_bytes,
+            &self.stream_node_entries,
+        ];
+        limits.iter().zip(values).for_each(|(limit, value)| limit.set(*value));
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::new()
+    }
+}

@@ -11,8 +11,9 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use super::limits::Limits;
 use super::packed::{At, Element, integer};
-use super::{Kind, Packed, kind_of, limits};
+use super::{Kind, Packed, kind_of};
 use crate::rdb::encode;
 
 const PACKED: u8 = 0;
@@ -36,15 +37,15 @@ pub(crate) enum End {
 }
 
 /// Bytes and elements that a node may have.
-fn node_limits() -> (usize, usize) {
-    match limits::LIST_SIZE.get() {
+fn node_limits(limits: &Limits) -> (usize, usize) {
+    match limits.list_size.get() {
         fill @ ..0 => (NODE_SIZES[(-fill).clamp(1, 5) as usize - 1], usize::MAX),
         fill => (COUNTED_NODE_SIZE, fill.max(1) as usize),
     }
 }
 
-fn exceeds(bytes: usize, count: usize) -> bool {
-    let (size_max, count_max) = node_limits();
+fn exceeds(bytes: usize, count: usize, limits: &Limits) -> bool {
+    let (size_max, count_max) = node_limits(limits);
     bytes > size_max || count > count_max
 }
 
@@ -60,8 +61,8 @@ impl Node {
         Node { count: packed.len() as u32, packed }
     }
 
-    fn takes(&self, text: &[u8]) -> bool {
-        !exceeds(self.packed.as_bytes().len() + text.len() + ELEMENT_OVERHEAD, self.count as usize + 1)
+    fn takes(&self, text: &[u8], limits: &Limits) -> bool {
+        !exceeds(self.packed.as_bytes().len() + text.len() + ELEMENT_OVERHEAD, self.count as usize + 1, limits)
     }
 }
 
@@ -94,12 +95,12 @@ impl Nodes {
         result
     }
 
-    fn push(&mut self, end: End, text: &[u8]) {
+    fn push(&mut self, end: End, text: &[u8], limits: &Limits) {
         let index = match end {
             End::Head => 0,
             End::Tail => self.nodes.len().saturating_sub(1),
         };
-        if !self.nodes.get(index).is_some_and(|node| node.takes(text)) {
+        if !self.nodes.get(index).is_some_and(|node| node.takes(text, limits)) {
             let place = if end == End::Head { 0 } else { self.nodes.len() };
             let mut packed = Packed::new();
             packed.push_back(text);
@@ -167,9 +168,9 @@ impl Nodes {
     }
 
     /// Puts an element before the one at a place, or behind it.
-    fn insert(&mut self, index: usize, at: At, before: bool, text: &[u8]) {
+    fn insert(&mut self, index: usize, at: At, before: bool, text: &[u8], limits: &Limits) {
         let place = if before { Some(at) } else { self.nodes[index].packed.next(at) };
-        if self.nodes[index].takes(text) {
+        if self.nodes[index].takes(text, limits) {
             return self.change(index, |packed| packed.insert(place, &[text]));
         }
         let (own, beside) = match place {
@@ -182,8 +183,10 @@ impl Nodes {
         };
         // Of the nodes on both sides the one that has room, else one of its own.
         match (beside, self.nodes.get(own)) {
-            (Some(left), _) if self.nodes[left].takes(text) => self.change(left, |packed| packed.push_back(text)),
-            (_, Some(right)) if right.takes(text) => self.change(own, |packed| packed.push_front(text)),
+            (Some(left), _) if self.nodes[left].takes(text, limits) => {
+                self.change(left, |packed| packed.push_back(text))
+            }
+            (_, Some(right)) if right.takes(text, limits) => self.change(own, |packed| packed.push_front(text)),
             _ => {
                 let mut packed = Packed::new();
                 packed.push_back(text);
@@ -326,10 +329,10 @@ impl List {
     }
 
     /// Takes the large form if these elements would not fit into the small one.
-    pub(crate) fn make_room(&mut self, texts: &[&[u8]]) {
+    pub(crate) fn make_room(&mut self, texts: &[&[u8]], limits: &Limits) {
         let List::Packed(packed) = self else { return };
         let more: usize = texts.iter().map(|text| text.len()).sum();
-        if !exceeds(packed.as_bytes().len() + more, packed.len() + texts.len()) {
+        if !exceeds(packed.as_bytes().len() + more, packed.len() + texts.len(), limits) {
             return;
         }
         let mut nodes = Box::<Nodes>::default();
@@ -340,12 +343,12 @@ impl List {
     }
 
     /// Returns to the small form if elements were taken and few are left.
-    fn settle(&mut self) {
+    fn settle(&mut self, limits: &Limits) {
         let List::Nodes(nodes) = self else { return };
         if nodes.nodes.len() > 1 {
             return;
         }
-        let (size_max, count_max) = node_limits();
+        let (size_max, count_max) = node_limits(limits);
         let size_max = if count_max == usize::MAX { size_max / 2 } else { usize::MAX };
         let small = nodes
             .nodes
@@ -358,28 +361,34 @@ impl List {
     }
 
     /// Adds an element at an end; [`make_room`](Self::make_room) has been called for it.
-    pub(crate) fn push(&mut self, end: End, text: &[u8]) {
+    pub(crate) fn push(&mut self, end: End, text: &[u8], limits: &Limits) {
         match (self, end) {
             (List::Packed(packed), End::Head) => packed.push_front(text),
             (List::Packed(packed), End::Tail) => packed.push_back(text),
-            (List::Nodes(nodes), end) => nodes.push(end, text),
+            (List::Nodes(nodes), end) => nodes.push(end, text, limits),
         }
     }
 
     /// Shows up to `count` elements from an end to `visit` and removes them. What is not freed at once is returned.
-    pub(crate) fn pop(&mut self, end: End, count: usize, visit: &mut dyn FnMut(Element<'_>)) -> Option<List> {
-        if count == 1 && self.pop_one(end, visit) {
+    pub(crate) fn pop(
+        &mut self,
+        end: End,
+        count: usize,
+        visit: &mut dyn FnMut(Element<'_>),
+        limits: &Limits,
+    ) -> Option<List> {
+        if count == 1 && self.pop_one(end, visit, limits) {
             return None;
         }
         self.iter(end).take(count).for_each(visit);
         let count = count.min(self.len());
         let start = if end == End::Head { 0 } else { self.len() - count };
-        self.remove_range(start, count)
+        self.remove_range(start, count, limits)
     }
 
     /// Shows the element at an end to `visit` and removes it; false, and nothing has happened, if a block would be left
     /// empty.
-    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>)) -> bool {
+    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> bool {
         let mut pop = |packed: &mut Packed| {
             let at = if end == End::Head { packed.first() } else { packed.last() };
             if let Some(at) = at {
@@ -399,12 +408,12 @@ impl List {
         node.count -= 1;
         nodes.bytes += node.packed.bytes();
         nodes.len -= 1;
-        self.settle();
+        self.settle(limits);
         true
     }
 
     /// Removes so many elements from an index on. Whole nodes are returned, as freeing them may take long.
-    pub(crate) fn remove_range(&mut self, start: usize, mut count: usize) -> Option<List> {
+    pub(crate) fn remove_range(&mut self, start: usize, mut count: usize, limits: &Limits) -> Option<List> {
         let mut taken = None;
         match self {
             List::Packed(packed) => {
@@ -440,34 +449,34 @@ impl List {
                 }
             }
         }
-        self.settle();
+        self.settle(limits);
         taken
     }
 
     /// Puts another element in the place of one; false if there is none.
-    pub(crate) fn set(&mut self, index: usize, text: &[u8]) -> bool {
+    pub(crate) fn set(&mut self, index: usize, text: &[u8], limits: &Limits) -> bool {
         // Redis does this before it looks whether there is such an element.
-        self.make_room(&[text]);
+        self.make_room(&[text], limits);
         let Some(place) = self.seek(index) else { return false };
         match self {
             List::Packed(packed) => packed.replace(place.at, text),
             List::Nodes(nodes) => nodes.replace(place.node, place.at, text),
         }
-        self.settle();
+        self.settle(limits);
         true
     }
 
     /// Puts an element before or behind the first one that is `pivot`; false if there is none.
-    pub(crate) fn insert(&mut self, pivot: &[u8], before: bool, text: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, pivot: &[u8], before: bool, text: &[u8], limits: &Limits) -> bool {
         // Redis does this before it looks for the pivot.
-        self.make_room(&[text]);
+        self.make_room(&[text], limits);
         let Some(place) = self.find(pivot) else { return false };
         match self {
             List::Packed(packed) => {
                 let at = if before { Some(place.at) } else { packed.next(place.at) };
                 packed.insert(at, &[text]);
             }
-            List::Nodes(nodes) => nodes.insert(place.node, place.at, before, text),
+            List::Nodes(nodes) => nodes.insert(place.node, place.at, before, text, limits),
         }
         true
     }
@@ -477,7 +486,7 @@ impl List {
     }
 
     /// Removes up to `max` elements that are `text`, beginning at an end; gives how many it were.
-    pub(crate) fn remove(&mut self, text: &[u8], from: End, max: usize) -> usize {
+    pub(crate) fn remove(&mut self, text: &[u8], from: End, max: usize, limits: &Limits) -> usize {
         let value = integer(text);
         let mut removed = 0;
         match self {
@@ -499,7 +508,7 @@ impl List {
             }
         }
         if removed > 0 {
-            self.settle();
+            self.settle(limits);
         }
         removed
     }
@@ -521,13 +530,13 @@ impl List {
     }
 
     /// The list of these blocks, which are not empty.
-    pub(crate) fn of_blocks(blocks: impl IntoIterator<Item = Packed>) -> List {
+    pub(crate) fn of_blocks(blocks: impl IntoIterator<Item = Packed>, limits: &Limits) -> List {
         let mut nodes = Box::<Nodes>::default();
         for packed in blocks {
             nodes.put(nodes.nodes.len(), Node::new(packed));
         }
         match nodes.nodes.len() {
-            1 if !exceeds(nodes.nodes[0].packed.as_bytes().len(), nodes.len) => {
+            1 if !exceeds(nodes.nodes[0].packed.as_bytes().len(), nodes.len, limits) => {
                 List::Packed(nodes.nodes.pop_front().map_or_else(Packed::new, |node| node.packed))
             }
             0 => List::empty(),
@@ -698,20 +707,25 @@ mod tests {
         let place = |at: usize, len: usize| if len == 0 { 0 } else { at % len };
         match step {
             Step::Push(head, text) => {
-                list.make_room(&[&text]);
-                list.push(end(head), &text);
+                list.make_room(&[&text], &Limits::new());
+                list.push(end(head), &text, &Limits::new());
                 if head { model.push_front(text) } else { model.push_back(text) }
             }
             Step::Pop(head, count) => {
                 let mut popped = Vec::new();
-                list.pop(end(head), count, &mut |element| popped.push(element.text(&mut itoa::Buffer::new()).to_vec()));
+                list.pop(
+                    end(head),
+                    count,
+                    &mut |element| popped.push(element.text(&mut itoa::Buffer::new()).to_vec()),
+                    &Limits::new(),
+                );
                 let expected: Vec<_> =
                     (0..count).map_while(|_| if head { model.pop_front() } else { model.pop_back() }).collect();
                 assert_eq!(popped, expected);
             }
             Step::Set(at, text) => {
                 let index = place(at, model.len());
-                assert_eq!(list.set(index, &text), index < model.len());
+                assert_eq!(list.set(index, &text, &Limits::new()), index < model.len());
                 if let Some(old) = model.get_mut(index) {
                     *old = text;
                 }
@@ -719,7 +733,7 @@ mod tests {
             Step::Insert(at, before, text) => {
                 let pivot = model.get(place(at, model.len())).cloned().unwrap_or_else(|| b"none".to_vec());
                 let found = model.iter().position(|element| *element == pivot);
-                assert_eq!(list.insert(&pivot, before, &text), found.is_some());
+                assert_eq!(list.insert(&pivot, before, &text, &Limits::new()), found.is_some());
                 if let Some(index) = found {
                     model.insert(index + usize::from(!before), text);
                 }
@@ -739,11 +753,11 @@ mod tests {
                     turned.retain(&mut keep);
                     model.extend(turned.into_iter().rev());
                 }
-                assert_eq!(list.remove(&text, end(head), max), max - left);
+                assert_eq!(list.remove(&text, end(head), max, &Limits::new()), max - left);
             }
             Step::Cut(at, count) => {
                 let start = place(at, model.len());
-                list.remove_range(start, count);
+                list.remove_range(start, count, &Limits::new());
                 model.drain(start..model.len().min(start + count));
             }
         }
@@ -780,21 +794,21 @@ mod tests {
     fn a_list_changes_its_form_where_redis_does() {
         let mut list = List::empty();
         let push = |list: &mut List, text: &[u8]| {
-            list.make_room(&[text]);
-            list.push(End::Tail, text);
+            list.make_room(&[text], &Limits::new());
+            list.push(End::Tail, text, &Limits::new());
         };
         // 8,192 bytes in all: the head and end take 7, each element 2 + 2 more than itself.
         (0..8).for_each(|_| push(&mut list, &[b'v'; 1000]));
         assert_eq!(list.encoding(), "listpack");
         push(&mut list, &[b'v'; 200]);
         assert_eq!(list.encoding(), "quicklist");
-        list.pop(End::Tail, 4, &mut |_| {});
+        list.pop(End::Tail, 4, &mut |_| {}, &Limits::new());
         assert_eq!((list.encoding(), list.len()), ("quicklist", 5));
-        list.pop(End::Tail, 1, &mut |_| {});
+        list.pop(End::Tail, 1, &mut |_| {}, &Limits::new());
         assert_eq!((list.encoding(), list.len()), ("listpack", 4));
-        list.set(2, &[b'v'; 9000]);
+        list.set(2, &[b'v'; 9000], &Limits::new());
         assert_eq!(list.encoding(), "quicklist");
-        list.remove(&[b'v'; 9000], End::Head, 9);
+        list.remove(&[b'v'; 9000], End::Head, 9, &Limits::new());
         assert_eq!((list.encoding(), list.len()), ("listpack", 3));
     }
 }

@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 
 use super::elements::{Elements, Expiry, TIMELESS};
 use super::intset::{COUNT_MAX, Intset};
+use super::limits::Limits;
 use super::packed::{At, Element, integer};
-use super::{Kind, Packed, kind_of, limits};
+use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
 use crate::rdb::encode;
 
@@ -36,16 +37,16 @@ pub(crate) enum Set {
 }
 
 /// Whether so many integers are kept as an [`Intset`].
-pub(super) fn fits_intset(count: usize) -> bool {
-    limits::SET_INTSET.allows(count) && count < COUNT_MAX
+pub(super) fn fits_intset(count: usize, limits: &Limits) -> bool {
+    limits.set_intset.allows(count) && count < COUNT_MAX
 }
 
 impl Set {
     /// An empty set in the form that suits so many members, `first` being one of them.
-    pub(crate) fn for_members(first: &[u8], count: usize) -> Set {
-        if integer(first).is_some() && fits_intset(count) {
+    pub(crate) fn for_members(first: &[u8], count: usize, limits: &Limits) -> Set {
+        if integer(first).is_some() && fits_intset(count, limits) {
             Set::Ints(Intset::new())
-        } else if limits::SET_ENTRIES.allows(count) {
+        } else if limits.set_entries.allows(count) {
             Set::Packed(Packed::new())
         } else {
             Set::Members(Box::new(Elements::new()))
@@ -53,10 +54,10 @@ impl Set {
     }
 
     /// Prepares for so many members that will be added: as many as no small form may have make it a large one at once.
-    pub(crate) fn expect(&mut self, count: usize) {
+    pub(crate) fn expect(&mut self, count: usize, limits: &Limits) {
         let fits = match self {
-            Set::Ints(_) => fits_intset(count),
-            Set::Packed(_) => limits::SET_ENTRIES.allows(count),
+            Set::Ints(_) => fits_intset(count, limits),
+            Set::Packed(_) => limits.set_entries.allows(count),
             Set::Members(_) => true,
         };
         if !fits {
@@ -82,19 +83,19 @@ impl Set {
     }
 
     /// Adds a member; true if it is new. One that would expire keeps its time.
-    pub(crate) fn add(&mut self, member: &[u8], now_ms: i64) -> bool {
+    pub(crate) fn add(&mut self, member: &[u8], now_ms: i64, limits: &Limits) -> bool {
         match self {
             Set::Ints(ints) => {
                 if let Some(value) = integer(member) {
                     let new = ints.insert(value);
-                    if new && !fits_intset(ints.len()) {
+                    if new && !fits_intset(ints.len(), limits) {
                         self.grow();
                     }
                     return new;
                 }
                 let longest = ints.iter().next().into_iter().chain(ints.iter().last()).map(digits).max();
-                if limits::SET_ENTRIES.allows(ints.len() + 1)
-                    && limits::SET_VALUE.allows(member.len().max(longest.unwrap_or(0)))
+                if limits.set_entries.allows(ints.len() + 1)
+                    && limits.set_value.allows(member.len().max(longest.unwrap_or(0)))
                 {
                     let mut packed = Packed::new();
                     ints.iter().for_each(|value| packed.push_back(itoa::Buffer::new().format(value).as_bytes()));
@@ -109,7 +110,7 @@ impl Set {
                 if packed.find(member, 1).is_some() {
                     return false;
                 }
-                if limits::SET_ENTRIES.allows(packed.len() + 1) && limits::SET_VALUE.allows(member.len()) {
+                if limits.set_entries.allows(packed.len() + 1) && limits.set_value.allows(member.len()) {
                     packed.push_back(member);
                 } else {
                     self.grow().insert(member, None, Expiry::None, now_ms);
@@ -259,14 +260,14 @@ impl Set {
     }
 
     /// The set that an RDB intset is.
-    pub(crate) fn of_intset(bytes: &[u8]) -> Option<Set> {
+    pub(crate) fn of_intset(bytes: &[u8], limits: &Limits) -> Option<Set> {
         let mut set = Set::Ints(Intset::parse(bytes)?);
-        set.expect(set.len());
+        set.expect(set.len(), limits);
         Some(set)
     }
 
     /// The set that an RDB listpack is; [`None`] if it is empty or a member is there twice.
-    pub(crate) fn of_listpack(bytes: &[u8]) -> Option<Set> {
+    pub(crate) fn of_listpack(bytes: &[u8], limits: &Limits) -> Option<Set> {
         let packed = Packed::parse(bytes)?;
         let mut different = Elements::new();
         let twice = packed
@@ -276,7 +277,7 @@ impl Set {
             return None;
         }
         let mut set = Set::Packed(packed);
-        set.expect(set.len());
+        set.expect(set.len(), limits);
         Some(set)
     }
 }
@@ -410,7 +411,7 @@ mod tests {
                 let member = member.into_bytes();
                 match bits >> 32 & 3 {
                     0 => assert_eq!(set.remove(&member, TIMELESS), model.remove(&member)),
-                    _ => assert_eq!(set.add(&member, TIMELESS), model.insert(member.clone())),
+                    _ => assert_eq!(set.add(&member, TIMELESS, &Limits::new()), model.insert(member.clone())),
                 }
                 assert_eq!((set.contains(&member, TIMELESS), set.len()), (model.contains(&member), model.len()));
                 let encoding = set.encoding();
@@ -450,7 +451,7 @@ mod tests {
         for (prefix, len) in [("", 50_usize), ("m", 50), ("m", 1), ("m", 400), ("", 700)] {
             let mut set = Set::empty();
             for n in 0..len {
-                set.add(format!("{prefix}{n}").as_bytes(), TIMELESS);
+                set.add(format!("{prefix}{n}").as_bytes(), TIMELESS, &Limits::new());
             }
             let mut drawn = std::collections::BTreeMap::new();
             let mut count = |member: Element<'_>| {
@@ -474,10 +475,10 @@ mod tests {
 
     #[track_caller]
     fn check(members: &[&str], encoding: &str) {
-        let mut set = Set::for_members(members[0].as_bytes(), members.len());
-        set.expect(members.len());
+        let mut set = Set::for_members(members[0].as_bytes(), members.len(), &Limits::new());
+        set.expect(members.len(), &Limits::new());
         members.iter().for_each(|member| {
-            set.add(member.as_bytes(), TIMELESS);
+            set.add(member.as_bytes(), TIMELESS, &Limits::new());
         });
         assert_eq!(set.encoding(), encoding, "{} members", members.len());
     }
@@ -497,7 +498,7 @@ mod tests {
         check(&["1", &long[1..]], "listpack");
         check(&["1", &long], "hashtable");
         let mut set = Set::empty();
-        set.add(b"1", TIMELESS);
+        set.add(b"1", TIMELESS, &Limits::new());
         assert!(set.add_expiring(b"2", 5, false, TIMELESS) && set.encoding() == "hashtable");
         assert_eq!((set.expiry_of(b"1", 0), set.expiry_of(b"2", 0)), (Some(None), Some(Some(5))));
         assert_eq!((set.living(5), set.len(), set.contains(b"2", 5)), (1, 2, false));

@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
+use super::limits::Limits;
 use super::packed::At;
 pub(crate) use super::stream_node::{BYTES_MAX, Entry, StreamId};
 use super::stream_node::{Head, Node};
@@ -119,10 +120,10 @@ impl Stream {
 
     /// Adds an entry of these names and values, whose ID is above [the last](Facts::last) and whose words together have
     /// less than [`BYTES_MAX`] bytes.
-    pub(crate) fn add(&mut self, id: StreamId, words: &[&[u8]]) {
+    pub(crate) fn add(&mut self, id: StreamId, words: &[&[u8]], limits: &Limits) {
         let body = &mut *self.0;
         let text_bytes: usize = words.iter().map(|word| word.len()).sum();
-        match body.nodes.back().is_some_and(|node| node.takes(text_bytes)) {
+        match body.nodes.back().is_some_and(|node| node.takes(text_bytes, limits)) {
             true => body.change(body.nodes.len() - 1, |node| node.add(id, words)),
             false => {
                 let node = Node::new(id, words);
@@ -473,7 +474,7 @@ mod tests {
     fn restored(stream: &Stream) -> Option<Stream> {
         let mut object = Vec::new();
         stream.dump(&mut object);
-        match crate::rdb::restore(&encode::sealed(object)) {
+        match crate::rdb::restore(&encode::sealed(object), &Limits::new()) {
             Ok(crate::value::Value::Object(super::super::Object::Stream(stream))) => Some(stream),
             _ => None,
         }
@@ -500,7 +501,7 @@ mod tests {
                             })
                             .collect();
                         let words: Vec<&[u8]> = entry.iter().map(Vec::as_slice).collect();
-                        stream.add(last, &words);
+                        stream.add(last, &words, &Limits::new());
                         model.insert(last, entry);
                         added += 1;
                     }
@@ -555,7 +556,7 @@ mod tests {
         for n in 1..=60 {
             let value = "v".repeat(next(40));
             let words: [&[u8]; 4] = [b"name", value.as_bytes(), if n % 7 == 0 { b"other" } else { b"n" }, b"12"];
-            stream.add(id(1, n), &words);
+            stream.add(id(1, n), &words, &Limits::new());
         }
         stream.delete(&[id(1, 5), id(1, 60)]);
         let body = &stream.0;
@@ -573,7 +574,7 @@ mod tests {
             found.range(StreamId::MIN, StreamId::MAX, false).for_each(|entry| drop(words(&entry)));
             found.trim(Trim { keep: Keep::Last(3), is_rough: false, limit: 0 });
             found.delete(&ids);
-            found.add(StreamId::MAX, &[b"f", b"v"]);
+            found.add(StreamId::MAX, &[b"f", b"v"], &Limits::new());
         }
         assert!(taken > 100, "only {taken} were taken");
     }
@@ -582,7 +583,7 @@ mod tests {
     fn entries_of_one_shape_share_their_names() {
         let mut stream = Stream::empty();
         for n in 1..=10_000 {
-            stream.add(id(1_700_000_000_000 + n, 0), &[b"name", b"value", b"other", b"7"]);
+            stream.add(id(1_700_000_000_000 + n, 0), &[b"name", b"value", b"other", b"7"], &Limits::new());
         }
         // Flags, time, sequence and number of elements take 9 bytes, the values 9.
         assert!(stream.bytes() < 22 * 10_000, "{} bytes an entry", stream.bytes() / 10_000);

@@ -14,7 +14,7 @@
 //! Cost: an entry is looked for from the node's start. So are the names of each entry that is read, if they are the
 //! master's.
 
-use super::limits;
+use super::limits::Limits;
 use super::packed::{At, Element, Packed};
 
 /// Flags of an entry.
@@ -168,12 +168,12 @@ impl Node {
     }
 
     /// Whether an entry of so many bytes of text belongs here and not in a node of its own.
-    pub(super) fn takes(&self, text_bytes: usize) -> bool {
-        let bytes_max = match usize::try_from(limits::STREAM_NODE_BYTES.get()) {
+    pub(super) fn takes(&self, text_bytes: usize, limits: &Limits) -> bool {
+        let bytes_max = match usize::try_from(limits.stream_node_bytes.get()) {
             Ok(max @ 1..BYTES_MAX) => max,
             _ => BYTES_MAX,
         };
-        let entries_max = limits::STREAM_NODE_ENTRIES.get();
+        let entries_max = limits.stream_node_entries.get();
         self.block.as_bytes().len() + text_bytes < bytes_max
             && (entries_max == 0 || i64::from(self.live) + self.deleted() < entries_max)
     }

@@ -12,9 +12,10 @@ use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use super::cell::Cell;
+use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::rank_tree::{RankTree, score_of};
-use super::{Kind, Packed, kind_of, limits, score};
+use super::{Kind, Packed, kind_of, score};
 use crate::rdb::encode;
 use crate::table::{Item, KeyHasher, Table};
 
@@ -195,8 +196,8 @@ fn put(packed: &mut Packed, member: &[u8], score: f64) {
 
 impl Zset {
     /// An empty sorted set in the form that suits so many members of at most so many bytes.
-    pub(crate) fn for_members(count: usize, longest: usize) -> Zset {
-        if limits::ZSET_ENTRIES.allows(count) && limits::ZSET_VALUE.allows(longest) {
+    pub(crate) fn for_members(count: usize, longest: usize, limits: &Limits) -> Zset {
+        if limits.zset_entries.allows(count) && limits.zset_value.allows(longest) {
             Zset::empty()
         } else {
             Zset::Members(Box::new(Members::new()))
@@ -218,14 +219,14 @@ impl Zset {
 
     /// Prepares for so many members that will be added: as many as no small form may have make it a large one at once, as
     /// in Redis, which takes them for different ones.
-    pub(crate) fn expect(&mut self, count: usize) {
-        if self.is_small() && !limits::ZSET_ENTRIES.allows(count) {
+    pub(crate) fn expect(&mut self, count: usize, limits: &Limits) {
+        if self.is_small() && !limits.zset_entries.allows(count) {
             self.grow();
         }
     }
 
     /// Gives a member this score, which is not NaN; adds it if it is not there. Returns the score that it had.
-    pub(crate) fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
+    pub(crate) fn set(&mut self, member: &[u8], score: f64, limits: &Limits) -> Option<f64> {
         debug_assert!(!score.is_nan());
         if let Zset::Packed(packed) = self {
             if let Some(at) = packed.find(member, 2) {
@@ -236,7 +237,7 @@ impl Zset {
                 }
                 return Some(old);
             }
-            if limits::ZSET_ENTRIES.allows(packed.len() / 2 + 1) && limits::ZSET_VALUE.allows(member.len()) {
+            if limits.zset_entries.allows(packed.len() / 2 + 1) && limits.zset_value.allows(member.len()) {
                 put(packed, member, score);
                 return None;
             }
@@ -399,7 +400,7 @@ impl Zset {
     }
 
     /// The sorted set that an RDB listpack is; [`None`] if a member has no score or is there twice.
-    pub(crate) fn of_listpack(bytes: &[u8]) -> Option<Zset> {
+    pub(crate) fn of_listpack(bytes: &[u8], limits: &Limits) -> Option<Zset> {
         let packed = Packed::parse(bytes)?;
         if packed.is_empty() || !packed.len().is_multiple_of(2) {
             return None;
@@ -408,7 +409,7 @@ impl Zset {
         let mut elements = packed.iter();
         while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
             let score = score::parse(score.text(&mut itoa::Buffer::new()))?;
-            if zset.set(member.text(&mut itoa::Buffer::new()), score).is_some() {
+            if zset.set(member.text(&mut itoa::Buffer::new()), score, limits).is_some() {
                 return None;
             }
         }
@@ -621,7 +622,7 @@ mod tests {
                 }
                 _ => {
                     let score = random.score();
-                    assert_eq!(zset.set(&member, score), model.set(&member, score));
+                    assert_eq!(zset.set(&member, score, &Limits::new()), model.set(&member, score));
                     assert_eq!(zset.get(&member), Some(score));
                 }
             }
@@ -648,7 +649,7 @@ mod tests {
         for count in [100, 500] {
             let mut zset = Zset::empty();
             for name in &names[..count] {
-                zset.set(name.as_bytes(), 0.0);
+                zset.set(name.as_bytes(), 0.0, &Limits::new());
             }
             let range = |min, max| zset.lex_range(&min, &max, false);
             assert_eq!(range(LexBound::Lowest, LexBound::Highest), 0..count);

@@ -25,6 +25,7 @@ mod zipmap;
 
 use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::hash::EXPIRY_MAX;
+use crate::object::limits::Limits;
 use crate::object::list::End;
 use crate::object::stream::StreamId;
 use crate::object::{Hash, Kind, List, Packed, Set, Stream, Zset, score};
@@ -86,29 +87,29 @@ fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
 }
 
 /// The value of a payload.
-pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
+pub(crate) fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong> {
     let mut reader = Reader(opened(payload)?);
     match reader.byte()? {
         TYPE_STRING => Ok(reader.string()?.into_value()),
         TYPE_LIST => reader.list(|reader, list| {
-            push(list, &reader.string()?.into_bytes());
+            push(list, &reader.string()?.into_bytes(), limits);
             Ok(())
         }),
         TYPE_LIST_ZIPLIST => {
             let mut list = List::empty();
-            push_ziplist(&mut list, &reader.string()?.into_bytes())?;
+            push_ziplist(&mut list, &reader.string()?.into_bytes(), limits)?;
             list_value(list)
         }
-        TYPE_LIST_QUICKLIST => reader.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes())),
-        TYPE_LIST_QUICKLIST_2 => reader.quicklist(),
-        TYPE_SET => reader.set(),
-        TYPE_SET_EXPIRING => reader.expiring_set(),
+        TYPE_LIST_QUICKLIST => reader.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes(), limits)),
+        TYPE_LIST_QUICKLIST_2 => reader.quicklist(limits),
+        TYPE_SET => reader.set(limits),
+        TYPE_SET_EXPIRING => reader.expiring_set(limits),
         kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
             let bytes = reader.string()?.into_bytes();
             let read = if kind == TYPE_SET_INTSET { Set::of_intset } else { Set::of_listpack };
-            Ok(Value::Object(read(&bytes).ok_or(Wrong::Object)?.into_object()))
+            Ok(Value::Object(read(&bytes, limits).ok_or(Wrong::Object)?.into_object()))
         }
-        TYPE_HASH => reader.hash(),
+        TYPE_HASH => reader.hash(limits),
         kind @ (TYPE_HASH_ZIPMAP | TYPE_HASH_ZIPLIST) => {
             let bytes = reader.string()?.into_bytes();
             let mut texts = Vec::new();
@@ -121,7 +122,7 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
             let mut hash = Hash::empty();
             for pair in texts.chunks(2) {
                 let [field, value] = pair else { return Err(Wrong::Object) };
-                if !hash.insert(field, value, Expiry::None, TIMELESS) {
+                if !hash.insert(field, value, Expiry::None, TIMELESS, limits) {
                     return Err(Wrong::Object);
                 }
             }
@@ -129,25 +130,25 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
         }
         TYPE_HASH_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
-            let hash = Hash::of_listpack(&bytes, false).ok_or(Wrong::Object)?;
+            let hash = Hash::of_listpack(&bytes, false, limits).ok_or(Wrong::Object)?;
             Ok(Value::Object(hash.into_object()))
         }
-        TYPE_HASH_METADATA => reader.expiring_hash(),
+        TYPE_HASH_METADATA => reader.expiring_hash(limits),
         TYPE_HASH_LISTPACK_EX => {
             // Which time is the earliest shows in the listpack.
             reader.array::<8>()?;
             let bytes = reader.string()?.into_bytes();
-            let hash = Hash::of_listpack(&bytes, true).ok_or(Wrong::Object)?;
+            let hash = Hash::of_listpack(&bytes, true, limits).ok_or(Wrong::Object)?;
             Ok(Value::Object(hash.into_object()))
         }
-        kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind),
+        kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind, limits),
         TYPE_ZSET_ZIPLIST => {
             let texts = texts_of(&reader.string()?.into_bytes())?;
             let mut zset = Zset::empty();
             for pair in texts.chunks(2) {
                 let [member, score] = pair else { return Err(Wrong::Object) };
                 let score = score::parse(score).filter(|score| !score.is_nan()).ok_or(Wrong::Object)?;
-                if zset.set(member, score).is_some() {
+                if zset.set(member, score, limits).is_some() {
                     return Err(Wrong::Object);
                 }
             }
@@ -155,7 +156,7 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
         }
         TYPE_ZSET_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
-            let zset = Zset::of_listpack(&bytes).ok_or(Wrong::Object)?;
+            let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
             Ok(Value::Object(zset.into_object()))
         }
         kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => reader.stream(kind),
@@ -168,13 +169,13 @@ fn list_value(list: List) -> Result<Value<'static>, Wrong> {
     if list.len() == 0 { Err(Wrong::Object) } else { Ok(Value::Object(list.into_object())) }
 }
 
-fn push(list: &mut List, text: &[u8]) {
-    list.make_room(&[text]);
-    list.push(End::Tail, text);
+fn push(list: &mut List, text: &[u8], limits: &Limits) {
+    list.make_room(&[text], limits);
+    list.push(End::Tail, text, limits);
 }
 
-fn push_ziplist(list: &mut List, bytes: &[u8]) -> Result<(), Wrong> {
-    ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new())))
+fn push_ziplist(list: &mut List, bytes: &[u8], limits: &Limits) -> Result<(), Wrong> {
+    ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new()), limits))
 }
 
 /// The elements of a ziplist.
@@ -272,7 +273,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Nodes; empty ones are left out.
-    fn quicklist(&mut self) -> Result<Value<'static>, Wrong> {
+    fn quicklist(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut blocks = Vec::new();
         for _ in 0..self.plain_length()? {
             let container = self.plain_length()?;
@@ -290,20 +291,20 @@ impl<'a> Reader<'a> {
                 blocks.push(packed);
             }
         }
-        list_value(List::of_blocks(blocks))
+        list_value(List::of_blocks(blocks, limits))
     }
 
     /// Members; one that is there twice is refused.
-    fn set(&mut self) -> Result<Value<'static>, Wrong> {
+    fn set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut set = Set::empty();
         for index in 0..len {
             let member = self.string()?.into_bytes();
             if index == 0 {
                 // A number of members that the payload can't have must not choose the form.
-                set = Set::for_members(&member, len.min(self.0.len() + 1));
+                set = Set::for_members(&member, len.min(self.0.len() + 1), limits);
             }
-            if !set.add(&member, TIMELESS) {
+            if !set.add(&member, TIMELESS, limits) {
                 return Err(Wrong::Object);
             }
         }
@@ -311,13 +312,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Members with their times.
-    fn expiring_set(&mut self) -> Result<Value<'static>, Wrong> {
+    fn expiring_set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut set = Set::empty();
         for _ in 0..len {
             let member = self.string()?.into_bytes();
             let new = match i64::from_le_bytes(self.array()?) {
-                0 => set.add(&member, TIMELESS),
+                0 => set.add(&member, TIMELESS, limits),
                 at_ms => set.add_expiring(&member, at_ms, false, TIMELESS),
             };
             if !new {
@@ -328,12 +329,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Fields and values; a field that is there twice is refused.
-    fn hash(&mut self) -> Result<Value<'static>, Wrong> {
+    fn hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
         let len = self.plain_length()?;
         for _ in 0..len {
             let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
-            if !hash.insert(&field, &value, Expiry::None, TIMELESS) {
+            if !hash.insert(&field, &value, Expiry::None, TIMELESS, limits) {
                 return Err(Wrong::Object);
             }
         }
@@ -341,7 +342,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Fields and values with their times.
-    fn expiring_hash(&mut self) -> Result<Value<'static>, Wrong> {
+    fn expiring_hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
         let base_ms = i64::from_le_bytes(self.array()?);
         let len = self.plain_length()?;
@@ -355,7 +356,7 @@ impl<'a> Reader<'a> {
                 }
             };
             let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
-            if !hash.insert(&field, &value, expiry, TIMELESS) {
+            if !hash.insert(&field, &value, expiry, TIMELESS, limits) {
                 return Err(Wrong::Object);
             }
         }
@@ -363,15 +364,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Members and scores; a member that is there twice is refused, and so is a score that is no number.
-    fn zset(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
+    fn zset(&mut self, kind: u8, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
-        let mut zset = Zset::for_members(len, 0);
+        let mut zset = Zset::for_members(len, 0, limits);
         let mut member = || -> Result<(Vec<u8>, f64), Wrong> {
             let member = self.string()?.into_bytes();
             let score = if kind == TYPE_ZSET { self.score_text()? } else { f64::from_le_bytes(self.array()?) };
             Ok((member, score))
         };
-        let add = |zset: &mut Zset, member: &[u8], score: f64| match score.is_nan() || zset.set(member, score).is_some()
+        let add = |zset: &mut Zset, member: &[u8], score: f64| match score.is_nan()
+            || zset.set(member, score, limits).is_some()
         {
             true => Err(Wrong::Object),
             false => Ok(()),
@@ -379,7 +381,7 @@ impl<'a> Reader<'a> {
         if zset.is_small() {
             // One long member makes it a large one, which keeps the sign of -0 of those before it, too.
             let members: Vec<(Vec<u8>, f64)> = (0..len).map(|_| member()).collect::<Result<_, _>>()?;
-            zset = Zset::for_members(len, members.iter().map(|(member, _)| member.len()).max().unwrap_or(0));
+            zset = Zset::for_members(len, members.iter().map(|(member, _)| member.len()).max().unwrap_or(0), limits);
             members.iter().try_for_each(|(member, score)| add(&mut zset, member, *score))?;
         } else {
             for _ in 0..len {
@@ -448,10 +450,11 @@ impl<'a> Reader<'a> {
 /// a value is never longer than its payload allows, and what was restored is dumped and restored again unchanged.
 pub fn fuzz_restore(data: &[u8]) {
     let _ = restore_libraries(&seal(data.to_vec(), VERSION));
-    let _ = restore(data);
+    let limits = Limits::new();
+    let _ = restore(data, &limits);
     for object in [data.to_vec(), [&[TYPE_STRING], data].concat(), [&[TYPE_STRING, LZF], data].concat()] {
         let longest = object.len().saturating_mul(88).max(20);
-        let Ok(value) = restore(&seal(object, VERSION)) else { continue };
+        let Ok(value) = restore(&seal(object, VERSION), &limits) else { continue };
         let Some(view) = value.string() else { continue };
         assert!(view.len() <= longest);
         round_trip(view);
@@ -489,15 +492,17 @@ pub fn fuzz_restore(data: &[u8]) {
 
 /// What was restored of these bytes is dumped and restored again with as many elements.
 fn fuzz_object(object: &[u8]) {
-    let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION)) else { return };
+    let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION), &Limits::new()) else { return };
     let len = value.len();
     assert!(len > 0 && len <= object.len().saturating_mul(88));
-    let Ok(Value::Object(again)) = restore(&dump(&Value::Object(value))) else { panic!("a payload of our own") };
+    let Ok(Value::Object(again)) = restore(&dump(&Value::Object(value)), &Limits::new()) else {
+        panic!("a payload of our own")
+    };
     assert_eq!(again.len(), len);
 }
 
 fn round_trip(value: View<'_>) {
-    let again = restore(&dump_string(value)).expect("a payload of our own");
+    let again = restore(&dump_string(value), &Limits::new()).expect("a payload of our own");
     let (mut digits, mut digits_again) = (itoa::Buffer::new(), itoa::Buffer::new());
     assert!(again.string().expect("a string").text(&mut digits_again) == value.text(&mut digits));
 }
@@ -546,7 +551,7 @@ mod tests {
             (300, b"\x81\0\0\0\0\0\0\x01\x2c"),
         ] {
             // What follows the object is not looked at.
-            let value = restore(&seal([b"\0", head, &text].concat(), VERSION_MAX)).expect("a string");
+            let value = restore(&seal([b"\0", head, &text].concat(), VERSION_MAX), &Limits::new()).expect("a string");
             assert_eq!(value.string().unwrap().len(), len);
         }
     }
@@ -555,14 +560,14 @@ mod tests {
     fn wrong_payloads_are_refused() {
         let good = dump_string(View::Bytes(b"value"));
         for len in 0..good.len() {
-            assert_eq!(restore(&good[..len]).err(), Some(Wrong::Envelope));
+            assert_eq!(restore(&good[..len], &Limits::new()).err(), Some(Wrong::Envelope));
         }
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert_eq!(restore(&bad).err(), Some(Wrong::Envelope));
+            assert_eq!(restore(&bad, &Limits::new()).err(), Some(Wrong::Envelope));
         }
-        assert_eq!(restore(&seal(b"\0\x01a".to_vec(), 13)).err(), Some(Wrong::Envelope));
+        assert_eq!(restore(&seal(b"\0\x01a".to_vec(), 13), &Limits::new()).err(), Some(Wrong::Envelope));
         for object in [
             &b""[..],
             b"\0",
@@ -582,7 +587,11 @@ mod tests {
             b"\0\xc3\x02\x81\x7f\xff\xff\xff\xff\xff\xff\xff\0a",
             b"\0\xc3\x03\x02\0a",
         ] {
-            assert_eq!(restore(&seal(object.to_vec(), VERSION)).err(), Some(Wrong::Object), "{object:?}");
+            assert_eq!(
+                restore(&seal(object.to_vec(), VERSION), &Limits::new()).err(),
+                Some(Wrong::Object),
+                "{object:?}"
+            );
         }
     }
 
@@ -604,7 +613,7 @@ mod tests {
 
     #[test]
     fn sorted_sets_are_read_in_every_form() {
-        let restored = |object: &[u8]| match restore(&seal(object.to_vec(), VERSION)) {
+        let restored = |object: &[u8]| match restore(&seal(object.to_vec(), VERSION), &Limits::new()) {
             Ok(Value::Object(Object::Zset(zset))) => Some(zset),
             _ => None,
         };

@@ -151,9 +151,6 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
         })?;
     }
     super::apply(&server.store, &options);
-    if options.limits != current.limits {
-        crate::object::limits::publish(&options.limits);
-    }
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())

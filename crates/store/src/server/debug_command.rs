@@ -151,7 +151,7 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
         inner.keyspace.db(&pass, context.session.db).and_then(|db| {
             let hash = inner.keyspace.hasher.hash(key);
             let mut stripe = db.lock(inner.keyspace.stripe_of(hash));
-            let mut now = Now::new(&inner.clock);
+            let mut now = Now::new(&inner.clock, &inner.limits);
             let slot = stripe.find(hash, key, &mut now, true)?;
             let entry = stripe.table.entry(slot);
             let idle_s = i64::from(idle_ticks(now.ticks(), entry.access())) / TICKS_PER_S;

@@ -56,7 +56,6 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::object::limits;
 use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
 use batch::{Batch, Exit, Half};
@@ -196,10 +195,6 @@ struct Worker {
 impl Server {
     /// A server for `store`; it listens nowhere until a worker serves it.
     pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
-        // Of the process, so a server that changes nothing leaves what another one set.
-        if options.limits != limits::DEFAULTS {
-            limits::publish(&options.limits);
-        }
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
@@ -749,7 +744,8 @@ impl Worker {
 
 /// Tells the store what of its parameters is its own.
 fn apply(store: &Store, options: &ServerOptions) {
-    limits::LFU_DECAY.set(options.lfu_decay_time.into());
+    store.0.limits.set(&options.limits);
+    store.0.limits.lfu_decay.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));

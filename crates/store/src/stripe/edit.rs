@@ -63,7 +63,7 @@ impl Stripe {
         slot: Option<Slot>,
         value: Value<'_>,
         expiry: Option<i64>,
-        access: Access,
+        access: Access<'_>,
     ) -> Option<Garbage> {
         self.before_change(slot);
         if let Some(slot) = slot
@@ -71,11 +71,23 @@ impl Stripe {
         {
             return None;
         }
+        self.put((hash, key), slot.map(|slot| (slot, access)), value, expiry, access.ticks)
+    }
+
+    /// Makes a new entry of the key, which takes the place of the one at a slot if there is one.
+    fn put(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        old: Option<(Slot, Access<'_>)>,
+        value: Value<'_>,
+        expiry: Option<i64>,
+        ticks: u32,
+    ) -> Option<Garbage> {
         if let Some(waits) = &mut self.waits {
             waits.note(key);
         }
-        let mut entry = Entry::new(&mut self.slab, key, value, expiry, access.ticks);
-        if let Some(slot) = slot {
+        let mut entry = Entry::new(&mut self.slab, key, value, expiry, ticks);
+        if let Some((slot, access)) = old {
             entry.inherit_use(self.table.entry(slot));
             entry.touch(access);
         }
@@ -86,8 +98,8 @@ impl Stripe {
             self.has_timed |= entry.elements_due().is_some();
             self.note_expiry(at_ms);
         }
-        match slot {
-            Some(slot) => {
+        match old {
+            Some((slot, _)) => {
                 let old = self.table.replace(slot, entry);
                 self.dispose(old)
             }
@@ -99,7 +111,7 @@ impl Stripe {
     }
 
     /// Writes the value over the old one if it has the same shape: no block changes hands.
-    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, access: Access) -> Option<()> {
+    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, access: Access<'_>) -> Option<()> {
         let entry = self.table.entry_mut(slot);
         if entry.expiry().is_some() != expiry.is_some() {
             return None;
@@ -162,7 +174,7 @@ impl Stripe {
                 let (access, counter, sticky) = (entry.access(), entry.counter(), entry.sticky());
                 let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
                 let value = self.take(slot);
-                drop(self.set((hash, &key), None, value, expiry, access.into()));
+                drop(self.put((hash, &key), None, value, expiry, access));
                 if let Some(slot) = self.table.find(hash, &key) {
                     let entry = self.table.entry_mut(slot);
                     entry.set_counter(counter);
@@ -281,7 +293,7 @@ impl Stripe {
     pub(crate) fn edit_as<K: Kind, R>(
         &mut self,
         slot: Slot,
-        access: Access,
+        access: Access<'_>,
         change: impl FnOnce(&mut K) -> R,
     ) -> Option<R> {
         self.before_change(Some(slot));

@@ -222,3 +222,46 @@ fn what_is_not_here_is_refused_by_name() {
         assert_eq!(reply, format!("-ERR unknown {why}\r\n"), "{command}");
     }
 }
+
+/// Parameters of one store mean nothing to another one of the process (defect: they were statics).
+#[test]
+fn the_parameters_of_a_store_are_its_own() {
+    let (changed, other) = (Running::start(), Running::start());
+    let (mut changed, mut other) = (changed.connect(), other.connect());
+    let small = [
+        ("hash-max-listpack-entries", "HSET k a 1 b 2", "listpack", "hashtable"),
+        ("set-max-intset-entries", "SADD k 1 2", "intset", "listpack"),
+        ("set-max-listpack-entries", "SADD k a b", "listpack", "hashtable"),
+        ("zset-max-listpack-entries", "ZADD k 1 a 2 b", "listpack", "skiplist"),
+        ("list-max-listpack-size", "RPUSH k a b", "listpack", "quicklist"),
+    ];
+    for (parameter, command, before, after) in small {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(changed.ask(&["CONFIG", "SET", parameter, "1"]), "+OK\r\n");
+        for (client, expected) in [(&mut changed, after), (&mut other, before)] {
+            client.ask(&words);
+            let encoding = client.ask(&["OBJECT", "ENCODING", "k"]);
+            assert!(encoding.contains(&format!("\r\n{expected}\r\n")), "{parameter}: {encoding:?}");
+            client.ask(&["DEL", "k"]);
+        }
+    }
+    let nodes = |client: &mut sluicegate_testkit::Client| {
+        client.ask(&["XADD", "k", "*", "a", "1"]);
+        client.ask(&["XADD", "k", "*", "a", "1"]);
+        client.ask(&["XINFO", "STREAM", "k"])
+    };
+    assert_eq!(changed.ask(&["CONFIG", "SET", "stream-node-max-entries", "1"]), "+OK\r\n");
+    assert!(nodes(&mut changed).contains("radix-tree-keys\r\n:2\r\n"));
+    assert!(nodes(&mut other).contains("radix-tree-keys\r\n:1\r\n"));
+    let bytes = |client: &mut sluicegate_testkit::Client| {
+        client.ask(&["PFADD", "h", "a", "b", "c", "d"]);
+        client.ask(&["PFDEBUG", "ENCODING", "h"])
+    };
+    assert_eq!(changed.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
+    assert!(bytes(&mut changed).contains("dense") && bytes(&mut other).contains("sparse"));
+    // A server with default parameters that starts later takes nothing back.
+    let third = Running::start();
+    assert!(third.connect().ask(&["PING"]).contains("PONG"));
+    assert_eq!(changed.ask(&["HSET", "k2", "a", "1", "b", "2"]), ":2\r\n");
+    assert!(changed.ask(&["OBJECT", "ENCODING", "k2"]).contains("hashtable"));
+}

@@ -308,9 +308,9 @@ fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, kind: Kind) {
             return Ok(());
         }
         let longest = found.iter().map(|found| found.member.len()).max().unwrap_or(0);
-        let mut zset = Zset::for_members(found.len(), longest);
+        let mut zset = Zset::for_members(found.len(), longest, ctx.limits());
         for Found { member, score, distance_m } in &found {
-            zset.set(member, if query.stores_distance { distance_m / unit_m } else { *score });
+            zset.set(member, if query.stores_distance { distance_m / unit_m } else { *score }, ctx.limits());
         }
         store(ctx, destination, zset, event, out);
         Ok(())

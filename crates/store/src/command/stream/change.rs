@@ -7,7 +7,7 @@ use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::notify::Class;
 use crate::object::Kind;
-use crate::object::limits;
+use crate::object::limits::Limits;
 use crate::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
@@ -30,7 +30,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[&[u8]], adds: bool) -> Result<Options, Refused> {
+    fn parse(words: &[&[u8]], adds: bool, limits: &Limits) -> Result<Options, Refused> {
         let (mut id, mut only_if_exists, mut keep, mut is_rough, mut limit) = (None, false, None, false, None);
         let mut at = 2;
         while at < words.len() {
@@ -77,7 +77,7 @@ impl Options {
                 return Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into());
             }
             Some(limit) => limit,
-            None if is_rough => rough_limit(),
+            None if is_rough => rough_limit(limits),
             None => 0,
         };
         let trim = keep.map(|keep| Trim { keep, is_rough, limit });
@@ -86,8 +86,8 @@ impl Options {
 }
 
 /// How many entries `~` takes at most if nothing is said.
-fn rough_limit() -> u64 {
-    match limits::STREAM_NODE_ENTRIES.get().saturating_mul(ROUGH_NODES) {
+fn rough_limit(limits: &Limits) -> u64 {
+    match limits.stream_node_entries.get().saturating_mul(ROUGH_NODES) {
         ..=0 => ROUGH_ENTRIES as u64,
         entries => entries.min(ROUGH_ENTRIES_MAX) as u64,
     }
@@ -116,9 +116,9 @@ fn free_late(ctx: &mut Ctx<'_>, cut: Option<Stream>) {
 }
 
 pub(super) fn xadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
+    let (words, limits) = (ctx.words, ctx.limits());
     let result = (|| {
-        let options = Options::parse(words, true)?;
+        let options = Options::parse(words, true, limits)?;
         let entry = words.get(options.end + 1..).unwrap_or_default();
         if entry.is_empty() || !entry.len().is_multiple_of(2) {
             return Err("ERR wrong number of arguments for 'xadd' command".into());
@@ -140,7 +140,7 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let (id, trimmed, cut) = key.edit_as(|stream: &mut Stream| {
             let id = next_id(stream.facts().last, options.id, now_ms as u64)?;
-            stream.add(id, entry);
+            stream.add(id, entry, limits);
             let (trimmed, cut) = options.trim.map_or((0, None), |trim| stream.trim(trim));
             Ok::<_, Refused>((id, trimmed, cut))
         })??;
@@ -157,7 +157,7 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 pub(super) fn xtrim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let result = Options::parse(ctx.words, false).and_then(|options| {
+    let result = Options::parse(ctx.words, false, ctx.limits()).and_then(|options| {
         let trim = options.trim.ok_or(SYNTAX)?;
         let trimmed = ctx.key(0).edit_existing_as(|stream: &mut Stream| stream.trim(trim))?;
         let (removed, cut) = trimmed.unwrap_or((0, None));

@@ -8,6 +8,7 @@ use super::{READS, WRITES, row, score};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::notify::Class;
+use crate::object::limits::Limits;
 use crate::object::{Kind, Zset};
 
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
@@ -67,10 +68,10 @@ impl AddOptions {
     }
 
     /// Adds or updates one member.
-    fn apply(self, zset: &mut Zset, member: &[u8], score: f64) -> Result<Added, Refused> {
+    fn apply(self, zset: &mut Zset, member: &[u8], score: f64, limits: &Limits) -> Result<Added, Refused> {
         let conditional = self.nx || self.xx || self.gt || self.lt || self.increments;
         if !conditional {
-            let old = zset.set(member, score);
+            let old = zset.set(member, score, limits);
             let updated = old.is_some_and(|old| old != score);
             return Ok(Added { added: old.is_none(), updated, score: Some(score) });
         }
@@ -78,7 +79,7 @@ impl AddOptions {
             if self.xx {
                 return Ok(Added::default());
             }
-            zset.set(member, score);
+            zset.set(member, score, limits);
             return Ok(Added { added: true, score: Some(score), ..Added::default() });
         };
         if self.nx {
@@ -93,7 +94,7 @@ impl AddOptions {
         }
         let updated = new != old;
         if updated {
-            zset.set(member, new);
+            zset.set(member, new, limits);
         }
         Ok(Added { updated, score: Some(new), ..Added::default() })
     }
@@ -119,11 +120,12 @@ pub(crate) fn add_scored(
     options: AddOptions,
     scored: &Scored<'_>,
 ) -> Result<(), Refused> {
+    let limits = ctx.limits();
     let change = |zset: &mut Zset| {
         let (mut added, mut updated, mut last) = (0, 0, None);
-        zset.expect(scored.len());
+        zset.expect(scored.len(), limits);
         for (score, member) in scored {
-            let done = options.apply(zset, member, *score)?;
+            let done = options.apply(zset, member, *score, limits)?;
             added += usize::from(done.added);
             updated += usize::from(done.updated);
             last = done.score;

@@ -11,6 +11,7 @@ use super::{WRITES, per_element, say_pair, score, store};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
+use crate::object::limits::Limits;
 use crate::object::{Kind, Object, ObjectRef, Set, Zset};
 
 /// A member with its score.
@@ -251,11 +252,11 @@ fn sorted(mut scored: Vec<Scored>) -> Vec<Scored> {
 }
 
 /// The sorted set of these members, made in order, which is the fastest way.
-fn zset_of(members: &[Scored]) -> Zset {
+fn zset_of(members: &[Scored], limits: &Limits) -> Zset {
     let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
-    let mut zset = Zset::for_members(members.len(), longest);
+    let mut zset = Zset::for_members(members.len(), longest, limits);
     for (member, score) in members {
-        zset.set(member, *score);
+        zset.set(member, *score, limits);
     }
     zset
 }
@@ -273,7 +274,7 @@ fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &
         drop(objects);
         match stores {
             None if operation == Operation::Count => out.integer(count as i64),
-            Some(event) => store(ctx, 0, zset_of(&sorted(scores)), event, out),
+            Some(event) => store(ctx, 0, zset_of(&sorted(scores), ctx.limits()), event, out),
             None if plan.with_scores => {
                 let nested = out.pairs(scores.len());
                 sorted(scores).iter().for_each(|(member, score)| say_pair(member, *score, nested, out));

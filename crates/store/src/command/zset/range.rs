@@ -262,14 +262,14 @@ fn zrevrangebylex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn zrangestore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = Query::parse(ctx.words, 3, None, None, true).and_then(|query| {
-        let mut made = Zset::empty();
+        let (mut made, limits) = (Zset::empty(), ctx.limits());
         if let Some(zset) = ctx.read_as::<Zset>(1)? {
             if let Named::Ranks(..) = query.named {
                 // As in Redis, how many come is known here alone; in the large form -0 keeps its sign.
-                made = Zset::for_members(query.ranks(&zset).len(), 0);
+                made = Zset::for_members(query.ranks(&zset).len(), 0, limits);
             }
             query.each(&zset, |member, score| {
-                made.set(member, score);
+                made.set(member, score, limits);
             });
         }
         store(ctx, 0, made, "zrangestore", out);
