@@ -460,14 +460,13 @@ impl Builder<'_> {
                     self.error(&expr.at, "a store cannot be waited for before a stream");
                 }
                 Ok(ConverterCode::Lua(call)) => self.ops.push(Op::LuaConvert(call)),
-                Ok(mut code) => {
-                    let of = code.store().map(|name| self.failed_at(&expr.at, name));
-                    if let (Some(failed), Some(source)) = (&of, code.source()) {
-                        source.origin.clone_from(&failed.origin);
-                    }
-                    self.ops.push(Op::Convert(code));
-                    self.failed.extend(of.map(|failed| (self.ops.len() as u32, failed)));
+                Ok(ConverterCode::Store(mut code)) => {
+                    let failed = self.failed_at(&expr.at, code.name);
+                    code.origin.clone_from(&failed.origin);
+                    self.ops.push(Op::Convert(ConverterCode::Store(code)));
+                    self.failed.push((self.ops.len() as u32, failed));
                 }
+                Ok(code) => self.ops.push(Op::Convert(code)),
                 Err(message) => self.error(&expr.at, message),
             }
         }

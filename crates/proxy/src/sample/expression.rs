@@ -9,7 +9,6 @@ use crate::engines::Engines;
 use crate::stream::StreamContext;
 
 /// An expression, compiled.
-#[derive(Clone)]
 pub struct ExpressionCode {
     /// What it begins with.
     pub fetch: FetchCode,

@@ -1,6 +1,64 @@
 //! Bytes as text and back: base64, hexadecimal, URLs.
 
-use super::super::value::append_hex;
+use super::super::value::{Value, append_hex};
+use super::args::Args;
+use super::code::{Compiled, value};
+
+pub(super) fn base64(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::owned_text(Base64::Standard.encode(&value.into_bytes()))))
+}
+
+pub(super) fn ub64enc(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::owned_text(Base64::Url.encode(&value.into_bytes()))))
+}
+
+pub(super) fn b64dec(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::Bin(value.with_text(|text| Base64::Standard.decode(text))?.into())))
+}
+
+pub(super) fn ub64dec(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::Bin(value.with_text(|text| Base64::Url.decode(text))?.into())))
+}
+
+pub(super) fn hex(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::owned_text(to_hex(&value.into_bytes()))))
+}
+
+pub(super) fn hex2i(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| value.with_text(hex_to_int).map(Value::Int))
+}
+
+pub(super) fn base2(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::owned_text(binary_digits(&value.into_bytes()))))
+}
+
+pub(super) fn be2dec(args: &Args<'_>) -> Compiled {
+    value(Chunks::new(args)?, |chunks, value, _| Some(chunks.decimal(&value.into_bytes(), <[u8]>::iter)))
+}
+
+pub(super) fn le2dec(args: &Args<'_>) -> Compiled {
+    value(Chunks::new(args)?, |chunks, value, _| Some(chunks.decimal(&value.into_bytes(), |chunk| chunk.iter().rev())))
+}
+
+pub(super) fn be2hex(args: &Args<'_>) -> Compiled {
+    value(Chunks::new(args)?, |chunks, value, _| Some(chunks.hexadecimal(&value.into_bytes(), <[u8]>::iter)))
+}
+
+pub(super) fn le2hex(args: &Args<'_>) -> Compiled {
+    value(Chunks::new(args)?, |chunks, value, _| {
+        Some(chunks.hexadecimal(&value.into_bytes(), |chunk| chunk.iter().rev()))
+    })
+}
+
+pub(super) fn url_dec(args: &Args<'_>) -> Compiled {
+    value(args.int(0)?.unwrap_or(0) != 0, |form, value, _| {
+        value.with_text(|text| url_decode(text, *form)).map(Value::owned_text)
+    })
+}
+
+pub(super) fn url_enc(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::owned_text(value.with_text(url_encode))))
+}
 
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -75,38 +133,63 @@ impl Base64 {
 }
 
 /// The bytes in upper-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> Vec<u8> {
+fn to_hex(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     bytes.iter().for_each(|byte| append_hex(&mut out, *byte));
     out
 }
 
 /// The integer of hexadecimal digits, whose highest bits are lost beyond 64; `None` at any other character.
-pub fn hex_to_int(text: &[u8]) -> Option<i64> {
+fn hex_to_int(text: &[u8]) -> Option<i64> {
     text.iter()
         .try_fold(0, |number: u64, byte| Some((number << 4) | u64::from(char::from(*byte).to_digit(16)?)))
         .map(|number| number as i64)
 }
 
 /// The bytes in binary digits.
-pub fn binary_digits(bytes: &[u8]) -> Vec<u8> {
+fn binary_digits(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| b'0' + (byte >> bit & 1))).collect()
 }
 
 /// How `be2dec` and its kin cut bytes into chunks.
-#[derive(Clone, Debug)]
-pub struct Chunks {
+struct Chunks {
     /// Between two chunks.
-    pub separator: Box<[u8]>,
+    separator: Box<[u8]>,
     /// Bytes of a chunk; 0 for all bytes in one.
-    pub size: usize,
+    size: usize,
     /// Whether a last chunk that is too short is left out.
-    pub truncate: bool,
+    truncate: bool,
 }
 
 impl Chunks {
+    fn new(args: &Args<'_>) -> Result<Chunks, String> {
+        let size = usize::try_from(args.int(1)?.unwrap_or(0)).map_err(|_| "the size is negative")?;
+        Ok(Chunks { separator: args.text(0)?, size, truncate: args.int(2)?.unwrap_or(0) != 0 })
+    }
+
+    /// Renders each chunk as a decimal integer of its bytes in an order, the highest first.
+    fn decimal<'b, I: Iterator<Item = &'b u8>>(
+        &self,
+        bytes: &'b [u8],
+        order: impl Fn(&'b [u8]) -> I,
+    ) -> Value<'static> {
+        Value::owned_text(self.render(bytes, |out, chunk| {
+            let number = order(chunk).fold(0, |number: u64, byte| (number << 8) | u64::from(*byte));
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        }))
+    }
+
+    /// Renders each chunk in hexadecimal digits of its bytes in an order.
+    fn hexadecimal<'b, I: Iterator<Item = &'b u8>>(
+        &self,
+        bytes: &'b [u8],
+        order: impl Fn(&'b [u8]) -> I,
+    ) -> Value<'static> {
+        Value::owned_text(self.render(bytes, |out, chunk| order(chunk).for_each(|byte| append_hex(out, *byte))))
+    }
+
     /// Renders each chunk, with separators.
-    pub fn render(&self, bytes: &[u8], mut chunk: impl FnMut(&mut Vec<u8>, &[u8])) -> Vec<u8> {
+    fn render<'b>(&self, bytes: &'b [u8], mut chunk: impl FnMut(&mut Vec<u8>, &'b [u8])) -> Vec<u8> {
         let mut out = Vec::new();
         let size = if self.size == 0 { bytes.len().max(1) } else { self.size };
         for (index, part) in bytes.chunks(size).enumerate() {
@@ -145,7 +228,7 @@ pub fn url_decode(text: &[u8], form: bool) -> Option<Vec<u8>> {
 }
 
 /// Encodes all but the unreserved characters of RFC 3986.
-pub fn url_encode(text: &[u8]) -> Vec<u8> {
+fn url_encode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + text.len() / 2);
     for byte in text {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -197,7 +280,7 @@ mod tests {
         #[test]
         fn what_is_encoded_decodes_to_itself(data in proptest::collection::vec(any::<u8>(), 0..200)) {
             fuzz_decoders(&data);
-            let digits = String::from_utf8(hex(&data)).expect("ASCII");
+            let digits = String::from_utf8(to_hex(&data)).expect("ASCII");
             prop_assert_eq!(digits, data.iter().map(|byte| format!("{byte:02X}")).collect::<String>());
         }
     }

@@ -3,6 +3,77 @@
 use sha2::Digest;
 
 use super::super::value::Value;
+use super::args::Args;
+use super::code::{Compiled, value};
+use crate::hash::Hash;
+
+/// A hash that is an integer; the argument is a seed, or other than 0 for an avalanche function behind it.
+fn integer(args: &Args<'_>, hash: Hash) -> Compiled {
+    value((hash, args.int(0)?.unwrap_or(0)), |(hash, argument), value, _| {
+        Some(Value::Int(hash.of(&value.into_bytes(), *argument)))
+    })
+}
+
+pub(super) fn crc32(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Crc32)
+}
+
+pub(super) fn crc32c(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Crc32c)
+}
+
+pub(super) fn djb2(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Djb2)
+}
+
+pub(super) fn sdbm(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Sdbm)
+}
+
+pub(super) fn wt6(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Wt6)
+}
+
+pub(super) fn xxh32(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Xxh32)
+}
+
+pub(super) fn xxh64(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Xxh64)
+}
+
+pub(super) fn xxh3(args: &Args<'_>) -> Compiled {
+    integer(args, Hash::Xxh3)
+}
+
+fn bytes(kind: DigestKind) -> Compiled {
+    value(kind, |kind, value, _| Some(kind.of(&value.into_bytes())))
+}
+
+pub(super) fn sha1(_: &Args<'_>) -> Compiled {
+    bytes(DigestKind::Sha1)
+}
+
+pub(super) fn sha2(args: &Args<'_>) -> Compiled {
+    bytes(match args.int(0)?.unwrap_or(256) {
+        224 => DigestKind::Sha224,
+        256 => DigestKind::Sha256,
+        384 => DigestKind::Sha384,
+        512 => DigestKind::Sha512,
+        other => return Err(format!("'{other}' is none of 224, 256, 384 and 512")),
+    })
+}
+
+pub(super) fn digest(args: &Args<'_>) -> Compiled {
+    bytes(kind(args)?)
+}
+
+/// Returns the digest that the first argument names.
+pub(super) fn kind(args: &Args<'_>) -> Result<DigestKind, String> {
+    let name = args.text(0)?;
+    let kind = std::str::from_utf8(&name).ok().and_then(DigestKind::named);
+    kind.ok_or_else(|| format!("'{}' is no digest", String::from_utf8_lossy(&name)))
+}
 
 /// A digest that gives bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

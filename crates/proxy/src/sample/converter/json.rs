@@ -4,10 +4,55 @@
 //! document that is wrong behind it still gives it, as in HAProxy. Nesting is limited to [`DEPTH`]; what is deeper has
 //! no value.
 
+use sluicegate_config::model::Arg;
+
 use super::super::value::{Value, append_int};
+use super::args::Args;
+use super::code::{Compiled, value};
+use super::encode::Base64;
 
 /// Nested arrays and objects.
 const DEPTH: usize = 64;
+
+pub(super) fn json(args: &Args<'_>) -> Compiled {
+    let name = args.text(0)?;
+    let code = std::str::from_utf8(&name).ok().and_then(InputCode::named).ok_or("unknown input code")?;
+    value(code, |code, value, _| value.with_text(|text| escape(text, *code)).map(Value::owned_text))
+}
+
+pub(super) fn json_query(args: &Args<'_>) -> Compiled {
+    let path = path(args)?.ok_or("a path is needed")?;
+    let integer = !args.text(1)?.is_empty();
+    value((path, integer), |(path, integer), value, _| value.with_text(|text| query(text, path, *integer)))
+}
+
+/// One of a token's parts, by number, and what a path finds in it.
+fn token_part(args: &Args<'_>, part: usize) -> Compiled {
+    let integer = !args.text(1)?.is_empty();
+    value((part, path(args)?, integer), |(part, path, integer), value, _| {
+        let token = value.into_bytes();
+        let part = Base64::Url.decode(token.split(|byte| *byte == b'.').nth(*part)?)?;
+        match path {
+            Some(path) => query(&part, path, *integer),
+            None => Some(Value::owned_text(part)),
+        }
+    })
+}
+
+pub(super) fn jwt_header_query(args: &Args<'_>) -> Compiled {
+    token_part(args, 0)
+}
+
+pub(super) fn jwt_payload_query(args: &Args<'_>) -> Compiled {
+    token_part(args, 1)
+}
+
+fn path(args: &Args<'_>) -> Result<Option<Path>, String> {
+    match args.list.first() {
+        Some(Arg::Str(text)) => Path::parse(text).map(Some).ok_or_else(|| format!("'{text}' is no path")),
+        _ => Ok(None),
+    }
+}
 
 /// How `json` reads its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,22 @@
 //! Maps: a value, or a key, from a file by how the sample matches.
 
-use sluicegate_config::model::{MapGives, MapUse};
+use sluicegate_config::model::{Arg, MapGives, MapUse};
 use sluicegate_pattern::{Hit, Method, ValueType};
 
 use super::super::matcher::with_key;
 use super::super::value::{Sample, Value};
+use super::args::Args;
+use super::code::{Compiled, value};
+
+/// `map(FILE[,DEFAULT])`, by any method.
+pub(super) fn map(args: &Args<'_>) -> Compiled {
+    let Some(Arg::Map(uses)) = args.list.first() else { return Err("a map file is needed".to_owned()) };
+    let default = matches!(args.list.get(1), Some(Arg::Str(_) | Arg::Bytes(_) | Arg::Int(_))).then(|| args.text(1));
+    value(MapCode::new(uses, default.transpose()?.as_deref())?, |map, value, _| map.find(&value))
+}
 
 /// A map converter with its default.
-#[derive(Clone, Debug)]
-pub struct MapCode {
+struct MapCode {
     uses: MapUse,
     /// Given where nothing matches.
     default: Option<Sample>,
@@ -16,7 +24,7 @@ pub struct MapCode {
 
 impl MapCode {
     /// Takes a map; the default was checked to be of the map's type when the file was read.
-    pub(super) fn new(uses: &MapUse, default: Option<&[u8]>) -> Result<MapCode, String> {
+    fn new(uses: &MapUse, default: Option<&[u8]>) -> Result<MapCode, String> {
         let wrong = || "the default is not of the map's type".to_owned();
         let default = match (uses.gives, default) {
             (_, None) => None,
@@ -32,7 +40,7 @@ impl MapCode {
     }
 
     /// Looks a sample up.
-    pub(super) fn find<'a>(&'a self, value: &Value<'_>) -> Option<Value<'a>> {
+    fn find<'a>(&'a self, value: &Value<'_>) -> Option<Value<'a>> {
         let gives = |hit: Hit<'_>| match self.uses.gives {
             MapGives::Value(ValueType::Str) => Some(Value::owned_text(hit.value.to_vec())),
             MapGives::Value(ValueType::Int) => ValueType::integer(hit.value).map(Value::Int),

@@ -4,10 +4,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use super::super::value::Value;
+use super::args::Args;
+use super::code::{Compiled, value};
+use super::text::{cut_value, to_lower};
+
+pub(super) fn ipmask(args: &Args<'_>) -> Compiled {
+    let v4 = args.int(0)?.and_then(|mask| u32::try_from(mask).ok()).ok_or("a mask is needed")?;
+    value((Ipv4Addr::from(v4), args.mask6(1)?), |(v4, v6), value, _| mask(address(&value)?, *v4, *v6).map(Value::Ip))
+}
+
+pub(super) fn host_only(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| cut_value(value, |text| Some(host(text))).map(to_lower))
+}
+
+pub(super) fn port_only(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::Int(value.with_text(port))))
+}
 
 /// The address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC 4291), 6to4
 /// (RFC 3056).
-pub(super) fn address(value: &Value<'_>) -> Option<IpAddr> {
+fn address(value: &Value<'_>) -> Option<IpAddr> {
     let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
     Some(match ip.segments() {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x2002, high, low, ..] => {
@@ -18,7 +34,7 @@ pub(super) fn address(value: &Value<'_>) -> Option<IpAddr> {
 }
 
 /// Masks for both families; without one for IPv6 those addresses have no network.
-pub(super) fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
+fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
     Some(match ip {
         IpAddr::V4(ip) => IpAddr::V4(ip & v4),
         IpAddr::V6(ip) => IpAddr::V6(ip & v6?),
@@ -34,12 +50,12 @@ fn host_end(text: &[u8]) -> usize {
 }
 
 /// The host.
-pub(super) fn host(text: &[u8]) -> Range<usize> {
+fn host(text: &[u8]) -> Range<usize> {
     0..host_end(text)
 }
 
 /// The port, 0 if there is none or it is no number.
-pub(super) fn port(text: &[u8]) -> i64 {
+fn port(text: &[u8]) -> i64 {
     let digits = text.get(host_end(text) + 1..).unwrap_or(b"");
     digits
         .iter()

@@ -1,8 +1,12 @@
 //! Arithmetic and bits of integers.
 
+use sluicegate_config::model::Arg;
+
 use super::super::value::Value;
 use super::super::variables::VarRef;
-use super::{Converted, variable_value};
+use super::args::Args;
+use super::code::{Compiled, value};
+use super::variable_value;
 use crate::stream::StreamContext;
 
 /// A second operand.
@@ -24,69 +28,76 @@ impl Operand {
     }
 }
 
-/// With two operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // each is named as its converter
-pub enum Binary {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    And,
-    Or,
-    Xor,
+fn binary(args: &Args<'_>, apply: impl Fn(i64, i64) -> i64 + Send + Sync + 'static) -> Compiled {
+    let operand = match args.list.first() {
+        Some(Arg::Int(number)) => Operand::Constant(*number),
+        _ => Operand::Variable(args.variable(0)?.ok_or("an integer or a variable is needed")?),
+    };
+    value(operand, move |operand, value, cx| Some(Value::Int(apply(value.to_int()?, operand.value(cx)?))))
 }
 
-/// With one operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Unary {
-    Neg,
-    Cpl,
-    Bool,
-    Not,
-    Odd,
-    Even,
+fn unary(apply: impl Fn(i64) -> Value<'static> + Send + Sync + 'static) -> Compiled {
+    value((), move |(), value, _| value.to_int().map(&apply))
 }
 
-impl Binary {
-    /// Nothing overflows: the nearest integer of the right sign is given.
-    fn apply(self, a: i64, b: i64) -> i64 {
-        match self {
-            Binary::Add => a.saturating_add(b),
-            Binary::Sub => a.saturating_sub(b),
-            Binary::Mul => a.saturating_mul(b),
-            Binary::Div if b == 0 => i64::MAX,
-            Binary::Div => a.saturating_div(b),
-            Binary::Mod => a.checked_rem(b).unwrap_or(0),
-            Binary::And => a & b,
-            Binary::Or => a | b,
-            Binary::Xor => a ^ b,
-        }
-    }
+// Nothing overflows: the nearest integer of the right sign is the result.
+
+pub(super) fn add(args: &Args<'_>) -> Compiled {
+    binary(args, i64::saturating_add)
 }
 
-pub(super) fn binary(
-    operation: Binary,
-    operand: &Operand,
-    value: &Value<'_>,
-    cx: &StreamContext,
-) -> Converted<'static> {
-    match (value.to_int(), operand.value(cx)) {
-        (Some(a), Some(b)) => Converted::Value(Value::Int(operation.apply(a, b))),
-        _ => Converted::Nothing,
-    }
+pub(super) fn sub(args: &Args<'_>) -> Compiled {
+    binary(args, i64::saturating_sub)
 }
 
-pub(super) fn unary(operation: Unary, value: &Value<'_>) -> Converted<'static> {
-    let Some(number) = value.to_int() else { return Converted::Nothing };
-    Converted::Value(match operation {
-        Unary::Neg => Value::Int(number.saturating_neg()),
-        Unary::Cpl => Value::Int(!number),
-        Unary::Bool => Value::Bool(number != 0),
-        Unary::Not => Value::Bool(number == 0),
-        Unary::Odd => Value::Bool(number & 1 == 1),
-        Unary::Even => Value::Bool(number & 1 == 0),
-    })
+pub(super) fn mul(args: &Args<'_>) -> Compiled {
+    binary(args, i64::saturating_mul)
+}
+
+pub(super) fn div(args: &Args<'_>) -> Compiled {
+    binary(args, |a, b| if b == 0 { i64::MAX } else { a.saturating_div(b) })
+}
+
+pub(super) fn modulo(args: &Args<'_>) -> Compiled {
+    binary(args, |a, b| a.checked_rem(b).unwrap_or(0))
+}
+
+pub(super) fn and(args: &Args<'_>) -> Compiled {
+    binary(args, |a, b| a & b)
+}
+
+pub(super) fn or(args: &Args<'_>) -> Compiled {
+    binary(args, |a, b| a | b)
+}
+
+pub(super) fn xor(args: &Args<'_>) -> Compiled {
+    binary(args, |a, b| a ^ b)
+}
+
+pub(super) fn neg(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Int(number.saturating_neg()))
+}
+
+pub(super) fn cpl(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Int(!number))
+}
+
+pub(super) fn bool(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Bool(number != 0))
+}
+
+pub(super) fn not(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Bool(number == 0))
+}
+
+pub(super) fn odd(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Bool(number & 1 == 1))
+}
+
+pub(super) fn even(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Bool(number & 1 == 0))
+}
+
+pub(super) fn htonl(_: &Args<'_>) -> Compiled {
+    unary(|number| Value::Bin((number as u32).to_be_bytes().to_vec().into()))
 }

@@ -1,19 +1,18 @@
 //! Converters that need keys: `hmac`, `aes_gcm_enc`, `aes_gcm_dec` and `jwt_verify`.
 
-use sluicegate_config::catalogue::Converter;
 use sluicegate_config::model::Arg;
 
 use super::super::value::{Sample, Value};
 use super::super::variables::VarRef;
+use super::args::Args;
 use super::cipher::KeySize;
+use super::code::{Compiled, changing, value};
 use super::encode::Base64;
-use super::hash::DigestKind;
-use super::{Converted, Effect, digest, int, jwt, text, variable, variable_value};
+use super::{Converted, Effect, hash, jwt, variable_value};
 use crate::stream::StreamContext;
 
 /// Bytes that are given in base64.
-#[derive(Clone)]
-pub enum Key {
+enum Key {
     /// Decoded when the rule was compiled.
     Constant(Box<[u8]>),
     /// Base64 in a variable, decoded each time.
@@ -21,83 +20,61 @@ pub enum Key {
 }
 
 /// Text that is given as it is.
-#[derive(Clone)]
-pub enum TextOrVariable {
+enum TextOrVariable {
     /// A constant.
     Constant(Box<[u8]>),
     /// A variable's.
     Variable(VarRef),
 }
 
-/// A converter of this module with its arguments.
-#[derive(Clone)]
-#[allow(missing_docs)] // each is named as its converter
-pub enum SecretCode {
-    Hmac(DigestKind, Key),
-    Encrypt { size: KeySize, nonce: Key, key: Key, tag: VarRef },
-    Decrypt { size: KeySize, nonce: Key, key: Key, tag: Key },
-    VerifyToken { algorithm: TextOrVariable, key: TextOrVariable },
+pub(super) fn hmac(args: &Args<'_>) -> Compiled {
+    value((hash::kind(args)?, key(args, 1)?), |(kind, key), value, cx| {
+        let bytes = value.into_bytes();
+        key.with(cx, |key| Value::Bin(kind.keyed(key, &bytes).into()))
+    })
 }
 
-impl SecretCode {
-    /// Resolves a converter; `None` if it is another module's.
-    pub(super) fn compile(converter: Converter, args: &[Arg]) -> Result<Option<SecretCode>, String> {
-        let size = || KeySize::of_bits(int(args, 0)?.unwrap_or(0)).ok_or("a key has 128, 192 or 256 bits".to_owned());
-        let word = |index| match args.get(index) {
-            Some(Arg::Var(_)) => {
-                Ok::<_, String>(TextOrVariable::Variable(variable(args, index)?.ok_or("a variable is needed")?))
-            }
-            _ => Ok(TextOrVariable::Constant(text(args, index)?)),
-        };
-        Ok(Some(match converter {
-            Converter::Hmac => SecretCode::Hmac(digest(args)?, key(args, 1)?),
-            Converter::AesGcmEnc => SecretCode::Encrypt {
-                size: size()?,
-                nonce: key(args, 1)?,
-                key: key(args, 2)?,
-                tag: variable(args, 3)?.ok_or("a variable is needed")?,
-            },
-            Converter::AesGcmDec => {
-                SecretCode::Decrypt { size: size()?, nonce: key(args, 1)?, key: key(args, 2)?, tag: key(args, 3)? }
-            }
-            Converter::JwtVerify => {
-                if let (Some(Arg::Str(name)), Some(Arg::File(file))) = (args.get(1), args.get(2))
-                    && let Some(key) = public_key(file)
-                {
-                    jwt::keep(name, &key.into());
-                }
-                SecretCode::VerifyToken { algorithm: word(0)?, key: word(1)? }
-            }
-            _ => return Ok(None),
-        }))
-    }
+fn size(args: &Args<'_>) -> Result<KeySize, String> {
+    KeySize::of_bits(args.int(0)?.unwrap_or(0)).ok_or_else(|| "a key has 128, 192 or 256 bits".to_owned())
+}
 
-    /// Converts.
-    pub(super) fn convert<'a>(&self, value: Value<'a>, cx: &StreamContext) -> Converted<'a> {
-        let bytes = value.into_bytes();
-        let converted = match self {
-            SecretCode::Hmac(kind, key) => key.with(cx, |key| Value::Bin(kind.keyed(key, &bytes).into())),
-            SecretCode::Encrypt { size, nonce, key, tag } => {
-                let mut bytes = bytes.into_owned();
-                let made = nonce.with(cx, |nonce| key.with(cx, |key| size.encrypt(key, nonce, &mut bytes)));
-                let Some(made) = made.flatten().flatten() else { return Converted::Nothing };
-                let effect = Effect::Set(tag.clone(), Some(Sample::Str(Base64::Standard.encode(&made))));
-                return Converted::Effect(Box::new(effect), Value::Bin(bytes.into()));
-            }
-            SecretCode::Decrypt { size, nonce, key, tag } => {
-                let mut bytes = bytes.into_owned();
-                let decrypted = nonce.with(cx, |nonce| {
-                    key.with(cx, |key| tag.with(cx, |tag| size.decrypt(key, nonce, tag, &mut bytes)))
-                });
-                decrypted.flatten().flatten().flatten().map(|()| Value::Bin(bytes.into()))
-            }
-            SecretCode::VerifyToken { algorithm, key } => {
-                let verdict = algorithm.with(cx, |algorithm| key.with(cx, |key| jwt::verify(&bytes, algorithm, key)));
-                verdict.flatten().map(|verdict| Value::Int(verdict as i64))
-            }
-        };
-        converted.map_or(Converted::Nothing, Converted::Value)
+/// `aes_gcm_enc`: the variable gets the tag.
+pub(super) fn aes_gcm_enc(args: &Args<'_>) -> Compiled {
+    let compiled = (size(args)?, key(args, 1)?, key(args, 2)?, args.wanted_variable(3)?);
+    changing(compiled, |(size, nonce, key, tag), value, cx| {
+        let mut bytes = value.into_bytes().into_owned();
+        let made = nonce.with(cx, |nonce| key.with(cx, |key| size.encrypt(key, nonce, &mut bytes)));
+        let Some(made) = made.flatten().flatten() else { return Converted::Nothing };
+        let effect = Effect::Set(tag.clone(), Some(Sample::Str(Base64::Standard.encode(&made))));
+        Converted::Effect(Box::new(effect), Value::Bin(bytes.into()))
+    })
+}
+
+pub(super) fn aes_gcm_dec(args: &Args<'_>) -> Compiled {
+    let compiled = (size(args)?, key(args, 1)?, key(args, 2)?, key(args, 3)?);
+    value(compiled, |(size, nonce, key, tag), value, cx| {
+        let mut bytes = value.into_bytes().into_owned();
+        let decrypted =
+            nonce.with(cx, |nonce| key.with(cx, |key| tag.with(cx, |tag| size.decrypt(key, nonce, tag, &mut bytes))));
+        decrypted.flatten().flatten().flatten().map(|()| Value::Bin(bytes.into()))
+    })
+}
+
+pub(super) fn jwt_verify(args: &Args<'_>) -> Compiled {
+    if let (Some(Arg::Str(name)), Some(Arg::File(file))) = (args.list.get(1), args.list.get(2))
+        && let Some(key) = public_key(file)
+    {
+        jwt::keep(name, &key.into());
     }
+    let word = |index| match args.list.get(index) {
+        Some(Arg::Var(_)) => args.wanted_variable(index).map(TextOrVariable::Variable),
+        _ => args.text(index).map(TextOrVariable::Constant),
+    };
+    value((word(0)?, word(1)?), |(algorithm, key), value, cx| {
+        let bytes = value.into_bytes();
+        let verdict = algorithm.with(cx, |algorithm| key.with(cx, |key| jwt::verify(&bytes, algorithm, key)));
+        verdict.flatten().map(|verdict| Value::Int(verdict as i64))
+    })
 }
 
 impl Key {
@@ -122,12 +99,12 @@ impl TextOrVariable {
     }
 }
 
-fn key(args: &[Arg], index: usize) -> Result<Key, String> {
-    Ok(match args.get(index) {
+fn key(args: &Args<'_>, index: usize) -> Result<Key, String> {
+    Ok(match args.list.get(index) {
         Some(Arg::Str(key)) => {
             Key::Constant(Base64::Standard.decode(key.as_bytes()).ok_or("a key is not base64")?.into())
         }
-        _ => Key::Variable(variable(args, index)?.ok_or("a key is needed")?),
+        _ => Key::Variable(args.variable(index)?.ok_or("a key is needed")?),
     })
 }
 

@@ -1,38 +1,33 @@
 //! `in_table` and `table_…`: what the entry under the sample holds (HAProxy configuration manual 7.3.1).
 
-use std::sync::Arc;
-
 use sluicegate_config::catalogue::CounterFigure;
 
 use super::super::fetch::of_key;
 use super::super::value::Value;
-use crate::stick::{Key, Table};
+use super::args::Args;
+use super::code::{Compiled, value};
+use crate::stick::Key;
 
-/// A converter that asks a table.
-#[derive(Clone, Debug)]
-pub struct TableCode {
-    pub(super) table: Arc<Table>,
-    pub(super) figure: CounterFigure,
-    pub(super) element: u32,
-    /// What `table_expire` and `table_idle` give where there is no entry.
-    pub(super) default: Option<i64>,
-}
-
-impl TableCode {
-    /// Looks a sample up. One that can't be a key, and an entry that does not store what is asked, give nothing.
-    pub(super) fn find(&self, value: &Value<'_>) -> Option<Value<'static>> {
-        let key = Key::new(self.table.key, value)?;
-        let life = || self.table.read(&key, |_, life| *life);
-        Some(match self.figure {
+/// A figure of an entry. A sample that can't be a key, and an entry that does not store the figure, give nothing; the
+/// default is that of `table_expire` and `table_idle` where there is no entry.
+pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
+    let at = usize::from(figure.has_element());
+    let element = if at == 1 { args.int(0)?.unwrap_or(0) } else { 0 };
+    let element = u32::try_from(element).map_err(|_| "the element's number is negative")?;
+    let table = args.scope.table(args.table(at)?)?;
+    value((table, figure, element, args.int(at + 1)?), |(table, figure, element, default), value, _| {
+        let key = Key::new(table.key, &value)?;
+        let life = || table.read(&key, |_, life| *life);
+        Some(match *figure {
             CounterFigure::In => Value::Bool(life().is_some()),
-            CounterFigure::Expire => Value::Int(life().map(|life| i64::from(life.left_ms)).or(self.default)?),
+            CounterFigure::Expire => Value::Int(life().map(|life| i64::from(life.left_ms)).or(*default)?),
             CounterFigure::Idle => {
                 let idle = life().map(|life| i64::from(life.expire_ms.saturating_sub(life.left_ms)));
-                Value::Int(idle.or(self.default)?)
+                Value::Int(idle.or(*default)?)
             }
             // HAProxy counts who asks, too.
             CounterFigure::Trackers => Value::Int(life().map_or(0, |life| i64::from(life.trackers) + 1)),
-            figure => Value::Int(of_key(&self.table, &key, figure, self.element, true)?),
+            figure => Value::Int(of_key(table, &key, figure, *element, true)?),
         })
-    }
+    })
 }

@@ -3,27 +3,194 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use sluicegate_config::model::Arg;
 use smallvec::SmallVec;
 
 use super::super::value::Value;
-use super::Converted;
+use super::super::variables::VarRef;
+use super::args::Args;
+use super::code::{Compiled, value};
+use super::{VALUE_LIMIT, variable_value};
+use crate::stream::StreamContext;
 
 /// Where parts start and end; few texts have more than fit without an allocation.
 type Spans = SmallVec<[(usize, usize); 16]>;
 
 /// Which part `field` and `word` take.
 #[derive(Clone, Debug)]
-pub struct Cut {
+struct Cut {
     /// From 1, negative from the end.
-    pub(super) index: i64,
+    index: i64,
     /// Any of these bytes separates.
-    pub(super) delimiters: Box<[u8]>,
+    delimiters: Box<[u8]>,
     /// How many parts; 0 means all that follow.
-    pub(super) count: usize,
+    count: usize,
+}
+
+pub(super) fn lower(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(to_lower(value)))
+}
+
+pub(super) fn upper(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(map_case(value, u8::is_ascii_lowercase, u8::to_ascii_uppercase)))
+}
+
+pub(super) fn reverse(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| {
+        let mut text = value.into_text().into_owned();
+        text.reverse();
+        Some(Value::owned_text(text))
+    })
+}
+
+pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| value.with_text(reverse_domain).map(Value::owned_text))
+}
+
+/// A text, a variable and another text, which `concat` and `add_item` append.
+fn appended(args: &Args<'_>) -> Result<(Box<[u8]>, Option<VarRef>, Box<[u8]>), String> {
+    Ok((args.text(0)?, args.variable(1)?, args.text(2)?))
+}
+
+pub(super) fn concat(args: &Args<'_>) -> Compiled {
+    value(appended(args)?, |(start, variable, end), value, cx| {
+        let mut text = value.into_text().into_owned();
+        text.extend_from_slice(start);
+        append_variable(variable.as_ref(), cx, &mut text);
+        text.extend_from_slice(end);
+        Some(Value::owned_text(text))
+    })
+}
+
+pub(super) fn add_item(args: &Args<'_>) -> Compiled {
+    value(appended(args)?, |(delimiter, variable, end), value, cx| {
+        let mut text = value.into_text().into_owned();
+        let before = text.len();
+        if before > 0 {
+            text.extend_from_slice(delimiter);
+        }
+        let delimited = text.len();
+        append_variable(variable.as_ref(), cx, &mut text);
+        text.extend_from_slice(end);
+        if text.len() == delimited {
+            text.truncate(before);
+        }
+        Some(Value::owned_text(text))
+    })
+}
+
+fn append_variable(variable: Option<&VarRef>, cx: &StreamContext, out: &mut Vec<u8>) {
+    if let Some(variable) = variable {
+        variable_value(variable, cx, |value| value.append_text(out));
+    }
+}
+
+pub(super) fn field(args: &Args<'_>) -> Compiled {
+    value(Cut::new(args)?, |cut, value, _| cut_value(value, |text| cut.field(text)))
+}
+
+pub(super) fn word(args: &Args<'_>) -> Compiled {
+    value(Cut::new(args)?, |cut, value, _| cut_value(value, |text| cut.word(text)))
+}
+
+pub(super) fn bytes(args: &Args<'_>) -> Compiled {
+    let offset = args.operand(0)?.ok_or("an offset is needed")?;
+    value((offset, args.operand(1)?), |(offset, length), value, cx| {
+        let offset = offset.value(cx)?;
+        let length = match length {
+            Some(length) => Some(length.value(cx)?),
+            None => None,
+        };
+        let more = cx.inspection.is_open();
+        part(value.into_bytes(), |bytes| range(bytes, offset, length, more)).map(Value::Bin)
+    })
+}
+
+/// `has_ctl`: bit N of the mask stands for the byte N, bit 32 for 0x7f.
+pub(super) fn has_ctl(args: &Args<'_>) -> Compiled {
+    value(args.int(0)?.unwrap_or(0) as u64, |mask, value, _| {
+        let bit = |byte: u8| if byte == 0x7f { 32 } else { u32::from(byte) };
+        let is_one = |byte: &u8| (*byte < 0x20 || *byte == 0x7f) && mask & (1 << bit(*byte)) != 0;
+        Some(Value::Bool(value.into_bytes().iter().any(is_one)))
+    })
+}
+
+pub(super) fn length(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| Some(Value::Int(value.with_text(|text| text.len() as i64))))
+}
+
+pub(super) fn ltrim(args: &Args<'_>) -> Compiled {
+    value(args.text(0)?, |characters, value, _| {
+        cut_value(value, |text| {
+            Some(text.iter().position(|byte| !characters.contains(byte)).unwrap_or(text.len())..text.len())
+        })
+    })
+}
+
+pub(super) fn rtrim(args: &Args<'_>) -> Compiled {
+    value(args.text(0)?, |characters, value, _| {
+        cut_value(value, |text| {
+            Some(0..text.iter().rposition(|byte| !characters.contains(byte)).map_or(0, |last| last + 1))
+        })
+    })
+}
+
+pub(super) fn cut_crlf(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| {
+        cut_value(value, |text| Some(0..memchr::memchr2(b'\r', b'\n', text).unwrap_or(text.len())))
+    })
+}
+
+pub(super) fn strcmp(args: &Args<'_>) -> Compiled {
+    value(args.wanted_variable(0)?, |variable, value, cx| {
+        let order = value
+            .with_text(|text| variable_value(variable, cx, |other| other.with_text(|other| compare(text, other))))?;
+        Some(Value::Int(order))
+    })
+}
+
+pub(super) fn secure_memcmp(args: &Args<'_>) -> Compiled {
+    value(args.wanted_variable(0)?, |variable, value, cx| {
+        let bytes = value.into_bytes();
+        let equal = variable_value(variable, cx, |other| equal_in_constant_time(&bytes, &other.clone().into_bytes()))?;
+        Some(Value::Bool(equal))
+    })
+}
+
+pub(super) fn iif(args: &Args<'_>) -> Compiled {
+    value((args.text(0)?, args.text(1)?), |(yes, no), value, _| {
+        value.to_bool().map(|truth| Value::text(if truth { yes } else { no }))
+    })
+}
+
+pub(super) fn language(args: &Args<'_>) -> Compiled {
+    let known: Box<[Box<[u8]>]> = args.text(0)?.split(|byte| *byte == b';').map(Into::into).collect();
+    let default = Some(args.text(1)?).filter(|default| !default.is_empty());
+    value((known, default), |(known, default), value, _| {
+        let chosen = value.with_text(|text| preferred_language(text, known)).map(|index| &known[index]);
+        chosen.or(default.as_ref()).map(|language| Value::text(language))
+    })
+}
+
+pub(super) fn param(args: &Args<'_>) -> Compiled {
+    let delimiter = args.text(1)?.first().copied().unwrap_or(b'&');
+    value((args.text(0)?, delimiter), |(name, delimiter), value, _| {
+        cut_value(value, |text| parameter(text, name, *delimiter))
+    })
+}
+
+pub(super) fn regsub(args: &Args<'_>) -> Compiled {
+    let Some(Arg::Regex(regex)) = args.list.first() else { return Err("a pattern is needed".to_owned()) };
+    let global = args.text(2)?.contains(&b'g');
+    value((regex.clone(), args.text(1)?, global), |(regex, template, global), value, _| {
+        let mut out = Vec::new();
+        value.with_text(|text| regex.replace(text, template, *global, VALUE_LIMIT, &mut out));
+        Some(Value::owned_text(out))
+    })
 }
 
 /// Changes case; text that has nothing to change stays borrowed.
-pub(super) fn map_case(value: Value<'_>, changes: fn(&u8) -> bool, change: fn(&u8) -> u8) -> Value<'_> {
+fn map_case(value: Value<'_>, changes: fn(&u8) -> bool, change: fn(&u8) -> u8) -> Value<'_> {
     let mut text = value.into_text();
     if text.iter().any(changes) {
         text.to_mut().iter_mut().for_each(|byte| *byte = change(byte));
@@ -31,13 +198,18 @@ pub(super) fn map_case(value: Value<'_>, changes: fn(&u8) -> bool, change: fn(&u
     Value::Str(text)
 }
 
+/// Returns a text in lower case.
+pub(super) fn to_lower(value: Value<'_>) -> Value<'_> {
+    map_case(value, u8::is_ascii_uppercase, u8::to_ascii_lowercase)
+}
+
 /// Cuts a part out; borrowed text stays borrowed.
-pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Converted<'a> {
-    part(value.into_text(), cut).map_or(Converted::Nothing, |text| Converted::Value(Value::Str(text)))
+pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Value<'a>> {
+    part(value.into_text(), cut).map(Value::Str)
 }
 
 /// A part of a text; owned text is cut in place.
-pub(super) fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Cow<'a, [u8]>> {
+fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Cow<'a, [u8]>> {
     let range = cut(&text)?;
     Some(match text {
         Cow::Borrowed(text) => Cow::Borrowed(&text[range]),
@@ -50,7 +222,7 @@ pub(super) fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<
 }
 
 /// The labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
-pub(super) fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
+fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let labels: SmallVec<[&[u8]; 8]> = name.rsplit(|byte| *byte == b'.').collect();
     if labels.iter().any(|label| label.is_empty()) {
@@ -60,12 +232,22 @@ pub(super) fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Cut {
+    fn new(args: &Args<'_>) -> Result<Cut, String> {
+        let index = args.int(0)?.ok_or("an index is needed")?;
+        let count = args.int(2)?.unwrap_or(1);
+        if index == 0 {
+            return Err("the index counts from 1, or from -1 backwards".to_owned());
+        }
+        let count = usize::try_from(count).map_err(|_| format!("the count {count} is negative"))?;
+        Ok(Cut { index, delimiters: args.text(1)?, count })
+    }
+
     fn separates(&self, byte: u8) -> bool {
         self.delimiters.contains(&byte)
     }
 
     /// Parts between single delimiters; empty parts count.
-    pub(super) fn field(&self, text: &[u8]) -> Option<Range<usize>> {
+    fn field(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut parts = Spans::new();
         let mut start = 0;
         for (at, byte) in text.iter().enumerate() {
@@ -79,7 +261,7 @@ impl Cut {
     }
 
     /// Parts between runs of delimiters; there are no empty parts.
-    pub(super) fn word(&self, text: &[u8]) -> Option<Range<usize>> {
+    fn word(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut parts = Spans::new();
         let mut start = None;
         for (at, byte) in text.iter().enumerate() {
@@ -118,7 +300,7 @@ impl Cut {
 
 /// The bytes from an offset on, at most as many as given; `None` for figures below 0, and for what is not there if more
 /// may come.
-pub(super) fn bytes(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Range<usize>> {
+fn range(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     if start >= text.len() {
         return (!more).then_some(text.len()..text.len());
@@ -131,7 +313,7 @@ pub(super) fn bytes(text: &[u8], offset: i64, length: Option<i64>, more: bool) -
 }
 
 /// Below, at or above 0: the first bytes that differ, or the lengths.
-pub(super) fn compare(a: &[u8], b: &[u8]) -> i64 {
+fn compare(a: &[u8], b: &[u8]) -> i64 {
     let differing = a.iter().zip(b).find(|(a, b)| a != b);
     match differing {
         Some((a, b)) => i64::from(*a) - i64::from(*b),
@@ -147,7 +329,7 @@ pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// The value of a parameter in a query string.
-pub(super) fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
+fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     let mut start = 0;
     for pair in text.split(|byte| *byte == delimiter) {
         if let Some(rest) = pair.strip_prefix(name)
@@ -162,7 +344,7 @@ pub(super) fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range
 }
 
 /// The language of a list that an Accept-Language header gives the highest weight; among equals the header's first.
-pub(super) fn language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
+fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for element in header.split(|byte| *byte == b',') {
         let mut parts = element.split(|byte| *byte == b';');
@@ -233,7 +415,7 @@ mod tests {
             for range in [cut.field(&text), cut.word(&text)].into_iter().flatten() {
                 prop_assert!(text.get(range).is_some());
             }
-            language(&text, &[b"a".as_slice().into()]);
+            preferred_language(&text, &[b"a".as_slice().into()]);
             prop_assert!(parameter(&text, b"a", b'&').is_none_or(|range| text.get(range).is_some()));
         }
     }

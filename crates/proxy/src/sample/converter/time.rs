@@ -5,7 +5,57 @@
 
 use std::ffi::{CStr, CString};
 
+use super::super::value::Value;
+use super::args::Args;
+use super::code::{Compiled, value};
 use crate::time_zone::calendar;
+
+pub(super) fn http_date(args: &Args<'_>) -> Compiled {
+    let unit = match &*args.text(1)? {
+        b"" | b"s" => Unit::Seconds,
+        b"ms" => Unit::Milliseconds,
+        _ => Unit::Microseconds,
+    };
+    value((args.int(0)?.unwrap_or(0), unit), |(offset, unit), value, _| {
+        render_http_date(value.to_int()?, *offset, *unit).map(Value::owned_text)
+    })
+}
+
+/// `date`: the seconds of a date of HTTP.
+pub(super) fn http_to_date(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| value.with_text(parse_http_date).map(Value::Int))
+}
+
+fn formatted(args: &Args<'_>, unit: Unit, local: bool) -> Compiled {
+    let format = DateFormat::new(&args.text(0)?, args.int(1)?.unwrap_or(0), unit, local);
+    value(format.ok_or("a zero byte in a date's format")?, |format, value, _| {
+        format.render(value.to_int()?).map(Value::owned_text)
+    })
+}
+
+pub(super) fn ltime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Seconds, true)
+}
+
+pub(super) fn utime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Seconds, false)
+}
+
+pub(super) fn ms_ltime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Milliseconds, true)
+}
+
+pub(super) fn ms_utime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Milliseconds, false)
+}
+
+pub(super) fn us_ltime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Microseconds, true)
+}
+
+pub(super) fn us_utime(args: &Args<'_>) -> Compiled {
+    formatted(args, Unit::Microseconds, false)
+}
 
 /// In which unit a date counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +156,7 @@ impl DateFormat {
 }
 
 /// A date as header fields have it (RFC 9110 5.6.7).
-pub(super) fn http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
+fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     let date = date.wrapping_add(offset);
     let at = calendar((date / unit.per_second()) & DATE_MASK, false)?;
     // What is less than a second is shown as HAProxy does: a count, not a decimal fraction.
@@ -122,7 +172,7 @@ pub(super) fn http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
 
 /// The time since 1970 of a date of a header field, in any of the three forms of RFC 9110 5.6.7. As HAProxy: figures are
 /// taken as they come, so the 31st of June is the 1st of July, and what follows the date is ignored.
-pub(super) fn parse_http_date(text: &[u8]) -> Option<i64> {
+fn parse_http_date(text: &[u8]) -> Option<i64> {
     parse_short(text).or_else(|| parse_rfc850(text))
 }
 
@@ -267,8 +317,9 @@ mod tests {
         check("%3N", 0, Unit::Microseconds, -5, "184");
         check("%Y", 0, Unit::Seconds, -1, "1141709097");
         check("%N", 0, Unit::Seconds, 0, "%N");
-        let text =
-            |date, offset, unit| String::from_utf8(http_date(date, offset, unit).expect("a date")).expect("ASCII");
+        let text = |date, offset, unit| {
+            String::from_utf8(render_http_date(date, offset, unit).expect("a date")).expect("ASCII")
+        };
         assert_eq!(text(784_111_777, 0, Unit::Seconds), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(text(784_111_776_000, 1007, Unit::Milliseconds), "Sun, 06 Nov 1994 08:49:37.7 GMT");
         assert_eq!(text(i64::MAX, 10, Unit::Seconds), "Thu, 01 Jan 1970 00:00:09 GMT");

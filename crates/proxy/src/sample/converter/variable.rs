@@ -9,6 +9,31 @@ use sluicegate_config::model::VarCondition;
 
 use super::super::value::{Sample, Value};
 use super::super::variables::{VarRef, Variables};
+use super::Converted;
+use super::args::Args;
+use super::code::{Compiled, changing};
+
+/// `set-var(NAME[,CONDITION]…)`.
+pub(super) fn set_var(args: &Args<'_>) -> Compiled {
+    let mut conditions = Vec::new();
+    for index in 1..args.list.len() {
+        let name = args.text(index)?;
+        if !name.is_empty() {
+            let named = std::str::from_utf8(&name).ok().and_then(VarCondition::named);
+            conditions.push(named.ok_or("unknown condition")?);
+        }
+    }
+    let setting = Setting { variable: args.wanted_variable(0)?, conditions: conditions.into() };
+    changing(setting, |setting, value, cx| match setting.may(&cx.variables, &value) {
+        true => Converted::Assign(setting.variable.clone(), true, value),
+        false => Converted::Nothing,
+    })
+}
+
+/// `unset-var(NAME)`.
+pub(super) fn unset_var(args: &Args<'_>) -> Compiled {
+    changing(args.wanted_variable(0)?, |variable, value, _| Converted::Assign(variable.clone(), false, value))
+}
 
 /// A variable that is set where all conditions hold.
 #[derive(Clone, Debug)]

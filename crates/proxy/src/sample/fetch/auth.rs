@@ -3,16 +3,30 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sluicegate_config::catalogue::Fetch;
-
-use super::{Cursor, FetchScope};
+use super::Cursor;
+use super::args::Args;
+use super::code::{Compiled, FetchCode};
 use crate::auth::UserList;
 use crate::sample::basic_credentials;
 use crate::sample::value::Value;
 use crate::stream::StreamContext;
 
+pub(super) fn http_auth(args: &Args<'_>) -> Compiled {
+    of_list(args, Gives::Truth)
+}
+
+pub(super) fn http_auth_group(args: &Args<'_>) -> Compiled {
+    of_list(args, Gives::User)
+}
+
+fn of_list(args: &Args<'_>, gives: Gives) -> Compiled {
+    let name = args.str(0)?.unwrap_or_default();
+    let lists = args.scope.directory.map(|directory| &directory.user_lists);
+    let list = lists.and_then(|lists| lists.get(name)).ok_or_else(|| format!("no userlist is named '{name}'"))?;
+    Ok(FetchCode::Auth(AuthFetch { list: list.clone(), gives }))
+}
+
 /// `http_auth` and `http_auth_group`.
-#[derive(Clone)]
 pub struct AuthFetch {
     list: Arc<UserList>,
     gives: Gives,
@@ -29,13 +43,6 @@ enum Gives {
 }
 
 impl AuthFetch {
-    pub(super) fn compile(fetch: Fetch, name: &str, scope: FetchScope<'_>) -> Result<AuthFetch, String> {
-        let lists = scope.directory.map(|directory| &directory.user_lists);
-        let list = lists.and_then(|lists| lists.get(name)).ok_or_else(|| format!("no userlist is named '{name}'"))?;
-        let gives = if fetch == Fetch::HttpAuth { Gives::Truth } else { Gives::User };
-        Ok(AuthFetch { list: list.clone(), gives })
-    }
-
     /// The list.
     pub(crate) fn list(&self) -> &Arc<UserList> {
         &self.list

@@ -2,223 +2,175 @@
 //!
 //! In TCP mode contents are the bytes received and not forwarded yet; in HTTP mode they are what is here of the body.
 
-use sluicegate_config::catalogue::Fetch;
-
-use super::Args;
+use super::args::Args;
+use super::code::{Compiled, looking, read, read_with};
 use super::tls::{self, Look};
 use crate::counters::head_size;
+use crate::sample::Looks;
 use crate::sample::value::Value;
 use crate::stream::{Content as Received, ContentForm, StreamContext};
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(super) enum Direction {
     /// The request.
     Request,
     /// The response.
     Response,
 }
 
-/// A fetch of contents.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// `req.len`, `res.len`.
-    Length(Direction),
-    /// `payload(offset,length)`; length 0: all that is there.
-    Payload(Direction, usize, usize),
-    /// `payload_lv`.
-    Prefixed {
-        /// Which message.
-        direction: Direction,
-        /// Where the length stands.
-        at: usize,
-        /// In how many bytes.
-        width: usize,
-        /// Where the bytes stand.
-        from: Start,
-    },
-    /// `req.proto_http`.
-    ProtoHttp,
-    /// `req.rdp_cookie`.
-    RdpCookie(Box<[u8]>),
-    /// `req.rdp_cookie_cnt`.
-    RdpCookieCount(Box<[u8]>),
-    /// `req.ssl_hello_type`, `res.ssl_hello_type`.
-    HelloType(Direction),
-    /// `req.ssl_sni`.
-    ServerName,
-    /// `req.ssl_ver`.
-    TlsVersion,
-    /// `req.ssl_alpn`.
-    Protocols,
-    /// `req.ssl_ec_ext`.
-    Groups,
-    /// `req.ssl_st_ext`.
-    SessionTicket,
-    /// `req.body`, `res.body`.
-    Body(Direction),
-    /// `req.body_len`, `res.body_len`.
-    BodyLength(Direction),
-    /// `req.body_size`, `res.body_size`.
-    BodySize(Direction),
+/// A fetch of a message's contents, which rules with it must be given.
+fn contents<T, F>(direction: Direction, args: T, read: F) -> Compiled
+where
+    T: Send + Sync + 'static,
+    F: for<'a> Fn(&'a T, &'a StreamContext) -> Option<Value<'a>> + Send + Sync + 'static,
+{
+    let (request, response) = (direction == Direction::Request, direction == Direction::Response);
+    looking(Looks { request, response, head: false }, read_with(args, read))
+}
+
+/// `req.len`, `res.len`.
+pub(super) fn length(direction: Direction) -> Compiled {
+    contents(direction, direction, |direction, cx| {
+        let http = is_http(cx);
+        let head = match direction {
+            Direction::Request if http => head_size(&cx.request),
+            Direction::Response if http && cx.response.status() != 0 => head_size(&cx.response),
+            _ => 0,
+        };
+        // More may always come: who compares it waits until it matches.
+        cx.inspection.miss();
+        Some(Value::Int((head + received(cx, *direction).data.len()) as i64))
+    })
+}
+
+/// `payload(offset,length)`; length 0: all that is there.
+pub(super) fn payload(args: &Args<'_>, direction: Direction) -> Compiled {
+    let part = (direction, args.wanted_size(0)?, args.wanted_size(1)?);
+    contents(direction, part, |(direction, offset, length), cx| {
+        let data = &bytes(cx, *direction)?.data;
+        let part = match length {
+            0 => data.get(*offset..),
+            length => data.get(*offset..).and_then(|data| data.get(..*length)),
+        };
+        if part.is_none() || *length == 0 {
+            cx.inspection.miss();
+        }
+        Some(Value::Bin(part?.into()))
+    })
+}
+
+/// `payload_lv(offset,width[,start])`.
+pub(super) fn payload_lv(args: &Args<'_>, direction: Direction) -> Compiled {
+    let width = args.wanted_size(1)?;
+    if !(1..=4).contains(&width) {
+        return Err("a length stands in 1 to 4 bytes".to_owned());
+    }
+    let from = match args.str(2)? {
+        None => Start::Behind(0),
+        Some(text) => {
+            let bad = || format!("'{text}' is no offset");
+            match text.as_bytes()[0] {
+                b'+' | b'-' => Start::Behind(text.parse().map_err(|_| bad())?),
+                _ => Start::At(text.parse().map_err(|_| bad())?),
+            }
+        }
+    };
+    let part = (direction, args.wanted_size(0)?, width, from);
+    contents(direction, part, |(direction, at, width, from), cx| {
+        let part = prefixed(&bytes(cx, *direction)?.data, *at, *width, *from);
+        look(cx, part).map(|part| Value::Bin(part.into()))
+    })
+}
+
+pub(super) fn proto_http(_: &Args<'_>) -> Compiled {
+    let read = read(|cx| {
+        // The request was forwarded.
+        if cx.in_response {
+            return None;
+        }
+        if !is_http(cx) && cx.request.method().is_empty() {
+            if !cx.request_content.no_http {
+                cx.inspection.miss();
+            }
+            return None;
+        }
+        Some(Value::Bool(true))
+    });
+    looking(Looks { request: true, response: false, head: true }, read)
+}
+
+/// The bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head was
+/// parsed: contents of a TCP stream may hold one.
+fn hello(cx: &StreamContext) -> Option<&[u8]> {
+    bytes(cx, Direction::Request).map(|content| &content.data[..])
+}
+
+pub(super) fn rdp_cookie(args: &Args<'_>) -> Compiled {
+    contents(Direction::Request, args.text(0)?, |name, cx| {
+        Some(Value::text(look(cx, find_rdp_cookie(hello(cx)?, name))?))
+    })
+}
+
+pub(super) fn rdp_cookie_cnt(args: &Args<'_>) -> Compiled {
+    contents(Direction::Request, args.text(0)?, |name, cx| {
+        let found = hello(cx).and_then(|data| look(cx, find_rdp_cookie(data, name)));
+        Some(Value::Int(i64::from(found.is_some())))
+    })
+}
+
+/// `req.ssl_hello_type`, `res.ssl_hello_type`.
+pub(super) fn ssl_hello_type(direction: Direction) -> Compiled {
+    contents(direction, direction, |direction, cx| {
+        Some(Value::Int(i64::from(look(cx, tls::hello_type(&bytes(cx, *direction)?.data))?)))
+    })
+}
+
+pub(super) fn ssl_sni(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::text(look(cx, tls::server_name(hello(cx)?))?)))
+}
+
+pub(super) fn ssl_ver(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::Int(look(cx, tls::version(hello(cx)?))?)))
+}
+
+pub(super) fn ssl_alpn(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::text(look(cx, tls::first_protocol(hello(cx)?))?)))
+}
+
+pub(super) fn ssl_ec_ext(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::Bool(look(cx, tls::has_groups(hello(cx)?))?)))
+}
+
+pub(super) fn ssl_st_ext(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::Int(look(cx, tls::session_ticket(hello(cx)?))?)))
+}
+
+/// `req.body`, `res.body`.
+pub(super) fn body(direction: Direction) -> Compiled {
+    contents(direction, direction, |direction, cx| Some(Value::Bin((&received_body(cx, *direction)?.data).into())))
+}
+
+/// `req.body_len`, `res.body_len`.
+pub(super) fn body_len(direction: Direction) -> Compiled {
+    contents(direction, direction, |direction, cx| Some(Value::Int(received_body(cx, *direction)?.data.len() as i64)))
+}
+
+/// `req.body_size`, `res.body_size`.
+pub(super) fn body_size(direction: Direction) -> Compiled {
+    contents(direction, direction, |direction, cx| {
+        let received = received_body(cx, *direction)?;
+        Some(Value::Int(received.announced.unwrap_or(received.data.len() as u64) as i64))
+    })
 }
 
 /// Where the bytes of `payload_lv` stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+enum Start {
     /// Behind the length, moved by so much.
     Behind(i64),
     /// At an offset.
     At(usize),
-}
-
-impl Content {
-    pub(super) fn compile(fetch: Fetch, args: &Args<'_>) -> Result<Option<Content>, String> {
-        use Direction::{Request, Response};
-        let offset = |index| {
-            let number = args.wanted_int(index)?;
-            usize::try_from(number).map_err(|_| format!("'{number}' is negative"))
-        };
-        let payload = |direction| Ok::<_, String>(Content::Payload(direction, offset(0)?, offset(1)?));
-        let prefixed = |direction| {
-            let width = offset(1)?;
-            if !(1..=4).contains(&width) {
-                return Err("a length stands in 1 to 4 bytes".to_owned());
-            }
-            let from = match args.str(2)? {
-                None => Start::Behind(0),
-                Some(text) => {
-                    let bad = || format!("'{text}' is no offset");
-                    match text.as_bytes()[0] {
-                        b'+' | b'-' => Start::Behind(text.parse().map_err(|_| bad())?),
-                        _ => Start::At(text.parse().map_err(|_| bad())?),
-                    }
-                }
-            };
-            Ok::<_, String>(Content::Prefixed { direction, at: offset(0)?, width, from })
-        };
-        Ok(Some(match fetch {
-            Fetch::ReqLen => Content::Length(Request),
-            Fetch::ResLen => Content::Length(Response),
-            Fetch::ReqPayload => payload(Request)?,
-            Fetch::ResPayload => payload(Response)?,
-            Fetch::ReqPayloadLv => prefixed(Request)?,
-            Fetch::ResPayloadLv => prefixed(Response)?,
-            Fetch::ReqProtoHttp => Content::ProtoHttp,
-            Fetch::ReqRdpCookie => Content::RdpCookie(args.text(0)?),
-            Fetch::ReqRdpCookieCnt => Content::RdpCookieCount(args.text(0)?),
-            Fetch::ReqSslHelloType => Content::HelloType(Request),
-            Fetch::ResSslHelloType => Content::HelloType(Response),
-            Fetch::ReqSslSni => Content::ServerName,
-            Fetch::ReqSslVer => Content::TlsVersion,
-            Fetch::ReqSslAlpn => Content::Protocols,
-            Fetch::ReqSslEcExt => Content::Groups,
-            Fetch::ReqSslStExt => Content::SessionTicket,
-            Fetch::ReqBody => Content::Body(Request),
-            Fetch::ResBody => Content::Body(Response),
-            Fetch::ReqBodyLen => Content::BodyLength(Request),
-            Fetch::ResBodyLen => Content::BodyLength(Response),
-            Fetch::ReqBodySize => Content::BodySize(Request),
-            Fetch::ResBodySize => Content::BodySize(Response),
-            _ => return Ok(None),
-        }))
-    }
-
-    pub(super) fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        // The proxy's mode decides and not whether a head was parsed: contents of a TCP stream may hold one.
-        let http = is_http(cx);
-        let hello = || Some(&cx.request_content.data[..]).filter(|_| !http);
-        Some(match self {
-            Content::Length(direction) => {
-                let head = match direction {
-                    Direction::Request if http => head_size(&cx.request),
-                    Direction::Response if http && cx.response.status() != 0 => head_size(&cx.response),
-                    _ => 0,
-                };
-                // More may always come: who compares it waits until it matches.
-                cx.inspection.miss();
-                Value::Int((head + received(cx, *direction).data.len()) as i64)
-            }
-            // In HTTP mode contents are messages, which have no bytes at offsets.
-            Content::Payload(..) | Content::Prefixed { .. } if http => return None,
-            Content::Payload(direction, offset, length) => {
-                let data = &received(cx, *direction).data;
-                let part = match length {
-                    0 => data.get(*offset..),
-                    length => data.get(*offset..).and_then(|data| data.get(..*length)),
-                };
-                if part.is_none() || *length == 0 {
-                    cx.inspection.miss();
-                }
-                Value::Bin(part?.into())
-            }
-            Content::Prefixed { direction, at, width, from } => {
-                let part = prefixed(&received(cx, *direction).data, *at, *width, *from);
-                if part == Look::Short {
-                    cx.inspection.miss();
-                }
-                match part {
-                    Look::Found(part) => Value::Bin(part.into()),
-                    Look::None | Look::Short => return None,
-                }
-            }
-            Content::ProtoHttp => {
-                // The request was forwarded.
-                if cx.in_response {
-                    return None;
-                }
-                if !http && cx.request.method().is_empty() {
-                    if !cx.request_content.no_http {
-                        cx.inspection.miss();
-                    }
-                    return None;
-                }
-                Value::Bool(true)
-            }
-            Content::RdpCookie(name) => Value::text(look(cx, rdp_cookie(hello()?, name))?),
-            Content::RdpCookieCount(name) => {
-                let found = hello().and_then(|data| look(cx, rdp_cookie(data, name)));
-                Value::Int(i64::from(found.is_some()))
-            }
-            Content::HelloType(Direction::Request) => Value::Int(i64::from(look(cx, tls::hello_type(hello()?))?)),
-            Content::HelloType(Direction::Response) => {
-                let data = Some(&cx.response_content.data[..]).filter(|_| !http)?;
-                Value::Int(i64::from(look(cx, tls::hello_type(data))?))
-            }
-            Content::ServerName => Value::text(look(cx, tls::server_name(hello()?))?),
-            Content::TlsVersion => Value::Int(look(cx, tls::version(hello()?))?),
-            Content::Protocols => Value::text(look(cx, tls::first_protocol(hello()?))?),
-            Content::Groups => Value::Bool(look(cx, tls::has_groups(hello()?))?),
-            Content::SessionTicket => Value::Int(look(cx, tls::session_ticket(hello()?))?),
-            Content::Body(direction) => {
-                body(cx, *direction)?;
-                Value::Bin((&received(cx, *direction).data).into())
-            }
-            Content::BodyLength(direction) => {
-                body(cx, *direction)?;
-                Value::Int(received(cx, *direction).data.len() as i64)
-            }
-            Content::BodySize(direction) => {
-                body(cx, *direction)?;
-                let received = received(cx, *direction);
-                Value::Int(received.announced.unwrap_or(received.data.len() as u64) as i64)
-            }
-        })
-    }
-
-    /// Rules with it must be given contents.
-    pub(super) fn direction(&self) -> Direction {
-        match self {
-            Content::Length(direction)
-            | Content::Payload(direction, ..)
-            | Content::Prefixed { direction, .. }
-            | Content::HelloType(direction)
-            | Content::Body(direction)
-            | Content::BodyLength(direction)
-            | Content::BodySize(direction) => *direction,
-            _ => Direction::Request,
-        }
-    }
 }
 
 fn is_http(cx: &StreamContext) -> bool {
@@ -231,7 +183,7 @@ fn is_http(cx: &StreamContext) -> bool {
 }
 
 /// Bodies belong to messages.
-fn body(cx: &StreamContext, direction: Direction) -> Option<()> {
+fn received_body(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     let there = match direction {
         Direction::Request => !cx.request.method().is_empty() && !cx.request_content.no_http,
         Direction::Response => cx.response.status() != 0,
@@ -239,7 +191,7 @@ fn body(cx: &StreamContext, direction: Direction) -> Option<()> {
     if !there {
         cx.inspection.miss();
     }
-    (there && is_http(cx)).then_some(())
+    (there && is_http(cx)).then(|| received(cx, direction))
 }
 
 fn received(cx: &StreamContext, direction: Direction) -> &Received {
@@ -247,6 +199,11 @@ fn received(cx: &StreamContext, direction: Direction) -> &Received {
         Direction::Request => &cx.request_content,
         Direction::Response => &cx.response_content,
     }
+}
+
+/// The bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
+fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
+    (!is_http(cx)).then(|| received(cx, direction))
 }
 
 fn look<T>(cx: &StreamContext, look: Look<T>) -> Option<T> {
@@ -276,7 +233,7 @@ fn prefixed(data: &[u8], at: usize, width: usize, from: Start) -> Look<&[u8]> {
 }
 
 /// The cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
-fn rdp_cookie<'a>(data: &'a [u8], name: &[u8]) -> Look<&'a [u8]> {
+fn find_rdp_cookie<'a>(data: &'a [u8], name: &[u8]) -> Look<&'a [u8]> {
     const HEADERS: usize = 11;
     const WORD: &[u8] = b"Cookie:";
     let Some(rest) = data.get(HEADERS..).filter(|rest| rest.len() > WORD.len()) else { return Look::Short };
@@ -330,7 +287,7 @@ mod tests {
         let head = b"\x03\0\0\x2a\x25\xe0\0\0\0\0\0";
         let check = |rest: &str, name: &str, expected: Look<&str>| {
             let data = [&head[..], rest.as_bytes()].concat();
-            let found = match rdp_cookie(&data, name.as_bytes()) {
+            let found = match find_rdp_cookie(&data, name.as_bytes()) {
                 Look::Found(value) => Look::Found(String::from_utf8_lossy(value).into_owned()),
                 Look::None => Look::None,
                 Look::Short => Look::Short,

@@ -6,92 +6,83 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::catalogue::{CounterFigure, CounterOf, Fetch};
+use sluicegate_config::catalogue::{CounterFigure, CounterOf};
 
-use super::{Args, FetchScope};
+use super::args::Args;
+use super::code::{Compiled, read_with};
 use crate::sample::value::Value;
 use crate::stick::{self, Change, Key, Table};
-use crate::stream::StreamContext;
 
-/// A fetch of a stick table.
-#[derive(Clone, Debug)]
-pub enum Counter {
-    /// `table_cnt`.
-    Entries(Arc<Table>),
-    /// `sc_key`, `sc0_key`…: the key of a tracked counter.
-    Key(usize),
-    /// `table_avail`.
-    Room(Arc<Table>),
-    /// `sc_…`: of a tracked counter; with a table, of the same key's entry there.
-    Tracked(usize, Option<Arc<Table>>, CounterFigure, u32),
-    /// `src_…`: of the client's address.
-    Source(Arc<Table>, CounterFigure, u32),
+fn table(args: &Args<'_>, index: usize) -> Result<Arc<Table>, String> {
+    args.scope.table(args.table(index)?.unwrap_or_default())
 }
 
-impl Counter {
-    pub(super) fn compile(fetch: Fetch, args: &Args<'_>, scope: FetchScope<'_>) -> Result<Option<Counter>, String> {
-        let table = |index| scope.table(args.table(index)?.unwrap_or_default());
-        let number = |index| u32::try_from(args.wanted_int(index)?).map_err(|_| "the number is negative".to_owned());
-        Ok(Some(match fetch {
-            Fetch::TableCnt => Counter::Entries(table(0)?),
-            Fetch::TableAvail => Counter::Room(table(0)?),
-            Fetch::TrackedKey(Some(slot)) => Counter::Key(usize::from(slot)),
-            Fetch::TrackedKey(None) => Counter::Key(number(0)? as usize),
-            Fetch::Counter(of, figure) => {
-                let (element, mut next) = match figure.has_element() {
-                    true => (number(0)?, 1),
-                    false => (0, 0),
-                };
-                let slot = match of {
-                    CounterOf::Source => return Ok(Some(Counter::Source(table(next)?, figure, element))),
-                    CounterOf::Slot(slot) => usize::from(slot),
-                    CounterOf::Numbered => {
-                        next += 1;
-                        number(next - 1)? as usize
-                    }
-                };
-                let other = args.table(next)?.map(|name| scope.table(name)).transpose()?;
-                Counter::Tracked(slot, other, figure, element)
-            }
-            _ => return Ok(None),
-        }))
-    }
+fn number(args: &Args<'_>, index: usize) -> Result<u32, String> {
+    u32::try_from(args.wanted_int(index)?).map_err(|_| "the number is negative".to_owned())
+}
 
-    pub(super) fn fetch(&self, cx: &StreamContext) -> Option<Value<'static>> {
-        Some(match self {
-            Counter::Entries(table) => Value::Int(table.len() as i64),
-            Counter::Key(slot) => {
-                let session = cx.client.tracked.borrow();
-                let held = cx.tracked.get(*slot).or_else(|| session.get(*slot))?;
-                Value::from_sample(held.key_sample())
-            }
-            Counter::Room(table) => Value::Int(i64::from(table.size()) - table.len() as i64),
-            Counter::Source(table, figure, element) => {
-                let key = Key::new(table.key, &Value::Ip(cx.source?.ip()))?;
-                Value::Int(of_key(table, &key, *figure, *element, true)?)
-            }
-            Counter::Tracked(slot, table, figure, element) => {
-                let session = cx.client.tracked.borrow();
-                let held = cx.tracked.get(*slot).or_else(|| session.get(*slot));
-                if *figure == CounterFigure::Tracked {
-                    return Some(Value::Bool(held.is_some()));
-                }
-                let held = held?;
-                Value::Int(match table {
-                    // A key of another type is in no such table.
-                    Some(table) if table.key != held.table.key => 0,
-                    Some(table) => of_key(table, &held.key(), *figure, *element, false)?,
-                    None => match stick::change(*figure) {
-                        Some((kind, change)) => {
-                            changed(held.change(|row| row.change(kind, *element, change)), *figure)?
-                        }
-                        None if *figure == CounterFigure::Trackers => held.read(|_, life| i64::from(life.trackers)),
-                        None => held.read(|row, _| stick::read(row, *figure, *element))?,
-                    },
-                })
-            }
-        })
+pub(super) fn table_cnt(args: &Args<'_>) -> Compiled {
+    read_with(table(args, 0)?, |table, _| Some(Value::Int(table.len() as i64)))
+}
+
+pub(super) fn table_avail(args: &Args<'_>) -> Compiled {
+    read_with(table(args, 0)?, |table, _| Some(Value::Int(i64::from(table.size()) - table.len() as i64)))
+}
+
+/// `sc_key`, `sc0_key`…: the key of a tracked counter.
+pub(super) fn tracked_key(args: &Args<'_>, slot: Option<u8>) -> Compiled {
+    let slot = match slot {
+        Some(slot) => usize::from(slot),
+        None => number(args, 0)? as usize,
+    };
+    read_with(slot, |slot, cx| {
+        let session = cx.client.tracked.borrow();
+        let held = cx.tracked.get(*slot).or_else(|| session.get(*slot))?;
+        Some(Value::from_sample(held.key_sample()))
+    })
+}
+
+/// `sc_…`, `src_…`: a figure of a tracked counter, or of the client's address.
+pub(super) fn counter(args: &Args<'_>, of: CounterOf, figure: CounterFigure) -> Compiled {
+    let (element, next) = match figure.has_element() {
+        true => (number(args, 0)?, 1),
+        false => (0, 0),
+    };
+    match of {
+        CounterOf::Source => of_source(table(args, next)?, figure, element),
+        CounterOf::Slot(slot) => of_slot(args, usize::from(slot), next, figure, element),
+        CounterOf::Numbered => of_slot(args, number(args, next)? as usize, next + 1, figure, element),
     }
+}
+
+fn of_source(table: Arc<Table>, figure: CounterFigure, element: u32) -> Compiled {
+    read_with((table, figure, element), |(table, figure, element), cx| {
+        let key = Key::new(table.key, &Value::Ip(cx.source?.ip()))?;
+        Some(Value::Int(of_key(table, &key, *figure, *element, true)?))
+    })
+}
+
+/// Of a tracked counter; with a table's name at `index`, of the same key's entry there.
+fn of_slot(args: &Args<'_>, slot: usize, index: usize, figure: CounterFigure, element: u32) -> Compiled {
+    let other = args.table(index)?.map(|name| args.scope.table(name)).transpose()?;
+    read_with((slot, other, figure, element), |(slot, table, figure, element), cx| {
+        let session = cx.client.tracked.borrow();
+        let held = cx.tracked.get(*slot).or_else(|| session.get(*slot));
+        if *figure == CounterFigure::Tracked {
+            return Some(Value::Bool(held.is_some()));
+        }
+        let held = held?;
+        Some(Value::Int(match table {
+            // A key of another type is in no such table.
+            Some(table) if table.key != held.table.key => 0,
+            Some(table) => of_key(table, &held.key(), *figure, *element, false)?,
+            None => match stick::change(*figure) {
+                Some((kind, change)) => changed(held.change(|row| row.change(kind, *element, change)), *figure)?,
+                None if *figure == CounterFigure::Trackers => held.read(|_, life| i64::from(life.trackers)),
+                None => held.read(|row, _| stick::read(row, *figure, *element))?,
+            },
+        }))
+    })
 }
 
 /// What a change gives. HAProxy says 0 where a counter that is to rise is not stored.

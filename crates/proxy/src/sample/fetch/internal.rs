@@ -3,226 +3,173 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::catalogue::Fetch;
 use sluicegate_config::model::Mode;
 
-use super::Args;
+use super::args::Args;
+use super::code::{Compiled, read, read_with};
 use crate::process::Phase;
 use crate::random::{random, random_below};
 use crate::sample::value::Value;
-use crate::stream::{LogRecord, StreamContext, Timers};
+use crate::stream::Timers;
+
+pub(super) fn res_comp(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.log.compressed.is_some())))
+}
+
+pub(super) fn res_comp_algo(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::text(cx.log.compressed?.name().as_bytes())))
+}
+
+pub(super) fn date_us(_: &Args<'_>) -> Compiled {
+    read(|_| Some(Value::Int(i64::from(since_epoch(SystemTime::now()).subsec_micros()))))
+}
+
+pub(super) fn hostname(_: &Args<'_>) -> Compiled {
+    read(|_| Some(Value::text(this_hostname())))
+}
+
+pub(super) fn stopping(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.frontend.directory.process.phase() != Phase::Serving)))
+}
+
+pub(super) fn act_conns(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.frontend.directory.process.sessions.current()))))
+}
+
+pub(super) fn wait_end(_: &Args<'_>) -> Compiled {
+    read(|cx| cx.inspection.is_over().then_some(Value::Bool(true)))
+}
+
+pub(super) fn id32(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.id as u32))))
+}
+
+pub(super) fn conn_retries(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.log.retries))))
+}
+
+pub(super) fn store_failures(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.log.store_failures))))
+}
+
+pub(super) fn redispatched(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.log.redispatched)))
+}
+
+pub(super) fn sess_term_state(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase])))
+}
+
+pub(super) fn prio_class(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.priority.class))))
+}
+
+pub(super) fn prio_offset(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(i64::from(cx.priority.offset))))
+}
+
+pub(super) fn unique_id(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::owned_text(cx.unique_id()?.to_vec())))
+}
+
+pub(super) fn txn_status(_: &Args<'_>) -> Compiled {
+    read(|cx| (cx.log.status > 0).then(|| Value::Int(i64::from(cx.log.status))))
+}
+
+pub(super) fn last_rule_file(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::owned_text(cx.log.last_rule?.file().as_bytes().to_vec())))
+}
+
+pub(super) fn last_rule_line(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.log.last_rule?.line().into())))
+}
+
+pub(super) fn last_entity(_: &Args<'_>) -> Compiled {
+    read(|cx| {
+        let place = cx.log.last_rule?;
+        Some(Value::owned_text(format!("{}:{}", place.file(), place.line()).into_bytes()))
+    })
+}
+
+pub(super) fn strm_is_htx(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.frontend.config.mode == Mode::Http)))
+}
+
+pub(super) fn fs_aborted(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.log.ending.who == b'C')))
+}
+
+pub(super) fn bs_aborted(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.log.ending.who == b'S')))
+}
+
+pub(super) fn uptime(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.frontend.directory.process.started.elapsed().as_secs() as i64)))
+}
+
+pub(super) fn bytes_in(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.log.bytes_uploaded as i64)))
+}
+
+pub(super) fn bytes_out(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.log.bytes_read as i64)))
+}
+
+/// A stream's number has its worker in the upper 16 bits.
+pub(super) fn thread(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int((cx.id >> 48) as i64)))
+}
+
+/// `date([offset[,unit]])`.
+pub(super) fn date(args: &Args<'_>) -> Compiled {
+    read_with((args.int(0)?.unwrap_or(0), unit(args, 1)?), |(offset, unit), _| {
+        Some(Value::Int(unit.count(SystemTime::now()).saturating_add(*offset)))
+    })
+}
+
+/// `accept_date([unit])`.
+pub(super) fn accept_date(args: &Args<'_>) -> Compiled {
+    read_with(unit(args, 0)?, |unit, cx| Some(Value::Int(unit.count(cx.log.accepted_at()))))
+}
+
+/// `request_date([unit])`.
+pub(super) fn request_date(args: &Args<'_>) -> Compiled {
+    read_with(unit(args, 0)?, |unit, cx| Some(Value::Int(unit.count(cx.log.request_started_at))))
+}
+
+/// `rand([range])`: below the range; 2^32 by default.
+pub(super) fn rand(args: &Args<'_>) -> Compiled {
+    let range = match args.int(0)? {
+        None => 1 << 32,
+        Some(range) if range > 0 => range as u64,
+        Some(range) => return Err(format!("rand needs a positive range, found {range}")),
+    };
+    read_with(range, |range, _| Some(Value::Int(random_below(*range) as i64)))
+}
+
+/// `uuid([version])`: 4 or 7.
+pub(super) fn uuid(args: &Args<'_>) -> Compiled {
+    let version = match args.int(0)?.unwrap_or(4) {
+        version @ (4 | 7) => version as u8,
+        version => return Err(format!("uuid makes versions 4 and 7, not {version}")),
+    };
+    read_with(version, |version, _| Some(Value::owned_text(new_uuid(*version))))
+}
+
+/// A phase's milliseconds; -1 where it was not reached. A phase that has not ended counts up to now.
+pub(super) fn timer(phase: impl Fn(&Timers) -> i64 + Send + Sync + 'static) -> Compiled {
+    read(move |cx| Some(Value::Int(phase(&Timers::of(&cx.log, cx.log.ended.unwrap_or_else(Instant::now))))))
+}
 
 /// The unit of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DateUnit {
+enum DateUnit {
     /// `s`.
     Seconds,
     /// `ms`.
     Milliseconds,
     /// `us`.
     Microseconds,
-}
-
-/// A phase of a stream, whose time is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// `bc.timer.connect`.
-    Connect,
-    /// `fc.timer.handshake`: there are none.
-    Handshake,
-    /// `fc.timer.total`.
-    Session,
-    /// `req.timer.hdr`.
-    RequestHead,
-    /// `req.timer.idle`.
-    Idle,
-    /// `req.timer.queue`.
-    Queue,
-    /// `req.timer.tq`.
-    RequestTotal,
-    /// `res.timer.data`.
-    ResponseData,
-    /// `res.timer.hdr`.
-    ResponseHead,
-    /// `res.timer.user`.
-    User,
-    /// `txn.timer.total`.
-    Total,
-}
-
-/// A fetch of internal state.
-#[derive(Clone, Debug)]
-pub enum Internal {
-    /// `date([offset[,unit]])`.
-    Date(i64, DateUnit),
-    /// `res.comp`.
-    Compressed,
-    /// `res.comp_algo`.
-    Algorithm,
-    /// `date_us`.
-    DateMicros,
-    /// `accept_date([unit])`.
-    AcceptDate(DateUnit),
-    /// `request_date([unit])`.
-    RequestDate(DateUnit),
-    /// `hostname`.
-    Hostname,
-    /// `rand([range])`: below the range; 2^32 by default.
-    Random(u64),
-    /// `uuid([version])`: 4 or 7.
-    Uuid(u8),
-    /// `nbproc`, `proc`: there is one process that serves.
-    One,
-    /// `thread`.
-    Thread,
-    /// `stopping`.
-    Stopping,
-    /// `act_conns`.
-    Sessions,
-    /// `wait_end`.
-    WaitEnd,
-    /// `txn.id32`.
-    Id,
-    /// `txn.conn_retries`.
-    Retries,
-    /// `txn.store_failures`.
-    StoreFailures,
-    /// `txn.redispatched`.
-    Redispatched,
-    /// `txn.sess_term_state`.
-    Ending,
-    /// `prio_class`.
-    PriorityClass,
-    /// `prio_offset`.
-    PriorityOffset,
-    /// `unique-id`.
-    UniqueId,
-    /// `txn.status`.
-    Status,
-    /// `last_rule_file`.
-    LastRuleFile,
-    /// `last_rule_line`.
-    LastRuleLine,
-    /// `last_entity`.
-    LastRule,
-    /// `internal.strm.is_htx`.
-    IsHttp,
-    /// `fs.aborted`.
-    ClientLeft,
-    /// `bs.aborted`.
-    ServerLeft,
-    /// `uptime`.
-    Uptime,
-    /// `bytes_in`.
-    BytesIn,
-    /// `bytes_out`.
-    BytesOut,
-    /// `*.timer.*`.
-    Timer(Timer),
-}
-
-impl Internal {
-    pub(super) fn compile(fetch: Fetch, args: &Args<'_>) -> Result<Option<Internal>, String> {
-        Ok(Some(match fetch {
-            Fetch::Date => Internal::Date(args.int(0)?.unwrap_or(0), unit(args, 1)?),
-            Fetch::DateUs => Internal::DateMicros,
-            Fetch::AcceptDate => Internal::AcceptDate(unit(args, 0)?),
-            Fetch::RequestDate => Internal::RequestDate(unit(args, 0)?),
-            Fetch::Hostname => Internal::Hostname,
-            Fetch::Rand => match args.int(0)? {
-                None => Internal::Random(1 << 32),
-                Some(range) if range > 0 => Internal::Random(range as u64),
-                Some(range) => return Err(format!("rand needs a positive range, found {range}")),
-            },
-            Fetch::Uuid => match args.int(0)?.unwrap_or(4) {
-                version @ (4 | 7) => Internal::Uuid(version as u8),
-                version => return Err(format!("uuid makes versions 4 and 7, not {version}")),
-            },
-            Fetch::Nbproc | Fetch::Proc => Internal::One,
-            Fetch::Thread => Internal::Thread,
-            Fetch::Stopping => Internal::Stopping,
-            Fetch::ActConns => Internal::Sessions,
-            Fetch::WaitEnd => Internal::WaitEnd,
-            Fetch::Id32 => Internal::Id,
-            Fetch::ConnRetries => Internal::Retries,
-            Fetch::StoreFailures => Internal::StoreFailures,
-            Fetch::Redispatched => Internal::Redispatched,
-            Fetch::SessTermState => Internal::Ending,
-            Fetch::PrioClass => Internal::PriorityClass,
-            Fetch::PrioOffset => Internal::PriorityOffset,
-            Fetch::UniqueId => Internal::UniqueId,
-            Fetch::TxnStatus => Internal::Status,
-            Fetch::LastRuleFile => Internal::LastRuleFile,
-            Fetch::LastRuleLine => Internal::LastRuleLine,
-            Fetch::LastEntity => Internal::LastRule,
-            Fetch::StrmIsHtx => Internal::IsHttp,
-            Fetch::FsAborted => Internal::ClientLeft,
-            Fetch::BsAborted => Internal::ServerLeft,
-            Fetch::Uptime => Internal::Uptime,
-            Fetch::ResComp => Internal::Compressed,
-            Fetch::ResCompAlgo => Internal::Algorithm,
-            Fetch::BytesIn => Internal::BytesIn,
-            Fetch::BytesOut => Internal::BytesOut,
-            Fetch::TimerConnect => Internal::Timer(Timer::Connect),
-            Fetch::TimerHandshake => Internal::Timer(Timer::Handshake),
-            Fetch::TimerSession => Internal::Timer(Timer::Session),
-            Fetch::TimerReqHdr => Internal::Timer(Timer::RequestHead),
-            Fetch::TimerReqIdle => Internal::Timer(Timer::Idle),
-            Fetch::TimerReqQueue => Internal::Timer(Timer::Queue),
-            Fetch::TimerReqTq => Internal::Timer(Timer::RequestTotal),
-            Fetch::TimerResData => Internal::Timer(Timer::ResponseData),
-            Fetch::TimerResHdr => Internal::Timer(Timer::ResponseHead),
-            Fetch::TimerResUser => Internal::Timer(Timer::User),
-            Fetch::TimerTotal => Internal::Timer(Timer::Total),
-            _ => return Ok(None),
-        }))
-    }
-
-    pub(super) fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        let process = &cx.frontend.directory.process;
-        Some(match self {
-            Internal::Date(offset, unit) => Value::Int(date(SystemTime::now(), *unit).saturating_add(*offset)),
-            Internal::Compressed => Value::Bool(cx.log.compressed.is_some()),
-            Internal::Algorithm => Value::text(cx.log.compressed?.name().as_bytes()),
-            Internal::DateMicros => Value::Int(i64::from(since_epoch(SystemTime::now()).subsec_micros())),
-            Internal::AcceptDate(unit) => Value::Int(date(cx.log.accepted_at(), *unit)),
-            Internal::RequestDate(unit) => Value::Int(date(cx.log.request_started_at, *unit)),
-            Internal::Hostname => Value::text(hostname()),
-            Internal::Random(range) => Value::Int(random_below(*range) as i64),
-            Internal::Uuid(version) => Value::owned_text(uuid(*version)),
-            Internal::One => Value::Int(1),
-            // A stream's number has its worker in the upper 16 bits.
-            Internal::Thread => Value::Int((cx.id >> 48) as i64),
-            Internal::Stopping => Value::Bool(process.phase() != Phase::Serving),
-            Internal::Sessions => Value::Int(i64::from(process.sessions.current())),
-            Internal::WaitEnd => return cx.inspection.is_over().then_some(Value::Bool(true)),
-            Internal::Id => Value::Int(i64::from(cx.id as u32)),
-            Internal::Retries => Value::Int(i64::from(cx.log.retries)),
-            Internal::StoreFailures => Value::Int(i64::from(cx.log.store_failures)),
-            Internal::Redispatched => Value::Bool(cx.log.redispatched),
-            Internal::Ending => Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase]),
-            Internal::PriorityClass => Value::Int(i64::from(cx.priority.class)),
-            Internal::PriorityOffset => Value::Int(i64::from(cx.priority.offset)),
-            Internal::UniqueId => Value::owned_text(cx.unique_id()?.to_vec()),
-            Internal::Status => match cx.log.status {
-                ..=0 => return None,
-                status => Value::Int(i64::from(status)),
-            },
-            Internal::LastRuleFile => Value::owned_text(cx.log.last_rule?.file().as_bytes().to_vec()),
-            Internal::LastRuleLine => Value::Int(cx.log.last_rule?.line().into()),
-            Internal::LastRule => {
-                let place = cx.log.last_rule?;
-                Value::owned_text(format!("{}:{}", place.file(), place.line()).into_bytes())
-            }
-            Internal::ServerLeft => Value::Bool(cx.log.ending.who == b'S'),
-            Internal::Uptime => Value::Int(process.started.elapsed().as_secs() as i64),
-            Internal::ClientLeft => Value::Bool(cx.log.ending.who == b'C'),
-            Internal::IsHttp => Value::Bool(cx.frontend.config.mode == Mode::Http),
-            Internal::BytesIn => Value::Int(cx.log.bytes_uploaded as i64),
-            Internal::BytesOut => Value::Int(cx.log.bytes_read as i64),
-            Internal::Timer(timer) => Value::Int(time(&cx.log, *timer, cx.log.ended.unwrap_or_else(Instant::now))),
-        })
-    }
 }
 
 fn unit(args: &Args<'_>, index: usize) -> Result<DateUnit, String> {
@@ -238,36 +185,20 @@ fn since_epoch(at: SystemTime) -> Duration {
     at.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The time since 1970 in the unit.
-fn date(at: SystemTime, unit: DateUnit) -> i64 {
-    let at = since_epoch(at);
-    match unit {
-        DateUnit::Seconds => at.as_secs() as i64,
-        DateUnit::Milliseconds => at.as_millis() as i64,
-        DateUnit::Microseconds => at.as_micros() as i64,
-    }
-}
-
-/// A phase's milliseconds; -1 where it was not reached. What has not ended is told as if it ended now.
-fn time(log: &LogRecord, timer: Timer, now: Instant) -> i64 {
-    let times = Timers::of(log, now);
-    match timer {
-        Timer::Connect => times.connect,
-        Timer::Handshake => 0,
-        Timer::Session => times.total,
-        Timer::RequestHead => times.request,
-        Timer::Idle => times.idle,
-        Timer::Queue => times.queue,
-        Timer::RequestTotal => times.request_total,
-        Timer::ResponseData => times.data,
-        Timer::ResponseHead => times.response,
-        Timer::User => times.user,
-        Timer::Total => times.active,
+impl DateUnit {
+    /// Returns the time since 1970 in the unit.
+    fn count(self, at: SystemTime) -> i64 {
+        let at = since_epoch(at);
+        match self {
+            DateUnit::Seconds => at.as_secs() as i64,
+            DateUnit::Milliseconds => at.as_millis() as i64,
+            DateUnit::Microseconds => at.as_micros() as i64,
+        }
     }
 }
 
 /// This machine's name, read once.
-fn hostname() -> &'static [u8] {
+fn this_hostname() -> &'static [u8] {
     static NAME: OnceLock<Vec<u8>> = OnceLock::new();
     NAME.get_or_init(|| {
         let mut name = [0u8; 256];
@@ -279,7 +210,7 @@ fn hostname() -> &'static [u8] {
 }
 
 /// An identifier of RFC 9562: random (version 4), or a time in milliseconds and random bits (version 7).
-fn uuid(version: u8) -> Vec<u8> {
+fn new_uuid(version: u8) -> Vec<u8> {
     let mut bits = (u128::from(random()) << 64) | u128::from(random());
     if version == 7 {
         let ms = since_epoch(SystemTime::now()).as_millis() & 0xffff_ffff_ffff;
@@ -295,19 +226,20 @@ fn uuid(version: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::LogRecord;
 
     #[test]
     fn dates_have_their_unit() {
         let at = UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456);
-        assert_eq!(date(at, DateUnit::Seconds), 1_700_000_000);
-        assert_eq!(date(at, DateUnit::Milliseconds), 1_700_000_000_123);
-        assert_eq!(date(at, DateUnit::Microseconds), 1_700_000_000_123_456);
+        assert_eq!(DateUnit::Seconds.count(at), 1_700_000_000);
+        assert_eq!(DateUnit::Milliseconds.count(at), 1_700_000_000_123);
+        assert_eq!(DateUnit::Microseconds.count(at), 1_700_000_000_123_456);
     }
 
     #[test]
     fn identifiers_have_their_form_and_differ() {
         for version in [4u8, 7] {
-            let (one, other) = (uuid(version), uuid(version));
+            let (one, other) = (new_uuid(version), new_uuid(version));
             assert_ne!(one, other);
             let text = String::from_utf8(one).expect("ascii");
             let lengths: Vec<usize> = text.split('-').map(str::len).collect();
@@ -316,27 +248,28 @@ mod tests {
             assert!(matches!(text.as_bytes()[19], b'8' | b'9' | b'a' | b'b'), "{text}");
         }
         let ms = |text: &[u8]| i64::from_str_radix(&String::from_utf8_lossy(text).replace('-', "")[..12], 16).unwrap();
-        assert!(ms(&uuid(7)) > 1_700_000_000_000);
+        assert!(ms(&new_uuid(7)) > 1_700_000_000_000);
     }
 
     #[test]
     fn phases_that_were_not_reached_are_minus_one() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
+        let times = |log: &LogRecord| Timers::of(log, at(100));
         let mut log = LogRecord::new(UNIX_EPOCH, start);
         log.request_started = at(5);
-        assert_eq!(time(&log, Timer::RequestHead, at(100)), -1);
-        assert_eq!(time(&log, Timer::RequestTotal, at(100)), -1);
-        assert_eq!(time(&log, Timer::Idle, at(100)), 5);
+        assert_eq!(times(&log).request, -1);
+        assert_eq!(times(&log).request_total, -1);
+        assert_eq!(times(&log).idle, 5);
         log.request_done = Some(at(15));
         log.queue_done = Some(at(17));
         log.connect_done = Some(at(20));
-        assert_eq!(time(&log, Timer::ResponseHead, at(100)), -1);
-        assert_eq!(time(&log, Timer::ResponseData, at(100)), -1);
+        assert_eq!(times(&log).response, -1);
+        assert_eq!(times(&log).data, -1);
         log.response_started = Some(at(50));
-        let all = [Timer::RequestHead, Timer::RequestTotal, Timer::Queue, Timer::Connect, Timer::ResponseHead];
-        assert_eq!(all.map(|timer| time(&log, timer, at(100))), [10, 15, 2, 3, 30]);
-        let ends = [Timer::ResponseData, Timer::Total, Timer::User, Timer::Session, Timer::Handshake];
-        assert_eq!(ends.map(|timer| time(&log, timer, at(100))), [50, 95, 95, 100, 0]);
+        let Timers { request, request_total, queue, connect, response, .. } = times(&log);
+        assert_eq!([request, request_total, queue, connect, response], [10, 15, 2, 3, 30]);
+        let Timers { data, active, user, total, .. } = times(&log);
+        assert_eq!([data, active, user, total], [50, 95, 95, 100]);
     }
 }

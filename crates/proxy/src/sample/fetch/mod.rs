@@ -1,8 +1,11 @@
 //! Sample fetches, compiled: arguments resolved, names interned, proxies and servers found.
 //!
-//! The manual's layers have a module each: [`internal`] (7.3.2: constants, clocks, the stream's own state), [`state`]
+//! The manual's layers have a module each: [`internal`] (7.3.2: clocks, the stream's own state), [`constant`] (7.3.2: constants and variables), [`state`]
 //! (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5) with [`tls`], and [`http`] (7.3.6). TLS
 //! (7.3.4) answers as HAProxy does on a clear connection, here.
+//!
+//! **Items.** A fetch is its row in the configuration's catalogue, its line in [`compile`] and the function there,
+//! which reads the arguments and returns the code that reads the sample ([`code`]).
 //!
 //! A fetch that can occur several times (a header, a cookie, a parameter) gives one occurrence, the last or the first
 //! as HAProxy's does; under a [`Cursor`] it gives one after another, which is how a condition looks at all of them.
@@ -13,8 +16,11 @@
 //! Cost: what is borrowed from the message or the configuration allocates nothing; joined texts (`base`, `req.hdrs`)
 //! and what the system is asked for (`fc_rtt`, `src_is_local`) do, or make a system call, where they say so.
 
+mod args;
 mod auth;
+mod code;
 mod connection;
+mod constant;
 mod content;
 mod counter;
 mod http;
@@ -25,58 +31,24 @@ mod tls;
 use std::sync::Arc;
 
 use sluicegate_config::catalogue::Fetch;
-use sluicegate_config::model::Arg;
 
-use super::acl::AclCode;
-use super::value::{Sample, Value};
-use super::variables::VarRef;
+use super::value::Sample;
 use crate::directory::Directory;
-use crate::sample::Looks;
 use crate::stick::Table;
-use crate::stream::{ScriptCall, StreamContext};
+use crate::stream::{Side, TcpFigure};
 
+pub use code::FetchCode;
 pub(crate) use counter::of_key;
 pub use http::target::{path, path_and_query, query};
 pub(crate) use http::{basic, basic_credentials};
+pub(super) use state::{queue_of, usable_servers_of};
 pub use tls::fuzz_hello;
 
-use auth::AuthFetch;
-use connection::Connection;
-use content::Content;
-use counter::Counter;
-use http::Http;
-use internal::Internal;
-use state::State;
-pub(super) use state::{queue_of, usable_servers_of};
-
-/// A fetch with its arguments.
-#[derive(Clone, Debug)]
-pub enum FetchCode {
-    /// Always the same.
-    Constant(Sample),
-    /// Never there.
-    Absent,
-    /// `lua.NAME`.
-    Lua(Arc<ScriptCall>),
-    /// `var`, with its default.
-    Variable(VarRef, Option<Sample>),
-    /// Clocks, the process, the stream's own state.
-    Internal(Internal),
-    /// Proxies and servers.
-    State(State),
-    /// Addresses and what the kernel knows of a connection.
-    Connection(Connection),
-    /// Stick tables.
-    Counter(Counter),
-    /// What came of a message.
-    Content(Content),
-    /// HTTP messages.
-    Http(Http),
-    /// ACLs of the section.
-    Acl(AclCode),
-    /// Who a request is by a user list.
-    Auth(AuthFetch),
-}
+use args::Args;
+use code::{Compiled, constant};
+use content::Direction;
+use http::Side::{Request, Response};
+use http::{Cast, List};
 
 /// How far a condition has looked through the occurrences of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,252 +74,294 @@ impl FetchScope<'_> {
     }
 }
 
-/// A fetch's arguments: typed by the configuration's reader, or texts from a script.
-pub(super) struct Args<'a>(&'a [Arg]);
-
-impl Args<'_> {
-    fn text(&self, index: usize) -> Result<Box<[u8]>, String> {
-        if let Some(Arg::Bytes(bytes)) = self.0.get(index) {
-            return Ok((&**bytes).into());
-        }
-        Ok(self.str(index)?.unwrap_or_default().as_bytes().into())
+/// The functions of the fetches: each reads its arguments and returns the code that reads the sample. The compiler asks for
+/// one for every row of the catalogue.
+fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
+    match fetch {
+        // Internal.
+        Fetch::AlwaysTrue => constant(Sample::Bool(true)),
+        Fetch::AlwaysFalse => constant(Sample::Bool(false)),
+        Fetch::Bool => constant::bool(args),
+        Fetch::Int => constant::int(args),
+        Fetch::Str => constant::str(args),
+        Fetch::Bin => constant::bin(args),
+        Fetch::Ipv4 => constant::ipv4(args),
+        Fetch::Ipv6 => constant::ipv6(args),
+        Fetch::Meth => constant::meth(args),
+        Fetch::Var => constant::var(args),
+        Fetch::Env => constant::env(args),
+        Fetch::Acl => constant::acl(args),
+        Fetch::LastRuleFile => internal::last_rule_file(args),
+        Fetch::LastRuleLine => internal::last_rule_line(args),
+        Fetch::LastEntity => internal::last_entity(args),
+        Fetch::QuicEnabled => Ok(FetchCode::Absent),
+        Fetch::Pid => constant(Sample::Int(std::process::id().into())),
+        Fetch::Uptime => internal::uptime(args),
+        Fetch::FcErrName => connection::fc_err_name(args),
+        Fetch::BcErrName => connection::bc_err_name(args),
+        Fetch::BcStreamsLimit => constant(Sample::Int(1)),
+        Fetch::BsId => constant(Sample::Int(0)),
+        Fetch::BsAborted => internal::bs_aborted(args),
+        Fetch::FsRstCode => Ok(FetchCode::Absent),
+        Fetch::BsRstCode => Ok(FetchCode::Absent),
+        Fetch::TrackedKey(slot) => counter::tracked_key(args, slot),
+        Fetch::FcNbStreams => constant(Sample::Int(1)),
+        Fetch::FcStreamsLimit => constant(Sample::Int(1)),
+        Fetch::BcNbStreams => constant(Sample::Int(1)),
+        Fetch::FcGlitches => Ok(FetchCode::Absent),
+        Fetch::BcGlitches => Ok(FetchCode::Absent),
+        Fetch::FsId => constant(Sample::Int(0)),
+        Fetch::FsAborted => internal::fs_aborted(args),
+        Fetch::StrmIsHtx => internal::strm_is_htx(args),
+        Fetch::Date => internal::date(args),
+        Fetch::DateUs => internal::date_us(args),
+        Fetch::AcceptDate => internal::accept_date(args),
+        Fetch::RequestDate => internal::request_date(args),
+        Fetch::Hostname => internal::hostname(args),
+        Fetch::Rand => internal::rand(args),
+        Fetch::Uuid => internal::uuid(args),
+        Fetch::Nbproc => constant(Sample::Int(1)),
+        Fetch::Proc => constant(Sample::Int(1)),
+        Fetch::Thread => internal::thread(args),
+        Fetch::Stopping => internal::stopping(args),
+        Fetch::WaitEnd => internal::wait_end(args),
+        Fetch::ConnRetries => internal::conn_retries(args),
+        Fetch::StoreFailures => internal::store_failures(args),
+        Fetch::Redispatched => internal::redispatched(args),
+        Fetch::SessTermState => internal::sess_term_state(args),
+        Fetch::UniqueId => internal::unique_id(args),
+        Fetch::PrioClass => internal::prio_class(args),
+        Fetch::PrioOffset => internal::prio_offset(args),
+        Fetch::TxnStatus => internal::txn_status(args),
+        Fetch::TimerConnect => internal::timer(|times| times.connect),
+        Fetch::TimerHandshake => constant(Sample::Int(0)),
+        Fetch::TimerSession => internal::timer(|times| times.total),
+        Fetch::TimerReqHdr => internal::timer(|times| times.request),
+        Fetch::TimerReqIdle => internal::timer(|times| times.idle),
+        Fetch::TimerReqQueue => internal::timer(|times| times.queue),
+        Fetch::TimerReqTq => internal::timer(|times| times.request_total),
+        Fetch::TimerResData => internal::timer(|times| times.data),
+        Fetch::TimerResHdr => internal::timer(|times| times.response),
+        Fetch::TimerResUser => internal::timer(|times| times.user),
+        Fetch::TimerTotal => internal::timer(|times| times.active),
+        Fetch::BytesIn => internal::bytes_in(args),
+        Fetch::BytesOut => internal::bytes_out(args),
+        Fetch::Id32 => internal::id32(args),
+        // Proxies and servers.
+        Fetch::ActConns => internal::act_conns(args),
+        Fetch::AvgQueue => state::avg_queue(args),
+        Fetch::BeConn => state::be_conn(args),
+        Fetch::BeConnFree => state::be_conn_free(args),
+        Fetch::BeId => state::be_id(args),
+        Fetch::BeName => state::be_name(args),
+        Fetch::BeServerTimeout => state::be_server_timeout(args),
+        Fetch::BeTunnelTimeout => state::be_tunnel_timeout(args),
+        Fetch::BeSessRate => state::be_sess_rate(args),
+        Fetch::Connslots => state::connslots(args),
+        Fetch::CurClientTimeout => state::cur_client_timeout(args),
+        Fetch::CurServerTimeout => state::cur_server_timeout(args),
+        Fetch::CurTunnelTimeout => state::cur_tunnel_timeout(args),
+        Fetch::FeClientTimeout => state::fe_client_timeout(args),
+        Fetch::FeConn => state::fe_conn(args),
+        Fetch::FeDefbe => state::fe_defbe(args),
+        Fetch::FeId => state::fe_id(args),
+        Fetch::FeName => state::fe_name(args),
+        Fetch::FeReqRate => state::fe_req_rate(args),
+        Fetch::FeSessRate => state::fe_sess_rate(args),
+        Fetch::Nbsrv => state::nbsrv(args),
+        Fetch::Queue => state::queue(args),
+        Fetch::SrvConn => state::srv_conn(args),
+        Fetch::SrvConnFree => state::srv_conn_free(args),
+        Fetch::SrvId => state::srv_id(args),
+        Fetch::SrvIsUp => state::srv_is_up(args),
+        Fetch::SrvIweight => state::srv_iweight(args),
+        Fetch::SrvName => state::srv_name(args),
+        Fetch::SrvQueue => state::srv_queue(args),
+        Fetch::SrvSessRate => state::srv_sess_rate(args),
+        Fetch::SrvUweight => state::srv_weight(args),
+        Fetch::SrvWeight => state::srv_weight(args),
+        Fetch::SoId => state::so_id(args),
+        Fetch::SoName => state::so_name(args),
+        Fetch::DstConn => state::dst_conn(args),
+        Fetch::BcBeQueue => state::bc_be_queue(args),
+        Fetch::BcSrvQueue => state::bc_srv_queue(args),
+        // Connections.
+        Fetch::Src => connection::ip(connection::source),
+        Fetch::SrcPort => connection::port(connection::source),
+        Fetch::SrcIsLocal => connection::local(connection::source),
+        Fetch::Dst => connection::ip(connection::destination),
+        Fetch::DstPort => connection::port(connection::destination),
+        Fetch::DstIsLocal => connection::local(connection::destination),
+        Fetch::FcSrc => connection::ip(connection::own_source),
+        Fetch::FcSrcPort => connection::port(connection::own_source),
+        Fetch::FcSrcIsLocal => connection::local(connection::own_source),
+        Fetch::FcDst => connection::ip(connection::own_destination),
+        Fetch::FcDstPort => connection::port(connection::own_destination),
+        Fetch::FcDstIsLocal => connection::local(connection::own_destination),
+        Fetch::BcSrc => connection::ip(connection::server_source),
+        Fetch::BcSrcPort => connection::port(connection::server_source),
+        Fetch::BcDst => connection::ip(connection::server_destination),
+        Fetch::BcDstPort => connection::port(connection::server_destination),
+        Fetch::FcHttpMajor => connection::fc_http_major(args),
+        Fetch::BcHttpMajor => connection::bc_http_major(args),
+        Fetch::BcReused => connection::bc_reused(args),
+        Fetch::FcRcvdProxy => connection::fc_rcvd_proxy(args),
+        Fetch::ResComp => internal::res_comp(args),
+        Fetch::ResCompAlgo => internal::res_comp_algo(args),
+        Fetch::FcPpAuthority => connection::fc_pp_authority(args),
+        Fetch::FcPpTlv => connection::fc_pp_tlv(args),
+        Fetch::FcPpUniqueId => connection::fc_pp_unique_id(args),
+        Fetch::FcErr => connection::fc_err(args),
+        Fetch::FcErrStr => connection::fc_err_str(args),
+        Fetch::BcErr => connection::bc_err(args),
+        Fetch::BcErrStr => connection::bc_err_str(args),
+        Fetch::FcRtt => connection::tcp_time(args, Side::Client, TcpFigure::Rtt),
+        Fetch::FcRttvar => connection::tcp_time(args, Side::Client, TcpFigure::RttVariation),
+        Fetch::FcLost => connection::tcp(Side::Client, TcpFigure::Lost),
+        Fetch::FcMss => connection::tcp(Side::Client, TcpFigure::SegmentSize),
+        Fetch::FcFackets => connection::tcp(Side::Client, TcpFigure::ForwardAcknowledged),
+        Fetch::FcReordering => connection::tcp(Side::Client, TcpFigure::Reordering),
+        Fetch::FcRetrans => connection::tcp(Side::Client, TcpFigure::Retransmitted),
+        Fetch::FcSacked => connection::tcp(Side::Client, TcpFigure::SelectivelyAcknowledged),
+        Fetch::FcUnacked => connection::tcp(Side::Client, TcpFigure::Unacknowledged),
+        Fetch::BcRtt => connection::tcp_time(args, Side::Server, TcpFigure::Rtt),
+        Fetch::BcRttvar => connection::tcp_time(args, Side::Server, TcpFigure::RttVariation),
+        // TLS. Connections are clear, so there is nothing of most.
+        Fetch::SslFc => constant(Sample::Bool(false)),
+        Fetch::SslBc => constant(Sample::Bool(false)),
+        Fetch::SslFcIsResumed => constant(Sample::Bool(false)),
+        Fetch::SslBcIsResumed => constant(Sample::Bool(false)),
+        Fetch::SslFcSni
+        | Fetch::SslFcProtocol
+        | Fetch::SslFcCipher
+        | Fetch::SslFcAlpn
+        | Fetch::SslFcNpn
+        | Fetch::SslFcHasCrt => Ok(FetchCode::Absent),
+        Fetch::SslFcHasSni => constant(Sample::Bool(false)),
+        Fetch::SslFcHasEarly
+        | Fetch::SslFcSessionId
+        | Fetch::SslFcUniqueId
+        | Fetch::SslFcAlgKeysize
+        | Fetch::SslFcUseKeysize
+        | Fetch::SslFcErr
+        | Fetch::SslFcErrStr
+        | Fetch::SslCUsed
+        | Fetch::SslCVerify
+        | Fetch::SslCErr
+        | Fetch::SslCCaErr
+        | Fetch::SslCCaErrDepth
+        | Fetch::SslCSDn
+        | Fetch::SslCIDn
+        | Fetch::SslCSerial
+        | Fetch::SslCSha1
+        | Fetch::SslCVersion
+        | Fetch::SslCNotbefore
+        | Fetch::SslCNotafter
+        | Fetch::SslCDer
+        | Fetch::SslCKeyAlg
+        | Fetch::SslCSigAlg
+        | Fetch::SslBcProtocol
+        | Fetch::SslBcCipher
+        | Fetch::SslBcAlpn
+        | Fetch::SslBcAlgKeysize
+        | Fetch::SslBcUseKeysize
+        | Fetch::SslBcSessionId
+        | Fetch::SslBcUniqueId => Ok(FetchCode::Absent),
+        // Contents.
+        Fetch::ReqLen => content::length(Direction::Request),
+        Fetch::ReqPayload => content::payload(args, Direction::Request),
+        Fetch::ReqPayloadLv => content::payload_lv(args, Direction::Request),
+        Fetch::ReqProtoHttp => content::proto_http(args),
+        Fetch::ReqRdpCookie => content::rdp_cookie(args),
+        Fetch::ReqRdpCookieCnt => content::rdp_cookie_cnt(args),
+        Fetch::ReqSslHelloType => content::ssl_hello_type(Direction::Request),
+        Fetch::ReqSslSni => content::ssl_sni(args),
+        Fetch::ReqSslVer => content::ssl_ver(args),
+        Fetch::ReqSslAlpn => content::ssl_alpn(args),
+        Fetch::ReqSslEcExt => content::ssl_ec_ext(args),
+        Fetch::ReqSslStExt => content::ssl_st_ext(args),
+        Fetch::ResLen => content::length(Direction::Response),
+        Fetch::ResPayload => content::payload(args, Direction::Response),
+        Fetch::ResPayloadLv => content::payload_lv(args, Direction::Response),
+        Fetch::ResSslHelloType => content::ssl_hello_type(Direction::Response),
+        // HTTP.
+        Fetch::Base => http::base(args),
+        Fetch::Baseq => http::baseq(args),
+        Fetch::Base32 => http::hash32(false),
+        Fetch::Base32Src => http::hash32_src(false),
+        Fetch::CaptureReqHdr => http::capture_hdr(args, Request),
+        Fetch::CaptureResHdr => http::capture_hdr(args, Response),
+        Fetch::CaptureReqMethod => http::capture_req_method(args),
+        Fetch::CaptureReqUri => http::capture_req_uri(args),
+        Fetch::CaptureReqVer => http::capture_ver(Request),
+        Fetch::CaptureResVer => http::capture_ver(Response),
+        Fetch::HttpAuth => auth::http_auth(args),
+        Fetch::HttpAuthGroup => auth::http_auth_group(args),
+        Fetch::HttpAuthType => http::http_auth_type(args),
+        Fetch::HttpAuthUser => http::http_auth_user(args),
+        Fetch::HttpAuthPass => http::http_auth_pass(args),
+        Fetch::HttpAuthBearer => http::http_auth_bearer(args),
+        Fetch::HttpFirstReq => http::http_first_req(args),
+        Fetch::Method => http::method(args),
+        Fetch::Path => http::path(args),
+        Fetch::Pathq => http::pathq(args),
+        Fetch::Query => http::query(args),
+        Fetch::Url => http::url(args),
+        Fetch::Url32 => http::hash32(true),
+        Fetch::Url32Src => http::hash32_src(true),
+        Fetch::UrlIp => http::url_ip(args),
+        Fetch::UrlPort => http::url_port(args),
+        Fetch::UrlParam => http::url_param(args, Cast::Text),
+        Fetch::UrlpVal => http::url_param(args, Cast::Int),
+        Fetch::ReqVer => http::version(Request),
+        Fetch::ReqHdr => http::occurrence(args, Request, List::Elements, Cast::Text),
+        Fetch::ReqHdrCnt => http::count(args, Request, List::Elements),
+        Fetch::ReqHdrIp => http::occurrence(args, Request, List::Elements, Cast::Ip),
+        Fetch::ReqHdrVal => http::occurrence(args, Request, List::Elements, Cast::Int),
+        Fetch::ReqHdrNames => http::hdr_names(args, Request),
+        Fetch::ReqHdrs => http::hdrs(Request),
+        Fetch::ReqHdrsBin => http::hdrs_bin(Request),
+        Fetch::ReqFhdr => http::occurrence(args, Request, List::Lines, Cast::Text),
+        Fetch::ReqFhdrCnt => http::count(args, Request, List::Lines),
+        Fetch::ReqCook => http::occurrence(args, Request, List::Cookies, Cast::Text),
+        Fetch::ReqCookCnt => http::count(args, Request, List::Cookies),
+        Fetch::ReqCookVal => http::occurrence(args, Request, List::Cookies, Cast::Int),
+        Fetch::ReqCookNames => http::cook_names(args, Request),
+        Fetch::ReqBody => content::body(Direction::Request),
+        Fetch::ReqBodyLen => content::body_len(Direction::Request),
+        Fetch::ReqBodySize => content::body_size(Direction::Request),
+        Fetch::ReqBodyParam => http::body_param(args),
+        Fetch::Status => http::status(args),
+        Fetch::ResVer => http::version(Response),
+        Fetch::ResHdr => http::occurrence(args, Response, List::Elements, Cast::Text),
+        Fetch::ResHdrCnt => http::count(args, Response, List::Elements),
+        Fetch::ResHdrIp => http::occurrence(args, Response, List::Elements, Cast::Ip),
+        Fetch::ResHdrVal => http::occurrence(args, Response, List::Elements, Cast::Int),
+        Fetch::ResHdrNames => http::hdr_names(args, Response),
+        Fetch::ResHdrs => http::hdrs(Response),
+        Fetch::ResHdrsBin => http::hdrs_bin(Response),
+        Fetch::ResFhdr => http::occurrence(args, Response, List::Lines, Cast::Text),
+        Fetch::ResFhdrCnt => http::count(args, Response, List::Lines),
+        Fetch::ResCook => http::occurrence(args, Response, List::Cookies, Cast::Text),
+        Fetch::ResCookCnt => http::count(args, Response, List::Cookies),
+        Fetch::ResCookVal => http::occurrence(args, Response, List::Cookies, Cast::Int),
+        Fetch::ResCookNames => http::cook_names(args, Response),
+        Fetch::ResBody => content::body(Direction::Response),
+        Fetch::ResBodyLen => content::body_len(Direction::Response),
+        Fetch::ResBodySize => content::body_size(Direction::Response),
+        // Stick tables.
+        Fetch::TableCnt => counter::table_cnt(args),
+        Fetch::TableAvail => counter::table_avail(args),
+        Fetch::Counter(of, figure) => counter::counter(args, of, figure),
+        // A script's.
+        Fetch::Lua => constant::lua(args),
     }
-
-    /// `None` where it is absent or empty.
-    fn str(&self, index: usize) -> Result<Option<&str>, String> {
-        match self.0.get(index) {
-            Some(Arg::Str(text)) if text.is_empty() => Ok(None),
-            Some(Arg::Str(text)) => Ok(Some(text)),
-            None | Some(Arg::Absent) => Ok(None),
-            Some(other) => Err(format!("argument {} of a fetch must be text, found {other:?}", index + 1)),
-        }
-    }
-
-    fn int(&self, index: usize) -> Result<Option<i64>, String> {
-        match self.0.get(index) {
-            Some(Arg::Int(number)) => Ok(Some(*number)),
-            Some(Arg::Str(text)) => text.parse().map(Some).map_err(|_| format!("'{text}' is not an integer")),
-            None | Some(Arg::Absent) => Ok(None),
-            Some(other) => Err(format!("argument {} of a fetch must be an integer, found {other:?}", index + 1)),
-        }
-    }
-
-    /// A table's name.
-    fn table(&self, index: usize) -> Result<Option<&str>, String> {
-        match self.0.get(index) {
-            Some(Arg::Table(name)) => Ok(Some(name)),
-            _ => self.str(index),
-        }
-    }
-
-    fn wanted_int(&self, index: usize) -> Result<i64, String> {
-        self.int(index)?.ok_or_else(|| format!("argument {} of a fetch is missing", index + 1))
-    }
-
-    /// `i`: without regard to case.
-    fn ignores_case(&self, index: usize) -> Result<bool, String> {
-        match self.str(index)? {
-            None => Ok(false),
-            Some("i") => Ok(true),
-            Some(other) => Err(format!("'{other}' is not 'i'")),
-        }
-    }
-
-    /// One character, or the default.
-    fn delimiter(&self, index: usize, default: u8) -> Result<u8, String> {
-        match self.str(index)?.map(str::as_bytes) {
-            None => Ok(default),
-            Some([byte]) => Ok(*byte),
-            Some(_) => Err("a delimiter is one character".to_owned()),
-        }
-    }
-}
-
-impl FetchCode {
-    /// Resolves a fetch and its arguments, without a configuration: names of proxies can't be found.
-    pub fn compile(fetch: Fetch, args: &[Arg]) -> Result<FetchCode, String> {
-        FetchCode::compile_in(fetch, args, FetchScope::default())
-    }
-
-    /// Resolves a fetch and its arguments.
-    pub fn compile_in(fetch: Fetch, args: &[Arg], scope: FetchScope<'_>) -> Result<FetchCode, String> {
-        let args = Args(args);
-        if let Fetch::HttpAuth | Fetch::HttpAuthGroup = fetch {
-            return AuthFetch::compile(fetch, args.str(0)?.unwrap_or_default(), scope).map(FetchCode::Auth);
-        }
-        if fetch == Fetch::Acl {
-            return match args.0.first() {
-                Some(Arg::Acl(terms)) => AclCode::compile(terms, scope).map(FetchCode::Acl),
-                _ => Err("ACLs belong to a section, which a script is not in".to_owned()),
-            };
-        }
-        if let Some(code) = FetchCode::plain(fetch, &args)? {
-            return Ok(code);
-        }
-        if let Some(code) = Internal::compile(fetch, &args)? {
-            return Ok(FetchCode::Internal(code));
-        }
-        if let Some(code) = State::compile(fetch, &args, scope)? {
-            return Ok(FetchCode::State(code));
-        }
-        if let Some(code) = Counter::compile(fetch, &args, scope)? {
-            return Ok(FetchCode::Counter(code));
-        }
-        if let Some(code) = Connection::compile(fetch, &args)? {
-            return Ok(FetchCode::Connection(code));
-        }
-        if let Some(code) = Content::compile(fetch, &args)? {
-            return Ok(FetchCode::Content(code));
-        }
-        if let Some(code) = Http::compile(fetch, &args)? {
-            return Ok(FetchCode::Http(code));
-        }
-        // What is left are TLS's properties of a connection, and connections are clear.
-        Ok(FetchCode::Absent)
-    }
-
-    /// Constants and variables.
-    fn plain(fetch: Fetch, args: &Args<'_>) -> Result<Option<FetchCode>, String> {
-        let constant = match fetch {
-            Fetch::AlwaysTrue => Sample::Bool(true),
-            Fetch::AlwaysFalse => Sample::Bool(false),
-            Fetch::SslFc | Fetch::SslBc | Fetch::SslFcIsResumed | Fetch::SslBcIsResumed | Fetch::SslFcHasSni => {
-                Sample::Bool(false)
-            }
-            Fetch::FcNbStreams | Fetch::FcStreamsLimit | Fetch::BcNbStreams | Fetch::BcStreamsLimit => Sample::Int(1),
-            Fetch::Pid => Sample::Int(std::process::id().into()),
-            Fetch::FsId | Fetch::BsId => Sample::Int(0),
-            Fetch::FcGlitches | Fetch::BcGlitches | Fetch::FsRstCode | Fetch::BsRstCode | Fetch::QuicEnabled => {
-                return Ok(Some(FetchCode::Absent));
-            }
-            Fetch::Bool => Sample::Bool(match args.0.first() {
-                Some(Arg::Str(text)) if matches!(&**text, "true" | "1") => true,
-                Some(Arg::Str(text)) if matches!(&**text, "false" | "0") => false,
-                Some(Arg::Int(number)) => *number != 0,
-                other => return Err(format!("bool needs true or false, found {other:?}")),
-            }),
-            Fetch::Int => Sample::Int(args.int(0)?.ok_or("int needs an integer")?),
-            Fetch::Str => Sample::Str(args.text(0)?.into_vec()),
-            Fetch::Meth => Sample::Method(args.text(0)?.into_vec()),
-            Fetch::Bin => Sample::Bin(hexadecimal(&args.text(0)?).ok_or("bin needs hexadecimal digits, two a byte")?),
-            Fetch::Ipv4 | Fetch::Ipv6 => {
-                let text = args.str(0)?.unwrap_or_default();
-                let ip: std::net::IpAddr = text.parse().map_err(|_| format!("'{text}' is no address"))?;
-                if ip.is_ipv4() != (fetch == Fetch::Ipv4) {
-                    return Err(format!("'{text}' is of the other family"));
-                }
-                Sample::Ip(ip)
-            }
-            Fetch::Lua => return Ok(Some(FetchCode::Lua(Arc::new(ScriptCall::fetch(args.0)?)))),
-            Fetch::Env => return Ok(Some(environment(args)?)),
-            Fetch::Var => {
-                let variable = match args.0.first() {
-                    Some(Arg::Var(name)) => VarRef::intern(name).ok_or("too many variable names in this process")?,
-                    Some(Arg::Str(text)) => {
-                        VarRef::parse(text).ok_or_else(|| format!("'{text}' is not a variable's name"))?
-                    }
-                    other => return Err(format!("var needs a variable's name, found {other:?}")),
-                };
-                let default = match args.0.get(1) {
-                    None | Some(Arg::Absent) => None,
-                    Some(_) => Some(Sample::Str(args.text(1)?.into_vec())),
-                };
-                return Ok(Some(FetchCode::Variable(variable, default)));
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(FetchCode::Constant(constant)))
-    }
-
-    /// What it looks at besides heads.
-    pub fn looks(&self) -> Looks {
-        if let FetchCode::Acl(acl) = self {
-            return acl.looks();
-        }
-        use content::Direction::{Request, Response};
-        let direction = match self {
-            FetchCode::Content(code) => Some(code.direction()),
-            FetchCode::Http(code) if code.needs_body() => Some(Request),
-            _ => None,
-        };
-        Looks {
-            request: direction == Some(Request),
-            response: direction == Some(Response),
-            head: matches!(self, FetchCode::Http(_) | FetchCode::Content(Content::ProtoHttp)),
-        }
-    }
-
-    /// A condition must look at every occurrence of it.
-    pub fn is_multiple(&self) -> bool {
-        match self {
-            FetchCode::Http(code) => code.is_multiple(),
-            FetchCode::Auth(code) => code.is_multiple(),
-            _ => false,
-        }
-    }
-
-    /// The sample, if there is one.
-    #[inline]
-    pub fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        match self {
-            FetchCode::Http(code) => code.fetch(cx),
-            FetchCode::Auth(code) => code.fetch(cx),
-            FetchCode::Acl(acl) => Some(Value::Bool(acl.matches(cx))),
-            FetchCode::Constant(sample) => Some(sample.as_value()),
-            FetchCode::Absent => None,
-            FetchCode::Variable(variable, default) => {
-                cx.variables.value(variable).or(default.as_ref().map(Sample::as_value))
-            }
-            FetchCode::Lua(call) => call.now(None, cx).map(Value::from_sample),
-            FetchCode::Internal(code) => code.fetch(cx),
-            FetchCode::State(code) => code.fetch(cx),
-            FetchCode::Counter(code) => code.fetch(cx),
-            FetchCode::Connection(code) => code.fetch(cx),
-            FetchCode::Content(code) => code.fetch(cx),
-        }
-    }
-
-    /// The occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time costs
-    /// the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be kept
-    /// while an operation waits.
-    pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
-        match self {
-            FetchCode::Http(code) if code.is_multiple() => code.fetch_next(cx, cursor),
-            FetchCode::Auth(code) if code.is_multiple() => code.fetch_next(cx, cursor),
-            _ if cursor.seen == 0 => {
-                cursor.seen = 1;
-                self.fetch(cx)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// `env`: the configuration's reader has added the value that the file's environment has, if any. A script names the
-/// variable alone and sees the process's.
-fn environment(args: &Args<'_>) -> Result<FetchCode, String> {
-    let value = match args.0 {
-        [_, Arg::Str(value)] => Some(value.as_bytes().to_vec()),
-        [_, _] => None,
-        [Arg::Str(name)] if !name.is_empty() && !name.contains(['=', '\0']) => {
-            std::env::var_os(&**name).map(std::os::unix::ffi::OsStringExt::into_vec)
-        }
-        _ => return Err("env needs a variable's name".to_owned()),
-    };
-    Ok(value.map_or(FetchCode::Absent, |value| FetchCode::Constant(Sample::Str(value))))
-}
-
-/// The bytes of hexadecimal digits.
-fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16);
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    text.chunks_exact(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_config::model::Arg;
+
     use super::*;
 
     #[track_caller]

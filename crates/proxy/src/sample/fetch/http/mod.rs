@@ -8,12 +8,13 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use memchr::memchr;
-use sluicegate_config::catalogue::Fetch;
 use sluicegate_wire::http::{Message, Version};
 
-use super::{Args, Cursor};
-use crate::sample::field;
+use super::Cursor;
+use super::args::Args;
+use super::code::{Compiled, FetchCode, Read, ReadEach, looking, read, read_with};
 use crate::sample::value::Value;
+use crate::sample::{Looks, field};
 use crate::stream::StreamContext;
 use auth::{Credentials, credentials};
 pub(crate) use auth::{basic, basic_credentials};
@@ -24,7 +25,7 @@ const HISTORY: usize = 10;
 
 /// Which message a fetch looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(in crate::sample::fetch) enum Side {
     /// The request.
     Request,
     /// The response.
@@ -33,7 +34,7 @@ pub enum Side {
 
 /// Which list of values a fetch takes from a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub(in crate::sample::fetch) enum List {
     /// A header's comma-separated elements.
     Elements,
     /// A header's lines.
@@ -44,7 +45,7 @@ pub enum List {
 
 /// What becomes of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cast {
+pub(in crate::sample::fetch) enum Cast {
     /// It stays text.
     Text,
     /// An address; a text that is none is passed over.
@@ -54,304 +55,301 @@ pub enum Cast {
 }
 
 /// A fetch of an HTTP message.
-#[derive(Clone, Debug)]
-pub enum Http {
-    /// `hdr`, `fhdr`, `cook` of either side, and their `_ip` and `_val`.
-    Occurrence {
-        /// Which message.
-        side: Side,
-        /// Which values.
-        list: List,
-        /// The header's or cookie's name; empty means any.
-        name: Box<[u8]>,
-        /// From 1, negative from the end, 0 for the last or, under a cursor, for all.
-        occurrence: i64,
-        /// What becomes of it.
-        cast: Cast,
-    },
-    /// `url_param`, `req.body_param`.
-    Parameter {
-        /// In the body, not in the target.
-        in_body: bool,
-        /// Its name; empty means any.
-        name: Box<[u8]>,
-        /// What the list begins behind.
-        delimiter: u8,
-        /// `i`.
-        ignore_case: bool,
-        /// What becomes of it.
-        cast: Cast,
-    },
-    /// `hdr_cnt`, `fhdr_cnt`, `cook_cnt` of either side.
-    Count(Side, List, Box<[u8]>),
-    /// `hdr_names`.
-    FieldNames(Side, u8),
-    /// `cook_names`.
-    CookieNames(Side, u8),
-    /// `hdrs`.
-    Lines(Side),
-    /// `hdrs_bin`.
-    Binary(Side),
-    /// `base`, or `baseq` with the query.
-    Base(bool),
-    /// `base32`, or `url32` with the query.
-    Hash(bool),
-    /// `base32+src`, or `url32+src` with the query.
-    HashAndSource(bool),
-    /// `method`.
-    Method,
-    /// `path`.
-    Path,
-    /// `pathq`.
-    PathAndQuery,
-    /// `query`.
-    Query,
-    /// `url`.
-    Url,
-    /// `url_ip`.
-    UrlIp,
-    /// `url_port`.
-    UrlPort,
-    /// `req.ver`, `res.ver`.
-    Version(Side),
-    /// `status`.
-    Status,
-    /// `http_first_req`.
-    FirstRequest,
-    /// `capture.req.method`.
-    CapturedMethod,
-    /// `capture.req.uri`.
-    CapturedUri,
-    /// `capture.req.ver`, `capture.res.ver`.
-    CapturedVersion(Side),
-    /// `capture.req.hdr`, `capture.res.hdr`: a slot's number from 0.
-    CapturedHeader(Side, usize),
-    /// `http_auth_type`.
-    AuthType,
-    /// `http_auth_user`.
-    AuthUser,
-    /// `http_auth_pass`.
-    AuthPassword,
-    /// `http_auth_bearer`, in the field of this name.
-    AuthBearer(Box<[u8]>),
+fn head<F>(fetch: F) -> Compiled
+where
+    F: for<'a> Fn(&'a StreamContext) -> Option<Value<'a>> + Send + Sync + 'static,
+{
+    looking(HEAD, read(fetch))
 }
 
-impl Http {
-    pub(super) fn compile(fetch: Fetch, args: &Args<'_>) -> Result<Option<Http>, String> {
-        use List::{Cookies, Elements, Lines};
-        use Side::{Request, Response};
-        let occurrence = |side, list, cast| {
-            let occurrence = match list {
-                Cookies => 0,
-                Elements | Lines => args.int(1)?.unwrap_or(0),
-            };
-            Ok::<_, String>(Http::Occurrence { side, list, name: args.text(0)?, occurrence, cast })
-        };
-        let parameter = |cast| {
-            Ok::<_, String>(Http::Parameter {
-                in_body: false,
-                name: args.text(0)?,
-                delimiter: args.delimiter(1, b'?')?,
-                ignore_case: args.ignores_case(2)?,
-                cast,
-            })
-        };
-        let slot = || {
-            let number = args.wanted_int(0)?;
-            usize::try_from(number).map_err(|_| format!("'{number}' is negative"))
-        };
-        let count = |side, list| Ok::<_, String>(Http::Count(side, list, args.text(0)?));
-        Ok(Some(match fetch {
-            Fetch::ReqHdr => occurrence(Request, Elements, Cast::Text)?,
-            Fetch::ReqHdrIp => occurrence(Request, Elements, Cast::Ip)?,
-            Fetch::ReqHdrVal => occurrence(Request, Elements, Cast::Int)?,
-            Fetch::ReqFhdr => occurrence(Request, Lines, Cast::Text)?,
-            Fetch::ReqCook => occurrence(Request, Cookies, Cast::Text)?,
-            Fetch::ReqCookVal => occurrence(Request, Cookies, Cast::Int)?,
-            Fetch::ResHdr => occurrence(Response, Elements, Cast::Text)?,
-            Fetch::ResHdrIp => occurrence(Response, Elements, Cast::Ip)?,
-            Fetch::ResHdrVal => occurrence(Response, Elements, Cast::Int)?,
-            Fetch::ResFhdr => occurrence(Response, Lines, Cast::Text)?,
-            Fetch::ResCook => occurrence(Response, Cookies, Cast::Text)?,
-            Fetch::ResCookVal => occurrence(Response, Cookies, Cast::Int)?,
-            Fetch::UrlParam => parameter(Cast::Text)?,
-            Fetch::UrlpVal => parameter(Cast::Int)?,
-            Fetch::ReqBodyParam => Http::Parameter {
-                in_body: true,
-                name: args.text(0)?,
-                delimiter: b'&',
-                ignore_case: args.ignores_case(1)?,
-                cast: Cast::Text,
-            },
-            Fetch::ReqHdrCnt => count(Request, Elements)?,
-            Fetch::ReqFhdrCnt => count(Request, Lines)?,
-            Fetch::ReqCookCnt => count(Request, Cookies)?,
-            Fetch::ResHdrCnt => count(Response, Elements)?,
-            Fetch::ResFhdrCnt => count(Response, Lines)?,
-            Fetch::ResCookCnt => count(Response, Cookies)?,
-            Fetch::ReqHdrNames => Http::FieldNames(Request, args.delimiter(0, b',')?),
-            Fetch::ResHdrNames => Http::FieldNames(Response, args.delimiter(0, b',')?),
-            Fetch::ReqCookNames => Http::CookieNames(Request, args.delimiter(0, b',')?),
-            Fetch::ResCookNames => Http::CookieNames(Response, args.delimiter(0, b',')?),
-            Fetch::ReqHdrs => Http::Lines(Request),
-            Fetch::ResHdrs => Http::Lines(Response),
-            Fetch::ReqHdrsBin => Http::Binary(Request),
-            Fetch::ResHdrsBin => Http::Binary(Response),
-            Fetch::Base => Http::Base(false),
-            Fetch::Baseq => Http::Base(true),
-            Fetch::Base32 => Http::Hash(false),
-            Fetch::Url32 => Http::Hash(true),
-            Fetch::Base32Src => Http::HashAndSource(false),
-            Fetch::Url32Src => Http::HashAndSource(true),
-            Fetch::Method => Http::Method,
-            Fetch::Path => Http::Path,
-            Fetch::Pathq => Http::PathAndQuery,
-            Fetch::Query => Http::Query,
-            Fetch::Url => Http::Url,
-            Fetch::UrlIp => Http::UrlIp,
-            Fetch::UrlPort => Http::UrlPort,
-            Fetch::ReqVer => Http::Version(Request),
-            Fetch::ResVer => Http::Version(Response),
-            Fetch::Status => Http::Status,
-            Fetch::HttpFirstReq => Http::FirstRequest,
-            Fetch::CaptureReqMethod => Http::CapturedMethod,
-            Fetch::CaptureReqUri => Http::CapturedUri,
-            Fetch::CaptureReqVer => Http::CapturedVersion(Request),
-            Fetch::CaptureResVer => Http::CapturedVersion(Response),
-            Fetch::CaptureReqHdr => Http::CapturedHeader(Request, slot()?),
-            Fetch::CaptureResHdr => Http::CapturedHeader(Response, slot()?),
-            Fetch::HttpAuthType => Http::AuthType,
-            Fetch::HttpAuthUser => Http::AuthUser,
-            Fetch::HttpAuthPass => Http::AuthPassword,
-            Fetch::HttpAuthBearer => {
-                let name = args.text(0)?;
-                Http::AuthBearer(if name.is_empty() { AUTHORIZATION.into() } else { name })
-            }
-            _ => return Ok(None),
-        }))
+/// A fetch of an HTTP message with arguments.
+fn head_with<T, F>(args: T, fetch: F) -> Compiled
+where
+    T: Send + Sync + 'static,
+    F: for<'a> Fn(&'a T, &'a StreamContext) -> Option<Value<'a>> + Send + Sync + 'static,
+{
+    looking(HEAD, read_with(args, fetch))
+}
+
+const HEAD: Looks = Looks { request: false, response: false, head: true };
+
+/// `hdr`, `fhdr`, `cook` of either side, and their `_ip` and `_val`.
+struct Occurrence {
+    side: Side,
+    list: List,
+    /// The header's or cookie's name; empty means any.
+    name: Box<[u8]>,
+    /// From 1, negative from the end, 0 for the last or, under a cursor, for all.
+    occurrence: i64,
+    cast: Cast,
+}
+
+pub(super) fn occurrence(args: &Args<'_>, side: Side, list: List, cast: Cast) -> Compiled {
+    let occurrence = match list {
+        List::Cookies => 0,
+        List::Elements | List::Lines => args.int(1)?.unwrap_or(0),
+    };
+    let fetch = Occurrence { side, list, name: args.text(0)?, occurrence, cast };
+    Ok(match occurrence {
+        0 => FetchCode::Each(Box::new(fetch), HEAD),
+        _ => FetchCode::One(Box::new(fetch), HEAD),
+    })
+}
+
+impl Read for Occurrence {
+    fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
+        let message = message(cx, self.side)?;
+        // Without a name the first cookie is meant, though the last one of a name.
+        let occurrence = if self.list == List::Cookies && self.name.is_empty() { 1 } else { self.occurrence };
+        let found = values(message, self.side, self.list, &self.name, |values| pick(values, occurrence));
+        found.and_then(|text| self.cast.of(text))
+    }
+}
+
+impl ReadEach for Occurrence {
+    fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
+        Read::read(self, cx)
     }
 
-    pub(super) fn is_multiple(&self) -> bool {
-        matches!(self, Http::Occurrence { occurrence: 0, .. } | Http::Parameter { .. })
-    }
-
-    #[inline]
-    pub(super) fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        match self {
-            Http::Occurrence { side, list, name, occurrence, cast } => {
-                let message = message(cx, *side)?;
-                // Without a name the first cookie is meant, though the last one of a name.
-                let occurrence = if *list == List::Cookies && name.is_empty() { 1 } else { *occurrence };
-                values(message, *side, *list, name, |values| pick(values, occurrence)).and_then(|text| cast.of(text))
-            }
-            Http::Path => target::path(request(cx)?.target()).map(Value::text),
-            Http::Method => request(cx).map(|message| Value::Method(Cow::Borrowed(message.method()))),
-            Http::Parameter { cast, .. } => self.parameters(cx)?.next().and_then(|text| cast.of(text)),
-            Http::Url => request(cx).map(|message| Value::text(message.target())),
-            Http::Query => target::query(request(cx)?.target()).map(Value::text),
-            Http::PathAndQuery => target::path_and_query(request(cx)?.target()).map(Value::text),
-            Http::Status => match cx.response.status() {
-                0 => None,
-                status => Some(Value::Int(i64::from(status))),
-            },
-            other => other.rarer(cx),
-        }
-    }
-
-    /// What is fetched less often, out of the way of what every rule fetches.
-    fn rarer<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        Some(match self {
-            Http::Count(side, list, name) => {
-                let message = message(cx, *side)?;
-                Value::Int(values(message, *side, *list, name, |values| values.count()) as i64)
-            }
-            Http::FieldNames(side, delimiter) => Value::owned_text(field_names(message(cx, *side)?, *delimiter)),
-            Http::CookieNames(side, delimiter) => cookie_names(message(cx, *side)?, *side, *delimiter)?,
-            Http::Lines(side) => Value::owned_text(lines(message(cx, *side)?)),
-            Http::Binary(side) => Value::Bin(Cow::Owned(binary(message(cx, *side)?))),
-            Http::Base(query) => base(request(cx)?, *query)?,
-            Http::Hash(query) => Value::Int(i64::from(hash(request(cx)?, *query))),
-            Http::HashAndSource(query) => {
-                let mut bytes = hash(request(cx)?, *query).to_be_bytes().to_vec();
-                match cx.source?.ip() {
-                    IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
-                    IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
-                }
-                Value::Bin(Cow::Owned(bytes))
-            }
-            Http::UrlIp => Value::Ip(IpAddr::V4(target::address(request(cx)?.target())?.0)),
-            Http::UrlPort => Value::Int(i64::from(target::address(request(cx)?.target())?.1)),
-            Http::Version(side) => Value::text(match message(cx, *side)?.version() {
-                Version::Http10 => b"1.0",
-                Version::Http11 => b"1.1",
-            }),
-            Http::FirstRequest => Value::Bool(cx.request_number <= 1),
-            Http::CapturedMethod => Value::text(captured(cx, 0)?),
-            Http::CapturedUri => Value::text(target::path_and_query(captured(cx, 1)?)?),
-            Http::CapturedVersion(side) => Value::text(match message(cx, *side)?.version() {
-                Version::Http10 => b"HTTP/1.0",
-                Version::Http11 => b"HTTP/1.1",
-            }),
-            Http::CapturedHeader(side, slot) => {
-                let captures = &cx.log.captures;
-                let slots = if *side == Side::Request { &captures.request } else { &captures.response };
-                Value::text(slots.get(*slot)?)
-            }
-            Http::AuthType => match credentials(request(cx)?, auth::field(cx))? {
-                Credentials::Basic(_) => Value::text(b"Basic"),
-                Credentials::Bearer(_) => Value::text(b"Bearer"),
-            },
-            Http::AuthUser | Http::AuthPassword => {
-                let Credentials::Basic(mut text) = credentials(request(cx)?, auth::field(cx))? else { return None };
-                let colon = memchr(b':', &text)?;
-                if matches!(self, Http::AuthUser) {
-                    text.truncate(colon);
-                } else {
-                    text.drain(..=colon);
-                }
-                Value::owned_text(text)
-            }
-            Http::AuthBearer(field) => match credentials(request(cx)?, field)? {
-                Credentials::Bearer(token) => Value::text(token),
-                Credentials::Basic(_) => return None,
-            },
-            _ => return None,
+    fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
+        next(cursor, self.cast, |seen| {
+            values(message(cx, self.side)?, self.side, self.list, &self.name, |values| values.nth(seen))
         })
     }
+}
 
-    /// The occurrence after those the cursor has seen.
-    pub(super) fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
-        loop {
-            let seen = cursor.seen as usize;
-            let (found, cast) = match self {
-                Http::Occurrence { side, list, name, cast, .. } => {
-                    (values(message(cx, *side)?, *side, *list, name, |values| values.nth(seen))?, cast)
-                }
-                Http::Parameter { cast, .. } => (self.parameters(cx)?.nth(seen)?, cast),
-                _ => return None,
-            };
-            cursor.seen += 1;
-            // What is no address is passed over.
-            if let Some(value) = cast.of(found) {
-                return Some(value);
-            }
+/// Returns the value after those the cursor has seen. A text that is no address is passed over.
+fn next<'a>(cursor: &mut Cursor, cast: Cast, nth: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Value<'a>> {
+    loop {
+        let found = nth(cursor.seen as usize)?;
+        cursor.seen += 1;
+        if let Some(value) = cast.of(found) {
+            return Some(value);
         }
     }
+}
 
-    fn parameters<'a>(&'a self, cx: &'a StreamContext) -> Option<Parameters<'a>> {
-        let Http::Parameter { in_body, name, delimiter, ignore_case, .. } = self else { return None };
+/// `url_param`, `req.body_param`.
+struct Parameter {
+    /// In the body, not in the target.
+    in_body: bool,
+    /// Its name; empty means any.
+    name: Box<[u8]>,
+    /// The byte that the list begins behind.
+    delimiter: u8,
+    /// `i`.
+    ignore_case: bool,
+    cast: Cast,
+}
+
+/// `url_param(name[,delimiter[,i]])`, `urlp_val`.
+pub(super) fn url_param(args: &Args<'_>, cast: Cast) -> Compiled {
+    let (delimiter, ignore_case) = (args.delimiter(1, b'?')?, args.ignores_case(2)?);
+    let fetch = Parameter { in_body: false, name: args.text(0)?, delimiter, ignore_case, cast };
+    Ok(FetchCode::Each(Box::new(fetch), HEAD))
+}
+
+/// `req.body_param(name[,i])`.
+pub(super) fn body_param(args: &Args<'_>) -> Compiled {
+    let ignore_case = args.ignores_case(1)?;
+    let fetch = Parameter { in_body: true, name: args.text(0)?, delimiter: b'&', ignore_case, cast: Cast::Text };
+    Ok(FetchCode::Each(Box::new(fetch), Looks { request: true, ..HEAD }))
+}
+
+impl Parameter {
+    fn values<'a>(&'a self, cx: &'a StreamContext) -> Option<Parameters<'a>> {
         let request = request(cx)?;
-        Some(if *in_body {
-            Parameters::new(&cx.request_content.data, name, *delimiter, *ignore_case)
+        Some(if self.in_body {
+            Parameters::new(&cx.request_content.data, &self.name, self.delimiter, self.ignore_case)
         } else {
-            Parameters::of_target(request.target(), name, *delimiter, *ignore_case)
+            Parameters::of_target(request.target(), &self.name, self.delimiter, self.ignore_case)
         })
     }
+}
 
-    /// It looks at the request's body.
-    pub(super) fn needs_body(&self) -> bool {
-        matches!(self, Http::Parameter { in_body: true, .. })
+impl ReadEach for Parameter {
+    fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
+        self.values(cx)?.next().and_then(|text| self.cast.of(text))
     }
+
+    fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
+        next(cursor, self.cast, |seen| self.values(cx)?.nth(seen))
+    }
+}
+
+/// `hdr_cnt`, `fhdr_cnt`, `cook_cnt` of either side.
+pub(super) fn count(args: &Args<'_>, side: Side, list: List) -> Compiled {
+    head_with((side, list, args.text(0)?), |(side, list, name), cx| {
+        let count = values(message(cx, *side)?, *side, *list, name, |values| values.count());
+        Some(Value::Int(count as i64))
+    })
+}
+
+/// `hdr_names`.
+pub(super) fn hdr_names(args: &Args<'_>, side: Side) -> Compiled {
+    head_with((side, args.delimiter(0, b',')?), |(side, delimiter), cx| {
+        Some(Value::owned_text(field_names(message(cx, *side)?, *delimiter)))
+    })
+}
+
+/// `cook_names`.
+pub(super) fn cook_names(args: &Args<'_>, side: Side) -> Compiled {
+    head_with((side, args.delimiter(0, b',')?), |(side, delimiter), cx| {
+        cookie_names(message(cx, *side)?, *side, *delimiter)
+    })
+}
+
+/// `hdrs`.
+pub(super) fn hdrs(side: Side) -> Compiled {
+    head_with(side, |side, cx| Some(Value::owned_text(lines(message(cx, *side)?))))
+}
+
+/// `hdrs_bin`.
+pub(super) fn hdrs_bin(side: Side) -> Compiled {
+    head_with(side, |side, cx| Some(Value::Bin(Cow::Owned(binary(message(cx, *side)?)))))
+}
+
+pub(super) fn base(_: &Args<'_>) -> Compiled {
+    head(|cx| host_and_path(request(cx)?, false))
+}
+
+pub(super) fn baseq(_: &Args<'_>) -> Compiled {
+    head(|cx| host_and_path(request(cx)?, true))
+}
+
+/// `base32`, or `url32` with the query.
+pub(super) fn hash32(query: bool) -> Compiled {
+    head_with(query, |query, cx| Some(Value::Int(i64::from(hash(request(cx)?, *query)))))
+}
+
+/// `base32+src`, or `url32+src` with the query.
+pub(super) fn hash32_src(query: bool) -> Compiled {
+    head_with(query, |query, cx| {
+        let mut bytes = hash(request(cx)?, *query).to_be_bytes().to_vec();
+        match cx.source?.ip() {
+            IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+        }
+        Some(Value::Bin(Cow::Owned(bytes)))
+    })
+}
+
+pub(super) fn method(_: &Args<'_>) -> Compiled {
+    head(|cx| Some(Value::Method(Cow::Borrowed(request(cx)?.method()))))
+}
+
+pub(super) fn path(_: &Args<'_>) -> Compiled {
+    head(|cx| target::path(request(cx)?.target()).map(Value::text))
+}
+
+pub(super) fn pathq(_: &Args<'_>) -> Compiled {
+    head(|cx| target::path_and_query(request(cx)?.target()).map(Value::text))
+}
+
+pub(super) fn query(_: &Args<'_>) -> Compiled {
+    head(|cx| target::query(request(cx)?.target()).map(Value::text))
+}
+
+pub(super) fn url(_: &Args<'_>) -> Compiled {
+    head(|cx| Some(Value::text(request(cx)?.target())))
+}
+
+pub(super) fn url_ip(_: &Args<'_>) -> Compiled {
+    head(|cx| Some(Value::Ip(IpAddr::V4(target::address(request(cx)?.target())?.0))))
+}
+
+pub(super) fn url_port(_: &Args<'_>) -> Compiled {
+    head(|cx| Some(Value::Int(i64::from(target::address(request(cx)?.target())?.1))))
+}
+
+/// `req.ver`, `res.ver`.
+pub(super) fn version(side: Side) -> Compiled {
+    head_with(side, |side, cx| {
+        Some(Value::text(match message(cx, *side)?.version() {
+            Version::Http10 => b"1.0",
+            Version::Http11 => b"1.1",
+        }))
+    })
+}
+
+pub(super) fn status(_: &Args<'_>) -> Compiled {
+    head(|cx| match cx.response.status() {
+        0 => None,
+        status => Some(Value::Int(i64::from(status))),
+    })
+}
+
+pub(super) fn http_first_req(_: &Args<'_>) -> Compiled {
+    head(|cx| Some(Value::Bool(cx.request_number <= 1)))
+}
+
+pub(super) fn capture_req_method(_: &Args<'_>) -> Compiled {
+    head(|cx| captured(cx, 0).map(Value::text))
+}
+
+pub(super) fn capture_req_uri(_: &Args<'_>) -> Compiled {
+    head(|cx| target::path_and_query(captured(cx, 1)?).map(Value::text))
+}
+
+/// `capture.req.ver`, `capture.res.ver`.
+pub(super) fn capture_ver(side: Side) -> Compiled {
+    head_with(side, |side, cx| {
+        Some(Value::text(match message(cx, *side)?.version() {
+            Version::Http10 => b"HTTP/1.0",
+            Version::Http11 => b"HTTP/1.1",
+        }))
+    })
+}
+
+/// `capture.req.hdr`, `capture.res.hdr`: a slot's number from 0.
+pub(super) fn capture_hdr(args: &Args<'_>, side: Side) -> Compiled {
+    head_with((side, args.wanted_size(0)?), |(side, slot), cx| {
+        let captures = &cx.log.captures;
+        let slots = if *side == Side::Request { &captures.request } else { &captures.response };
+        slots.get(*slot).map(Value::text)
+    })
+}
+
+pub(super) fn http_auth_type(_: &Args<'_>) -> Compiled {
+    head(|cx| {
+        Some(match credentials(request(cx)?, auth::field(cx))? {
+            Credentials::Basic(_) => Value::text(b"Basic"),
+            Credentials::Bearer(_) => Value::text(b"Bearer"),
+        })
+    })
+}
+
+/// The text `user:password` of the request's credentials, and the place of the colon.
+fn user_and_password(cx: &StreamContext) -> Option<(Vec<u8>, usize)> {
+    let Credentials::Basic(text) = credentials(request(cx)?, auth::field(cx))? else { return None };
+    let colon = memchr(b':', &text)?;
+    Some((text, colon))
+}
+
+pub(super) fn http_auth_user(_: &Args<'_>) -> Compiled {
+    head(|cx| {
+        let (mut text, colon) = user_and_password(cx)?;
+        text.truncate(colon);
+        Some(Value::owned_text(text))
+    })
+}
+
+pub(super) fn http_auth_pass(_: &Args<'_>) -> Compiled {
+    head(|cx| {
+        let (mut text, colon) = user_and_password(cx)?;
+        text.drain(..=colon);
+        Some(Value::owned_text(text))
+    })
+}
+
+/// `http_auth_bearer([field])`.
+pub(super) fn http_auth_bearer(args: &Args<'_>) -> Compiled {
+    let name = args.text(0)?;
+    let field = if name.is_empty() { AUTHORIZATION.into() } else { name };
+    head_with(field, |field, cx| match credentials(request(cx)?, field)? {
+        Credentials::Bearer(token) => Some(Value::text(token)),
+        Credentials::Basic(_) => None,
+    })
 }
 
 impl Cast {
@@ -449,7 +447,7 @@ fn host(request: &Message) -> &[u8] {
     field::header_values(request, b"host", false).next().unwrap_or_default()
 }
 
-fn base(request: &Message, query: bool) -> Option<Value<'_>> {
+fn host_and_path(request: &Message, query: bool) -> Option<Value<'_>> {
     let part = |target| if query { target::path_and_query(target) } else { target::path(target) };
     let path = part(request.target());
     match host(request) {
