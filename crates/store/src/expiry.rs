@@ -1,14 +1,14 @@
 //! Expiry: lazily, when a key is accessed, and actively, from a periodic tick.
 //!
-//! Each stripe publishes the earliest expiry of its keys, and within it each segment knows its own, so a tick finds
-//! what is due by reading a dense array: a store in which nothing is due costs about a microsecond per database and
-//! tick. Stripes are swept in steps of about [`SLOTS_PER_LOCK`] keys under the lock, each from where the last one
-//! stopped. A tick does so for [`BUDGET`]; if more is due then, a thread [aside](crate::aside) goes on until nothing is,
-//! as fast as the machine has time for. So millions of keys that expire together are gone within a second on a core
-//! that is free, and a machine whose cores all work still spends a quarter of one on it.
+//! Each stripe publishes the earliest expiry of its keys, and each of its segments has its own, so a tick finds due
+//! keys by scanning a dense array: a store without due keys costs about a microsecond per database and tick. Stripes
+//! are swept in steps of about [`SLOTS_PER_LOCK`] keys under the lock, each from where the last one stopped. A tick
+//! does so for [`BUDGET`]; if more keys are due, a thread of the [pool](crate::aside) continues until none is, as fast
+//! as the machine allows. So millions of keys that expire together are removed within a second on an idle core, and a
+//! machine whose cores are all busy still spends a quarter of one on it.
 //!
-//! Redis draws samples instead, and leaves up to a quarter of the expired keys for later; here nothing expired stays
-//! longer than the time to the next tick and that which removing it takes.
+//! Redis samples keys instead, and leaves up to a quarter of the expired ones for later; here an expired key stays at
+//! most until the next tick plus the time of removing it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -40,7 +40,7 @@ const ZEROS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
-/// Whether the string looks like a HyperLogLog; runs are not looked at.
+/// Returns whether the string has a HyperLogLog header; runs are not checked.
 pub(crate) fn is_valid(bytes: &[u8]) -> bool {
     bytes.len() >= HEAD
         && bytes.starts_with(MAGIC)
@@ -111,7 +111,7 @@ fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, Run)> {
     })
 }
 
-/// Whether the string is sparse.
+/// Returns whether the string is sparse.
 pub(crate) fn is_sparse(bytes: &[u8]) -> bool {
     bytes[4] == SPARSE
 }
@@ -144,7 +144,7 @@ fn place(element: &[u8]) -> (usize, u8) {
     (hash as usize % REGISTERS, counted.trailing_zeros() as u8 + 1)
 }
 
-/// Where a search in a sparse string may begin: a byte, and the number of the first register there.
+/// The start of a search in a sparse string: a byte, and the number of the first register there.
 #[derive(Clone, Copy, Debug)]
 struct Begin {
     at: usize,
@@ -232,7 +232,7 @@ fn set_sparse(
     if new.len() > old_len && !sparse_max.allows(bytes.len() + new.len() - old_len) {
         return promote(bytes, index, value);
     }
-    // As in Redis a run that was cut off takes the NUL behind it in, and what comes in its place is cut off instead.
+    // As in Redis a truncated run absorbs the NUL after it, and its replacement is truncated instead.
     let is_cut_off = place.at + old_len > bytes.len();
     if is_cut_off {
         bytes.push(0);
@@ -486,8 +486,8 @@ pub(crate) fn decoded(bytes: &[u8]) -> String {
     shown.join(" ")
 }
 
-/// What `PFSELFTEST` does: packed registers against plain ones, both encodings against each other, estimates against
-/// what was added. An error is what differs.
+/// Performs `PFSELFTEST`: compares packed with plain registers, the two encodings, and estimates with true counts. An
+/// error describes the difference.
 pub(crate) fn self_test(sparse_max: &Limit) -> Result<(), String> {
     let mut state = 1_u64;
     let mut random = || {
@@ -529,7 +529,7 @@ pub(crate) fn self_test(sparse_max: &Limit) -> Result<(), String> {
     Ok(())
 }
 
-/// Where each run of a sparse string ends.
+/// Returns the end of each run of a sparse string.
 fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = HEAD;
     std::iter::from_fn(move || {
@@ -540,7 +540,7 @@ fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Reads and edits any bytes as a HyperLogLog; nothing may panic, and what is taken stays whole.
+/// Reads and edits any bytes as a HyperLogLog; must not panic, and an accepted string stays valid.
 pub fn fuzz_hyperloglog(data: &[u8]) {
     let mut bytes = data.to_vec();
     if bytes.len() >= HEAD {

@@ -32,11 +32,11 @@ pub(crate) struct Db {
 /// Sums that are made to choose a stripe by its share of the keys.
 const STRIPES_SUMMED: usize = 32;
 
-/// Keys were removed while somebody went through the stripes.
+/// Keys were removed while another thread iterated over the stripes.
 #[derive(Debug)]
 pub(crate) struct Changed;
 
-/// What a stripe takes by itself, in bytes.
+/// The size of an empty stripe, in bytes.
 pub(crate) const STRIPE_BYTES: usize = size_of::<StripeCell>() + size_of::<Figures>();
 
 impl Drop for Db {
@@ -56,7 +56,7 @@ impl Db {
         }
     }
 
-    /// Whether a stripe has keys that may be evicted; with `expiring` those without an expiry may not.
+    /// Returns whether a stripe has keys that may be evicted; with `expiring` only those with an expiry.
     pub(crate) fn may_evict(&self, stripe: usize, expiring: bool) -> bool {
         let figures = &self.figures[stripe];
         let keys = if expiring { &figures.expires } else { &figures.keys };
@@ -69,7 +69,7 @@ impl Db {
         self.stripes[stripe].lock(&self.figures[stripe])
     }
 
-    /// Locks a stripe if nobody has it.
+    /// Locks a stripe if it is free.
     pub(crate) fn try_lock(&self, stripe: usize) -> Option<Locked<'_>> {
         self.stripes[stripe].try_lock(&self.figures[stripe])
     }
@@ -77,7 +77,7 @@ impl Db {
     /// A stripe chosen by its share of the keys, `random` being any 64 bits; [`None`] if there is no key.
     pub(crate) fn stripe_by_share(&self, random: u64) -> Result<Option<usize>, Changed> {
         let keys = |figures: &Figures| u64::from(figures.keys.load(Ordering::Relaxed));
-        // Sums of some stripes each, so that only the chosen ones are gone through again.
+        // Sums of a few stripes each, so that only the chosen group is scanned again.
         let sums: SmallVec<[u64; STRIPES_SUMMED]> = self
             .figures
             .chunks(self.figures.len().div_ceil(STRIPES_SUMMED))
@@ -121,7 +121,7 @@ impl Db {
     }
 }
 
-/// What stripes that no longer exist have counted.
+/// The counters of stripes that no longer exist.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) hits: AtomicU64,
@@ -137,7 +137,7 @@ impl Totals {
         self.changes.fetch_add(changes, Ordering::Relaxed);
     }
 
-    /// Adds what a database's stripes have counted.
+    /// Adds the counters of a database's stripes.
     pub(crate) fn add(&self, db: &Db) {
         for stripe in 0..db.stripes() {
             let stripe = db.lock(stripe);
@@ -155,13 +155,13 @@ pub struct Keyspace {
     databases: Box<[AtomicPtr<Db>]>,
     pub(crate) hasher: KeyHasher,
     stripe_bits: u8,
-    /// What the stripes of flushed databases had counted.
+    /// The counters of the stripes of flushed databases.
     pub(crate) totals: Totals,
     /// Clients that wait for an element.
     pub(crate) waiting: AtomicUsize,
     /// The next one's turn.
     pub(crate) next_turn: AtomicU64,
-    /// Keys that SWAPDB, or a transaction that was alone, brought to life while somebody waited for them.
+    /// Keys with waiters that were created by SWAPDB or an exclusive transaction.
     woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
@@ -206,12 +206,12 @@ impl Keyspace {
         db
     }
 
-    /// Lets a section hold all keys of all databases, or [`NOBODY`] all any more. Returns those who wait for keys.
+    /// Sets or clears ([`NOBODY`]) the section that holds all keys of all databases. Returns the waiting tickets.
     pub(crate) fn set_held_by(&self, _closed: &Closed<'_>, id: u64) -> Vec<Arc<Ticket>> {
         self.held_by.store(id, Ordering::SeqCst);
         let mut waiting = Vec::new();
         for place in &self.databases {
-            // SAFETY: a pointer that is not null came from `Box::into_raw`; with the gate closed nobody takes it away.
+            // SAFETY: a pointer that is not null came from `Box::into_raw`; with the gate closed it is not removed.
             if let Some(db) = unsafe { place.load(Ordering::Acquire).as_ref() } {
                 set_held_by(db, id, &mut waiting);
             }
@@ -271,7 +271,7 @@ impl Keyspace {
         let new = Box::into_raw(Box::new(self.empty()));
         let place = &self.databases[index as usize];
         if place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: another thread was first, so nobody saw `new`.
+            // SAFETY: another thread was first, so `new` was never visible.
             drop(unsafe { Box::from_raw(new) });
         }
         self.db(pass, index).expect("a database was just put there")
@@ -283,8 +283,8 @@ impl Keyspace {
         let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut watched, mut waits, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         if !old.is_null() {
-            // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed
-            // nobody has a reference.
+            // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed there
+            // are no references.
             let old = unsafe { Box::from_raw(old) };
             watched = self.take_watched(&old);
             waits = self.take_waits(&old);
@@ -321,7 +321,7 @@ impl Keyspace {
             }
         }
         if watching {
-            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed nobody takes them away.
+            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed they are not removed.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
             // The tables change sides, because clients watch keys of numbered databases.
             let now_ms = self.clock.now_ms();
@@ -339,9 +339,9 @@ impl Keyspace {
             }
         }
         if is_held {
-            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed nobody takes them away.
+            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed they are not removed.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
-            // Those who wait for keys wait for keys of numbered databases, too.
+            // Waiters for keys belong to numbered databases, too.
             let (of_a, of_b) = (self.take_holds(a), self.take_holds(b));
             put_holds(a, of_b);
             put_holds(b, of_a);
@@ -350,7 +350,7 @@ impl Keyspace {
         let first = a.load(Ordering::Acquire);
         a.store(b.swap(first, Ordering::AcqRel), Ordering::Release);
         if waiting {
-            // SAFETY: both pointers came from `Box::into_raw`, and with the gate closed nobody frees them.
+            // SAFETY: both pointers came from `Box::into_raw`, and with the gate closed they are not freed.
             let (a, b) = unsafe { (&*a.load(Ordering::Acquire), &*b.load(Ordering::Acquire)) };
             // Clients wait for keys of numbered databases, too.
             let (of_a, of_b) = (self.take_waits(a), self.take_waits(b));
@@ -365,7 +365,7 @@ impl Keyspace {
         }
     }
 
-    /// The keys of a stripe that exist and that somebody waits for.
+    /// Returns the existing keys of a stripe that have waiters.
     fn waited_for(&self, stripe: &mut Stripe) -> Vec<ReadyKey> {
         let Some(waits) = &mut stripe.waits else { return Vec::new() };
         for key in waits.keys() {
@@ -376,7 +376,7 @@ impl Keyspace {
         waits.take_ready().collect()
     }
 
-    /// Notes ready keys that nothing holds. The gate is closed, so nobody else has this lock.
+    /// Records ready keys without holds. The gate is closed, so this lock is uncontended.
     pub(crate) fn wake<'w>(&self, tables: impl Iterator<Item = &'w mut WaitTable>) {
         let mut woken = self.woken.lock();
         tables.for_each(|waits| woken.extend(waits.take_ready()));
@@ -422,7 +422,7 @@ impl Keyspace {
         (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).holds.take()?))).collect()
     }
 
-    /// How many keys of flushed databases wait to be freed.
+    /// Returns the number of keys of flushed databases not freed yet.
     pub(crate) fn discarded_keys(&self) -> u64 {
         self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
     }
@@ -463,7 +463,7 @@ fn put_watched(db: &Db, watched: Vec<(usize, Box<WatchTable>)>) {
     }
 }
 
-/// Lets a section hold all keys of a database, or [`NOBODY`] all any more. Adds those who wait for keys of it.
+/// Sets or clears ([`NOBODY`]) the section that holds all keys of a database. Adds the waiting tickets.
 fn set_held_by(db: &Db, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
     for stripe in 0..db.stripes() {
         let mut locked = db.lock(stripe);
@@ -496,7 +496,7 @@ impl Drop for Keyspace {
         for place in &mut self.databases {
             let db = *place.get_mut();
             if !db.is_null() {
-                // SAFETY: the pointer came from `Box::into_raw`, and nobody else has the keyspace.
+                // SAFETY: the pointer came from `Box::into_raw`, and the keyspace has no other user.
                 drop(unsafe { Box::from_raw(db) });
             }
         }

@@ -1,23 +1,24 @@
-//! The lock of a stripe: taken by one exchange, given back by another, and slept for where that does not help.
+//! The lock of a stripe: acquired by one exchange, released by another, with sleeping under contention.
 //!
-//! It is held for less than a microsecond, so a thread that finds it taken looks again for a moment. Whoever has it for
-//! longer does not run: the kernel gave its core to somebody else, at times to the very thread that wants the lock. Then
-//! that one sleeps at once and is woken when the lock is free. To yield instead, as `parking_lot` does before it sleeps,
-//! costs the thread its claim on the core: Linux takes it (from 6.18 on) for having had its turn, and lets the others go
-//! on until its next tick.
+//! It is held for less than a microsecond, so a thread that finds it taken spins for a moment. An owner that holds it
+//! for longer is not running: the kernel gave its core to another thread, possibly to the very one that wants the lock.
+//! Then that thread sleeps immediately and is woken when the lock is free. Yielding instead, as `parking_lot` does
+//! before it sleeps, costs the thread its time slice: Linux (from 6.18 on) counts it as having run, and runs the others
+//! until its next tick.
 //!
-//! This file takes its primitives from its parent module, so that a test runs it under a model checker with others.
+//! This file takes its primitives from its parent module, so that a test can run it under a model checker with other
+//! primitives.
 
 use super::sync::{Futex, Ordering};
 
-/// Nobody has it.
+/// The lock is free.
 pub(crate) const FREE: u32 = 0;
-/// Somebody has it, and nobody sleeps for it.
+/// The lock is taken, and no thread sleeps for it.
 const TAKEN: u32 = 1;
-/// Somebody has it, and others may sleep.
+/// The lock is taken, and threads may sleep for it.
 const AWAITED: u32 = 2;
 
-/// Takes it if nobody has it.
+/// Acquires it if it is free.
 #[inline]
 pub(crate) fn try_lock(futex: &Futex) -> bool {
     futex.word().compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -31,7 +32,7 @@ pub(crate) fn lock(futex: &Futex, mut looks: impl FnMut() -> bool) {
             return;
         }
     }
-    // Who has slept can't know whether others sleep still.
+    // A woken thread cannot know whether others still sleep.
     while futex.word().swap(AWAITED, Ordering::Acquire) != FREE {
         futex.wait(AWAITED);
     }

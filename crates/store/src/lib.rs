@@ -1,8 +1,8 @@
-//! The embedded Redis-compatible store: shared memory with fine locks, called as a function.
+//! The embedded Redis-compatible store: shared memory with fine-grained locks, called as a function.
 //!
-//! A worker carries a command out itself, by locking the `stripe` of the command's key for just that command; no
-//! message goes to another thread. What must stay atomic for longer takes holds (`hold`) on its keys, and only commands
-//! on those keys wait. The life of a command:
+//! A worker executes a command itself, by locking the `stripe` of the command's key for just that command; no message
+//! goes to another thread. Operations that must stay atomic for longer acquire holds (`hold`) on their keys, and only
+//! commands on those keys wait. The life of a command:
 //!
 //! 1. [`execute()`] finds its row in the [catalogue] and checks the number of words;
 //! 2. if it needs memory and there is none left, keys are evicted (`evict`);
@@ -108,7 +108,8 @@ pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 
-/// What [`claim`], [`leaf_lock`], [`progress`] and [`turnstile`] are made of; a model checker gives them others (`tests/loom.rs`).
+/// The primitives of [`claim`], [`leaf_lock`], [`progress`] and [`turnstile`]; a model checker substitutes others
+/// (`tests/loom.rs`).
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -117,7 +118,7 @@ mod sync {
     pub(crate) use crate::futex::Futex;
 }
 
-/// What a store is made with.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// Number of databases, 1 or more (Redis's `databases`).
@@ -125,11 +126,11 @@ pub struct StoreOptions {
     /// Stripes of each database, rounded up to a power of two, at most 32,768. More of them than 1,024 only help
     /// machines with very many cores.
     pub stripes: usize,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Clock,
-    /// Sections and parked commands that may exist at once; what comes beyond is refused with an error.
+    /// The maximum number of sections and parked commands; further ones are refused with an error.
     pub tickets_max: usize,
-    /// How long one that waits for its keys lets others go before it.
+    /// The time for which a ticket that waits for its keys may be overtaken.
     pub overtaken_for: Duration,
 }
 
@@ -161,7 +162,7 @@ pub(crate) struct Inner {
     pub(crate) next_ticket: AtomicU64,
     pub(crate) sections: stats::SectionCounts,
     pub(crate) everything: everything::Everything,
-    /// Names of those who hold keys, by ticket; who gave none is known by the ticket's number.
+    /// Names of the owners of keys, by ticket; unnamed ones are known by the ticket's number.
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) compactor: compact::Compactor,
@@ -225,9 +226,9 @@ impl Store {
         }))
     }
 
-    /// Does a slice of the background work: removes expired keys, frees flushed databases, moves entries together. To be
-    /// called ten times a second, from any thread; a call takes at most about 35 ms, and hardly anything if nothing is
-    /// due. What it can't finish in that time a thread beside goes on with.
+    /// Executes a slice of the background work: removes expired keys, frees flushed databases, compacts memory. To be
+    /// called ten times a second, from any thread; a call takes at most about 35 ms, and hardly any time if no work is
+    /// due. A thread of the pool continues work that does not finish in that time.
     pub fn tick(&self) {
         expiry::tick(&self.0);
     }

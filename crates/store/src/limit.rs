@@ -1,14 +1,14 @@
-//! The arithmetic of rate limits: what is kept of one key, and what one request is told.
+//! The arithmetic of rate limits: the state of one key, and the decision about one request.
 //!
-//! Plain functions of a state, a limit and a time, so that they can be compared with exact models. Scripts that do the
-//! same in an engine elsewhere compute with floating point numbers of 53 bits, so every number here that such a script
-//! meets, too, stays below that: times in microseconds, and differences of times in nanoseconds.
+//! Plain functions of a state, a limit and a time, so that they can be compared with exact models. The equivalent
+//! scripts for external engines compute with doubles of 53 bits, so every number that such a script uses stays below
+//! that: times in microseconds, and differences of times in nanoseconds.
 //!
 //! - [`Pace`]: the generic cell rate algorithm. A number for each key: the time at which its bucket will be empty.
-//! - [`Windows`]: windows that stand one behind the other; `n` per window. A number and a time for each key.
-//! - [`Sliding`]: at most `n` in *any* stretch of the period. The period is kept in [`SLOTS`] parts, and the part that
-//!   the stretch only touches counts whole, so the bound is never exceeded and what was counted is forgotten up to one
-//!   part late. 21 numbers for each key at most, however large `n` is.
+//! - [`Windows`]: consecutive windows; `n` per window. A number and a time for each key.
+//! - [`Sliding`]: at most `n` in *any* interval of the period's length. The period is divided into [`SLOTS`] parts, and
+//!   a part that the interval only touches counts in full, so the limit is never exceeded and counts expire up to one
+//!   part late. At most 21 numbers for each key, however large `n` is.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ pub(crate) const NS_PER_S: i64 = 1_000_000_000;
 pub(crate) const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_US: i64 = 1_000;
 
-/// How many parts a sliding window's period has.
+/// The number of parts of a sliding window's period.
 pub(crate) const SLOTS: i64 = 20;
 /// Counts and costs that commands take.
 pub(crate) const COUNT: RangeInclusive<i64> = 1..=1_000_000_000;
@@ -26,12 +26,12 @@ pub(crate) const PERIOD_US: RangeInclusive<i64> = 1_000..=366 * 86_400 * 1_000_0
 /// exact in a script up to 2^53.
 pub(crate) const LONGEST_NS: i64 = 9_007_199_254_740_992;
 
-/// What a request is told.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     /// It may go on, and was counted.
     pub(crate) allowed: bool,
-    /// How much more would be allowed at once.
+    /// The amount still allowed at once.
     pub(crate) remaining: i64,
     /// In how many µs the same request would be allowed if no other came; 0 if it was, -1 if it never will be.
     pub(crate) retry_us: i64,
@@ -44,13 +44,13 @@ pub(crate) struct Told {
 pub(crate) struct Pace {
     /// Between requests at an even pace.
     pub(crate) interval: i64,
-    /// How far the state may run ahead of the clock.
+    /// The time by which the state may be ahead of the clock.
     pub(crate) tolerance: i64,
     /// By how much this request moves it.
     pub(crate) increment: i64,
 }
 
-/// What [`Pace::decide`] says, times in nanoseconds.
+/// The result of [`Pace::decide`], times in nanoseconds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) limited: bool,
@@ -63,8 +63,8 @@ pub(crate) struct Verdict {
 }
 
 impl Pace {
-    /// `count` in a period, `burst` of them at once, and a request that counts as `cost`. The interval is rounded up to a
-    /// whole nanosecond, so that the rate is never above what is said. `None`: a full bucket would take too long.
+    /// `count` per period, `burst` of them at once, and a request of weight `cost`. The interval is rounded up to a
+    /// whole nanosecond, so that the rate is never above the given one. `None`: a full bucket would take too long.
     pub(crate) fn new(count: i64, period_us: i64, burst: i64, cost: i64) -> Option<Pace> {
         let interval = (period_us * NS_PER_US + count - 1) / count;
         let tolerance = interval.saturating_mul(burst);
@@ -72,7 +72,7 @@ impl Pace {
         (tolerance <= LONGEST_NS).then_some(Pace { interval, tolerance, increment })
     }
 
-    /// What saturates is beyond every tolerance, so it is limited.
+    /// Saturated values exceed every tolerance, so they are limited.
     pub(crate) fn decide(self, stored: Option<i64>, now: i64) -> Verdict {
         let arrival = stored.unwrap_or(now);
         let next = arrival.max(now).saturating_add(self.increment);
@@ -89,7 +89,8 @@ impl Pace {
         }
     }
 
-    /// What a request is told at a time in µs, and the state to be stored, in ns; none if nothing is to be stored.
+    /// Returns the decision about a request at a time in µs, and the state to store, in ns; none if nothing is to be
+    /// stored.
     pub(crate) fn take(self, stored: Option<i64>, now_us: i64) -> (Told, Option<i64>) {
         let now = now_us * NS_PER_US;
         let verdict = self.decide(stored.map(|at| at.max(now)), now);
@@ -114,16 +115,16 @@ pub(crate) struct Windows {
     pub(crate) period_us: i64,
 }
 
-/// A window and what was counted in it.
+/// A window and its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// When it began, Unix µs.
+    /// Its start, Unix µs.
     pub(crate) start_us: i64,
     pub(crate) used: i64,
 }
 
 impl Windows {
-    /// What a request is told, and the state to be stored if that changes.
+    /// Returns the decision about a request, and the state to store if it changes.
     pub(crate) fn take(self, stored: Option<Window>, now_us: i64, cost: i64) -> (Told, Option<Window>) {
         let start_us = now_us - now_us.rem_euclid(self.period_us);
         // A clock that went back goes on with the window that there is.
@@ -154,21 +155,21 @@ pub(crate) struct Sliding {
     pub(crate) period_us: i64,
 }
 
-/// What was counted in the parts of a period, the newest part first.
+/// The counts of the parts of a period, the newest part first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// When the newest part began, Unix µs.
+    /// The start of the newest part, Unix µs.
     pub(crate) start_us: i64,
     pub(crate) counts: [i64; SLOTS as usize + 1],
 }
 
 impl Sliding {
-    /// How long a part is.
+    /// Returns the length of a part.
     pub(crate) fn part_us(self) -> i64 {
         (self.period_us + SLOTS - 1) / SLOTS
     }
 
-    /// What a request is told; `parts` is changed to the state to be stored if the request was counted.
+    /// Returns the decision about a request; `parts` is changed to the state to store if the request was counted.
     pub(crate) fn take(self, parts: &mut Parts, now_us: i64, cost: i64) -> Told {
         let part_us = self.part_us();
         let start_us = now_us - now_us.rem_euclid(part_us);

@@ -11,7 +11,7 @@ use crate::stripe::{Locked, Stripe};
 
 #[derive(Default)]
 pub(crate) struct Locks<'p> {
-    /// [`None`] only if there is none at all.
+    /// [`None`] only if there are no locks.
     first: Option<Locked<'p>>,
     rest: Vec<Locked<'p>>,
 }
@@ -68,7 +68,7 @@ impl<'p> Locks<'p> {
         }
     }
 
-    /// Whether something is true of one of the stripes.
+    /// Returns whether the predicate holds for one of the stripes.
     #[inline]
     pub(crate) fn any(&self, is: impl Fn(&Stripe) -> bool) -> bool {
         self.first.as_ref().is_some_and(|stripe| is(stripe)) || self.rest.iter().any(|stripe| is(stripe))

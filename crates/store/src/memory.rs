@@ -1,10 +1,11 @@
-//! What a store's memory amounts to, and how much it may be: `maxmemory`.
+//! Memory accounting of a store, and its limit: `maxmemory`.
 //!
-//! Every stripe knows its own bytes exactly. The sum of all is kept beside them, so that a command that writes compares
-//! two numbers: a stripe tells the sum when it has drifted by more than [`Memory::slack`] from what it told last, which
-//! is below a hundredth of the limit over all stripes and spares most commands a write to a line that all workers share.
+//! Every stripe knows its own bytes exactly. The sum of all is kept separately, so that a write command compares two
+//! numbers: a stripe updates the sum when it has drifted by more than [`Memory::slack`] from its last report, which
+//! amounts to less than a hundredth of the limit over all stripes and saves most commands a write to a cache line
+//! shared by all workers.
 //!
-//! Outside the stripes stand, each reported by an [`Outside`] when it grows or shrinks:
+//! Memory outside the stripes is reported through an [`Outside`] when it grows or shrinks:
 //!
 //! | [`Kind`] | what | in `used_memory` | counted for eviction |
 //! |---|---|---|---|
@@ -12,8 +13,8 @@
 //! | `Clients` | buffers of connections, and what an [`Account`] has: queues of MULTI, watched keys, subscriptions, messages, arguments of commands that wait | yes | with scripts, up to half of `maxmemory`; the largest clients are closed beyond that |
 //! | `Apart` | what eviction cannot free and what shrinks by itself: buffers of replicas and of an append-only file | yes | no (`mem_not_counted_for_evict`) |
 //!
-//! Cost: a connection's buffers are compared with what was reported once per turn, an account is told of a change of
-//! [`STEP`] bytes or more, so a short MULTI or a short message reports nothing.
+//! Cost: a connection's buffers are compared with the last report once per event loop iteration, an account is updated
+//! for changes of [`STEP`] bytes or more, so a short MULTI or a short message reports nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::value::Garbage;
 
-/// What a command with the flag `denyoom` gets when memory is full and nothing may be evicted.
+/// The error of a command with the flag `denyoom` when memory is full and no key may be evicted.
 pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Drift that a stripe may keep to itself while there is no limit, in bytes.
@@ -32,8 +33,8 @@ const SLACK_MAX: i64 = 4096;
 const STEP: usize = 1024;
 /// Clients are looked at from this part of `maxmemory` on.
 const WATCH_PARTS: i64 = 16;
-/// Memory may exceed the limit by this part before clients are closed: their commands are refused first, and what a
-/// reply takes for a moment closes nobody.
+/// Memory may exceed the limit by this part before clients are closed: their commands are refused first, and the
+/// short-lived memory of a reply closes no client.
 const EXCESS_PARTS: i64 = 20;
 /// It may always do so by this, in bytes: where the limit is small, one request of some megabytes is no attack.
 const EXCESS_MIN: i64 = 8 << 20;
@@ -43,7 +44,7 @@ const CLIENTS_MIN: i64 = 128 << 10;
 /// Stripes whose drift together stays below a hundredth of the limit.
 const SLACK_PARTS: i64 = 128 * 1024;
 
-/// What is evicted when memory is full: Redis's `maxmemory-policy`.
+/// The eviction policy: Redis's `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
@@ -93,12 +94,12 @@ impl Policy {
         }
     }
 
-    /// Whether it goes by how often keys are used.
+    /// Returns whether it is based on access frequency.
     pub fn is_lfu(self) -> bool {
         matches!(self, Policy::VolatileLfu | Policy::AllkeysLfu)
     }
 
-    /// Whether only keys with an expiry are evicted.
+    /// Returns whether only keys with an expiry are evicted.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Policy::VolatileLru | Policy::VolatileLfu | Policy::VolatileRandom | Policy::VolatileTtl)
     }
@@ -108,9 +109,9 @@ impl Policy {
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// The sum of what stripes and others told.
+    /// The sum of the reports of stripes and others.
     used: AtomicI64,
-    /// `i64::MAX` if there is none.
+    /// `i64::MAX` without a limit.
     limit: AtomicI64,
     slack: AtomicI64,
     /// A [`Policy`].
@@ -120,7 +121,7 @@ pub(crate) struct Memory {
     scripts: AtomicI64,
     /// Bytes of [`Kind::Apart`], which are not.
     apart: AtomicI64,
-    /// What the times below count from.
+    /// The origin of the times below.
     made: Instant,
     /// The evictor does not look for keys before then, in microseconds; 0: it does.
     evictor_rests_until: AtomicU64,
@@ -139,9 +140,9 @@ pub(crate) struct Memory {
 struct Clients {
     /// Bytes of [`Kind::Clients`], which are part of `used`.
     bytes: AtomicI64,
-    /// Where it is worth to look whether some are to be closed.
+    /// The memory from which a check for clients to close is worthwhile.
     watched_from: AtomicI64,
-    /// `maxmemory-clients`; `i64::MAX` if there is none.
+    /// `maxmemory-clients`; `i64::MAX` without a limit.
     limit: AtomicI64,
     /// Clients that were closed because of their memory.
     evicted: AtomicU64,
@@ -176,12 +177,12 @@ impl Memory {
         self.peak.fetch_max(used, Ordering::Relaxed).max(used)
     }
 
-    /// What stripes and others told of their use, in bytes.
+    /// Returns the reported memory of stripes and others, in bytes.
     pub(crate) fn told(&self) -> u64 {
         u64::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Whether more is used than allowed.
+    /// Returns whether memory exceeds the limit.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
@@ -192,32 +193,32 @@ impl Memory {
         self.used.load(Ordering::Relaxed).saturating_sub(self.limit.load(Ordering::Relaxed))
     }
 
-    /// What is left of so many bytes beyond half of the limit.
+    /// Returns the part of this many bytes that exceeds half of the limit.
     fn beyond_half(&self, bytes: i64) -> i64 {
         (bytes - self.limit.load(Ordering::Relaxed) / 2).max(0)
     }
 
-    /// Whether keys are to be evicted: what clients and scripts have, which eviction cannot free, counts up to half of
-    /// the limit.
+    /// Returns whether keys are to be evicted: memory of clients and scripts, which eviction cannot free, counts up to
+    /// half of the limit.
     pub(crate) fn is_over_without_clients(&self) -> bool {
         let fixed = self.clients.bytes.load(Ordering::Relaxed) + self.scripts.load(Ordering::Relaxed);
         self.excess() > self.beyond_half(fixed)
     }
 
-    /// Whether memory is full because of what clients and scripts have, so that queues may not grow.
+    /// Returns whether memory is full because of clients and scripts, so that queues may not grow.
     pub(crate) fn is_over_by_clients(&self) -> bool {
         self.is_over() && !self.is_over_without_clients()
     }
 
-    /// Whether clients have so much that [`clients_excess`](Self::clients_excess) is to be asked.
+    /// Returns whether clients use so much that [`clients_excess`](Self::clients_excess) must be checked.
     #[inline]
     pub(crate) fn watches_clients(&self) -> bool {
         self.clients.bytes.load(Ordering::Relaxed) > self.clients.watched_from.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of clients are to be given back by closing the largest ones: those beyond `maxmemory-clients`; and,
-    /// where `maxmemory` is exceeded by a twentieth, or 8 MiB if that is more, those beyond their half of it, or all that exceed it if no key
-    /// `may_go`.
+    /// Returns the number of bytes to free by closing the largest clients: the excess over `maxmemory-clients`; and, if
+    /// `maxmemory` is exceeded by a twentieth, or 8 MiB if that is more, their excess over half of it, or the whole
+    /// excess if no key `may_go`.
     pub(crate) fn clients_excess(&self, may_go: bool) -> i64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let clients = self.clients.bytes.load(Ordering::Relaxed);
@@ -226,14 +227,14 @@ impl Memory {
         let shared = match may_go {
             _ if excess <= (limit / EXCESS_PARTS).max(EXCESS_MIN) => 0,
             true => excess.min(self.beyond_half(clients)),
-            // What a lower limit or a section made of data is no fault of theirs.
+            // A lower limit or growth of data by a section is not caused by clients.
             false if data <= limit => excess,
             false => 0,
         };
         own.max(shared)
     }
 
-    /// Whether clients may have to be closed, depending on whether a key may go.
+    /// Returns whether clients may have to be closed, depending on whether a key may be evicted.
     pub(crate) fn has_clients_excess(&self) -> bool {
         self.clients_excess(true).max(self.clients_excess(false)) > 0
     }
@@ -281,7 +282,7 @@ impl Memory {
         self.evictor_rests_until.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the evictor does not look for keys now.
+    /// Returns whether the evictor rests.
     pub(crate) fn evictor_rests(&self) -> bool {
         is_before(&self.evictor_rests_until, || self.now_us())
     }
@@ -292,12 +293,12 @@ impl Memory {
         self.expired_kept_until.store(until, Ordering::Relaxed);
     }
 
-    /// Whether keys that have expired are hidden and not removed.
+    /// Returns whether expired keys are hidden and not removed.
     pub(crate) fn keeps_expired(&self) -> bool {
         is_before(&self.expired_kept_until, || self.now_us())
     }
 
-    /// The drift at which a stripe tells the sum, in bytes.
+    /// Returns the drift at which a stripe updates the sum, in bytes.
     #[inline]
     pub(crate) fn slack(&self) -> i64 {
         self.slack.load(Ordering::Relaxed)
@@ -325,14 +326,14 @@ impl Memory {
         slack < before
     }
 
-    /// Frees what was removed under a stripe's lock, a large value later.
+    /// Frees values removed under a stripe's lock; large ones later.
     pub(crate) fn free_late(&self, garbage: Option<Garbage>) {
         if let Some(garbage) = garbage.filter(Garbage::is_large) {
             self.late.lock().push(garbage);
         }
     }
 
-    /// What waits to be freed.
+    /// Takes the values waiting to be freed.
     pub(crate) fn take_late(&self) -> Vec<Garbage> {
         std::mem::take(&mut *self.late.lock())
     }
@@ -342,7 +343,7 @@ impl Memory {
         u64::try_from(self.scripts.load(Ordering::Relaxed)).unwrap_or(0) + self.clients() + self.apart()
     }
 
-    /// Adds to the sum of what stands outside the stripes.
+    /// Adds to the sum of memory outside the stripes.
     fn add_outside(&self, kind: Kind, bytes: i64) {
         let sum = match kind {
             Kind::Scripts => &self.scripts,
@@ -356,13 +357,13 @@ impl Memory {
     }
 }
 
-/// Whether a time has not come; the clock is read only if there is one.
+/// Returns whether a time lies in the future; the clock is read only if there is one.
 fn is_before(until: &AtomicU64, now_us: impl Fn() -> u64) -> bool {
     let until = until.load(Ordering::Relaxed);
     until > 0 && now_us() < until
 }
 
-/// What stands outside the stripes.
+/// The kinds of memory outside the stripes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -386,12 +387,12 @@ impl Outside {
         Outside { kind, memory: None, bytes: 0 }
     }
 
-    /// How many bytes it was last.
+    /// Returns the last reported bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Tells how many bytes it is now.
+    /// Reports the present bytes.
     #[inline]
     pub(crate) fn set(&mut self, memory: &Arc<Memory>, bytes: usize) {
         if bytes != self.bytes {
@@ -418,7 +419,8 @@ impl Drop for Outside {
     }
 }
 
-/// What one client has beside the buffers of its connection. Several [`Share`]s add to it; others read it.
+/// The memory of one client in addition to its connection's buffers. Several [`Share`]s add to it; other threads read
+/// it.
 #[derive(Debug)]
 pub(crate) struct Account {
     memory: Arc<Memory>,
@@ -444,19 +446,19 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// How many bytes the account knows of.
+    /// Returns the bytes known to the account.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Of an account that it is told of once.
+    /// Creates a share that is reported to an account once.
     pub(crate) fn of(account: &Arc<Account>, bytes: usize) -> Share {
         let mut share = Share::default();
         share.change(account, bytes);
         share
     }
 
-    /// Tells how many bytes it is now; small changes are passed over.
+    /// Reports the present bytes; small changes are ignored.
     #[inline]
     pub(crate) fn set(&mut self, account: &Arc<Account>, bytes: usize) {
         if bytes.abs_diff(self.bytes) >= STEP || bytes == 0 && self.bytes > 0 {

@@ -1,15 +1,14 @@
-//! Several commands under one locking of their stripes: the short way of a transaction.
+//! Several commands under one locking of their stripes: the fast path of a transaction.
 //!
-//! Most transactions are a few cheap commands on a few keys, done in less time than it takes to hold those keys and to
-//! pass them on. So the stripes of all of them are locked at once, in (database, stripe) order as by a command of
-//! several keys, and the commands run one after the other in one [`Ctx`]. Nobody can come in between, no ticket is
-//! made, and nothing is left to be undone if the client goes. What the commands cause outside the keyspace (events,
-//! messages, values to be freed, clients to be served) gathers in that context and happens after unlocking.
+//! Most transactions are a few cheap commands on a few keys, done in less time than acquiring holds on those keys and
+//! passing them on. So the stripes of all of them are locked at once, in (database, stripe) order as for a command on
+//! several keys, and the commands run one after the other in one [`Ctx`]. No other command can run in between, no
+//! ticket is created, and nothing has to be undone if the client disconnects. Effects outside the keyspace (events,
+//! messages, values to be freed, clients to be served) are collected in that context and take place after unlocking.
 //!
-//! It is for commands of constant cost, or of a cost by their keys; for at most [`KEYS_MAX`] keys, those watched
-//! included, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and it gives way to holds: if one of its
-//! keys is held, or has a string so long that it is not to be copied under a lock, nothing has happened and the caller
-//! makes a section instead.
+//! Conditions: commands of constant cost, or of a cost by their keys; at most [`KEYS_MAX`] keys, including watched
+//! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of its keys is held, or
+//! has a string too long to copy under a lock, nothing has happened and the caller uses a section instead.
 
 use smallvec::SmallVec;
 
@@ -37,7 +36,7 @@ const OFFSET_DIGITS: usize = 6;
 /// The most words that such a command has.
 const WORDS_MAX: usize = 64;
 
-/// Whether a command is so cheap that it may be one of those run under one locking, as far as its words tell.
+/// Returns whether a command is cheap enough to run under one locking, judging by its words.
 pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     let is_cheap = matches!(spec.handler, Handler::Keyspace(_))
         && matches!(spec.cost_of(words.len()), Cost::Constant | Cost::PerKey)
@@ -46,17 +45,18 @@ pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     is_cheap && are_short(words) && !makes_long(spec, words)
 }
 
-/// Whether a bit so far off may be named that a string is made which the next command should not copy under a lock.
+/// Returns whether a bit offset is so large that the resulting string is too long for the next command to copy under a
+/// lock.
 fn makes_long(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     spec.group == "bitmap" && words.iter().skip(2).any(|word| word.len() > OFFSET_DIGITS)
 }
 
-/// Whether words are few and short.
+/// Returns whether the words are few and short.
 pub(crate) fn are_short(words: &[&[u8]]) -> bool {
     words.len() <= WORDS_MAX && words.iter().all(|word| word.len() < SHARED_MIN)
 }
 
-/// Where the command publishes its second word, if that is what it does.
+/// Returns the channel kind if the command publishes its second word.
 fn messages_of(spec: &CommandSpec) -> Option<Kind> {
     match spec.name {
         "publish" => Some(Kind::Channel),
@@ -76,7 +76,7 @@ struct PlannedKey<'w> {
     lock: u16,
 }
 
-/// What a command of the plan needs beside its words.
+/// Plan data of a command in addition to its words.
 #[derive(Clone, Copy)]
 struct Planned {
     /// Index behind the last of its places.
@@ -189,7 +189,7 @@ impl<'w> Plan<'w> {
         ctx.reached = command.reached;
     }
 
-    /// Unlocks everything and lets effects happen. What it returns is to be served once the caller is outside the gate.
+    /// Unlocks everything and emits the effects. The result must be served once the caller is outside the gate.
     pub(crate) fn unlock(inner: &Inner, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
         let has_ready = ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
         let ready = has_ready.then(|| inner.take_ready(&mut ctx, NOBODY));

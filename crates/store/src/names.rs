@@ -1,9 +1,8 @@
-//! Commands by name: what every request begins with.
+//! Look-up of commands by name: the first step of every request.
 //!
-//! A name of up to 16 bytes is read as two pieces, which overlap where it is shorter, and brought to lower case by
-//! arithmetic on eight bytes at once. One multiplication finds its place in a table that is half empty, and two
-//! comparisons tell whether it is there: half of what hashing and comparing it byte by byte costs. The few longer names
-//! are compared one by one.
+//! A name of up to 16 bytes is read as two pieces, which overlap if it is shorter, and converted to lower case eight
+//! bytes at a time by arithmetic. One multiplication computes its place in a half-empty table, and two comparisons
+//! verify it: half the cost of hashing and comparing it byte by byte. The few longer names are compared one by one.
 
 /// Places of the table: at least twice as many as there are names.
 const PLACES: usize = 1024;
@@ -15,7 +14,7 @@ struct Packed {
     head: u64,
     /// The last eight bytes of a name of more than eight.
     tail: u64,
-    /// Tells names apart of which one is the other with a piece in the middle twice.
+    /// Distinguishes names of which one equals the other with a repeated middle piece.
     len: u8,
 }
 

@@ -1,9 +1,9 @@
-//! Keyspace events: what happened to which key, published to `__keyspace@N__:key` and `__keyevent@N__:event`.
+//! Keyspace events, published to `__keyspace@N__:key` and `__keyevent@N__:event`.
 //!
-//! A handler says an event where Redis does, by [`Ctx::notify`](crate::Ctx). If nobody asked for its class, which
-//! `notify-keyspace-events` decides, that is one load of a word that hardly ever changes. Events leave after the
-//! stripes are unlocked: those of one client stand in the order of its commands, as do those of a section; two clients
-//! that change a key within the same microsecond may be told of in the other order.
+//! A handler records an event where Redis does, by [`Ctx::notify`](crate::Ctx). If its class is not enabled by
+//! `notify-keyspace-events`, that is one load of a word that hardly ever changes. Events are published after the
+//! stripes are unlocked: those of one client are in the order of its commands, as are those of a section; the events of
+//! two clients that change a key within the same microsecond may be in the other order.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,7 +39,7 @@ pub(crate) enum Class {
 const KEYSPACE: u32 = 1 << 0;
 const KEYEVENT: u32 = 1 << 1;
 
-/// Letters and their bits, in the order in which Redis shows them; `d`, modules, is kept though nothing says it.
+/// Letters and their bits, in Redis's order; `d`, modules, is accepted though no such event exists.
 const LETTERS: [(u8, u32); 14] = [
     (b'g', 1 << 2),
     (b'$', 1 << 3),
@@ -89,7 +89,7 @@ pub(crate) struct Event {
     pub(crate) key: Box<[u8]>,
 }
 
-/// Which classes somebody asked for.
+/// The enabled classes.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     classes: AtomicU32,
@@ -102,7 +102,7 @@ impl Notifier {
         self.classes.store(said, Ordering::Relaxed);
     }
 
-    /// Whether events of this class are wanted.
+    /// Returns whether events of this class are enabled.
     #[inline]
     pub(crate) fn wants(&self, class: Class) -> bool {
         self.classes.load(Ordering::Relaxed) & class as u32 != 0

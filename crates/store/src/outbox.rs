@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::memory::{Account, Share};
 
-/// Bytes of a block; a message that is longer than what is left of one and than another gets a block of its own size.
+/// The size of a block; a message longer than the rest of one block plus another gets a block of its own size.
 const BLOCK: usize = 16 << 10;
 
 /// A capacity that an emptied outbox keeps.
@@ -21,9 +21,9 @@ const KEPT_CAPACITY: usize = 4096;
 /// Messages that wait for the owner of a connection to send them, encoded.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Whether there is something inside; the owner looks at it after each command.
+    /// Whether it has messages; the owner checks it after each command.
     filled: AtomicBool,
-    /// Whether messages are RESP3's pushes.
+    /// Whether messages are RESP3 pushes.
     pushes: AtomicBool,
     /// Bytes that the owner has taken and not sent yet: they count for the limit.
     unsent: AtomicUsize,
@@ -40,16 +40,16 @@ struct Inside {
     room: usize,
     /// Since when the soft limit is exceeded.
     over_since: Option<Instant>,
-    /// What the buffer takes of its client's account.
+    /// The buffer's share of its client's account.
     share: Share,
     /// The client reads too slowly and is being closed: nothing more is kept for it.
     given_up: bool,
 }
 
-/// What a message did to an outbox.
+/// The effect of a message on an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The owner knows already that something is there.
+    /// The owner already knows that there are messages.
     More,
     /// The owner is to be woken.
     First,
@@ -64,7 +64,7 @@ impl Outbox {
         Outbox { inside: Mutex::new(inside), ..Outbox::default() }
     }
 
-    /// Whether a message waits.
+    /// Returns whether a message waits.
     #[inline]
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire)
@@ -87,7 +87,7 @@ impl Outbox {
         self.drain_some(usize::MAX, output);
     }
 
-    /// Moves messages to the end of `output` until it has had `most` bytes or more; what is left stays filled.
+    /// Moves messages to the end of `output`, at least `most` bytes if available; with a rest it stays filled.
     pub(crate) fn drain_some(&self, most: usize, output: &mut Vec<u8>) {
         let mut inside = self.inside.lock();
         let mut moved = 0;
@@ -118,7 +118,7 @@ impl Outbox {
         inside.count();
     }
 
-    /// The owner has sent so much of its output that `unsent` bytes are left.
+    /// Records that `unsent` bytes of the owner's output are left.
     pub(crate) fn left(&self, unsent: usize) {
         self.unsent.fetch_min(unsent, Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ impl Outbox {
         self.inside.lock().len
     }
 
-    /// Whether the soft limit has been exceeded for too long, also if no more messages come.
+    /// Returns whether the soft limit has been exceeded for too long, even without further messages.
     pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
         if !self.is_filled() {
             return false;
@@ -139,12 +139,12 @@ impl Outbox {
         is_overdue
     }
 
-    /// Whether the client is being closed because it left too much unread.
+    /// Returns whether the client is being closed because it left too much unread.
     pub(crate) fn is_given_up(&self) -> bool {
         self.inside.lock().given_up
     }
 
-    /// Whether messages begin as pushes or as arrays.
+    /// Returns the type byte of messages: pushes or arrays.
     pub(crate) fn kind(&self) -> u8 {
         if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' }
     }
@@ -171,7 +171,7 @@ impl Outbox {
 }
 
 impl Inside {
-    /// Adds bytes behind what is there.
+    /// Appends bytes.
     fn extend(&mut self, mut bytes: &[u8]) {
         self.len += bytes.len();
         if let Some(last) = self.blocks.back_mut() {
@@ -196,7 +196,7 @@ impl Inside {
         }
     }
 
-    /// Keeps an empty block for what comes.
+    /// Keeps an empty block for later.
     fn keep(&mut self, mut block: Vec<u8>) {
         block.clear();
         self.room += block.capacity();
@@ -208,7 +208,7 @@ impl Inside {
         self.count();
     }
 
-    /// Tells the account what the blocks take, when that has grown or shrunk.
+    /// Updates the account when the size of the blocks has changed.
     fn count(&mut self) {
         self.share.set_own(self.room);
     }
@@ -242,15 +242,15 @@ impl OutputLimit {
     /// Redis's default for subscribers.
     pub(crate) const OF_SUBSCRIBERS: OutputLimit = OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 };
 
-    /// Redis keeps so many bytes of replies in a buffer that no limit counts.
+    /// The size of Redis's reply buffer that no limit counts.
     const UNCOUNTED: u64 = 16 << 10;
 
-    /// Whether replies of so many bytes end their client at once.
+    /// Returns whether this many bytes of replies close their client immediately.
     pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
         self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
     }
 
-    /// Whether replies of so many bytes may not stay for long.
+    /// Returns whether this many bytes of replies may not remain for long.
     pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
         self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
     }

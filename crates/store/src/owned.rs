@@ -27,7 +27,7 @@ pub(crate) enum Finished {
 }
 
 impl ReplyForm {
-    /// Collects what `write` says in this form.
+    /// Collects the output of `write` in this form.
     pub(crate) fn collect(self, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
         match self {
             ReplyForm::Wire(protocol) => {
@@ -51,10 +51,10 @@ pub(crate) struct Words {
     places: Vec<Range<usize>>,
 }
 
-/// What came from a client, and can be kept as it came.
+/// A client's request as received, which can be kept without a copy.
 pub(crate) type Received = Arc<Vec<u8>>;
 
-/// Where words stand.
+/// The storage of words.
 #[derive(Clone, Debug)]
 enum Bytes {
     Copied(Vec<u8>),
@@ -75,7 +75,7 @@ impl Words {
         Words { bytes: Bytes::Copied(bytes), places }
     }
 
-    /// The same, without a copy if the words stand in what is given.
+    /// The same, without a copy if the words are part of the given buffer.
     pub(crate) fn within(received: Option<&Received>, words: &[&[u8]]) -> Words {
         let Some(received) = received else { return Words::new(words) };
         let all = received.as_ptr_range();
@@ -90,7 +90,7 @@ impl Words {
         }
     }
 
-    /// What they stand in, if they were not copied.
+    /// Returns the buffer that contains them, if they were not copied.
     pub(crate) fn received(&self) -> Option<&Received> {
         match &self.bytes {
             Bytes::Received(received) => Some(received),
@@ -115,8 +115,8 @@ impl Words {
     }
 }
 
-/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to
-/// pass the keys on, and must not keep them from those behind: it becomes the reply.
+/// Runs a parked command's handler, and returns its duration. A panic is not the fault of the thread that happens to
+/// pass the keys on, and must not block the tickets behind: it becomes the reply.
 pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
     let start = Instant::now();
     // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.

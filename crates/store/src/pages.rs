@@ -1,21 +1,21 @@
-//! Pages of memory for the slabs of all stripes, and what becomes of those that come back.
+//! Pages of memory for the slabs of all stripes, and the release of freed pages.
 //!
-//! One pool for the process maps regions of 2 MiB aligned to their size and hands them out in pages of 2 KiB. A region's
-//! head knows its free pages by a bit each, so a free page is never touched and may be given back to the system while
-//! the pool keeps its address.
+//! One pool for the process maps regions of 2 MiB aligned to their size and hands them out in pages of 2 KiB. A
+//! region's header has a bit for each free page, so a free page is never touched and may be returned to the system
+//! while the pool keeps its address.
 //!
-//! Memory that a burst of keys took goes back in two ways, both by [`settle`], which a tick calls: regions without a
-//! used page are unmapped; and of the pages that stayed free for a second between used ones, half are given back each
-//! second. A region with such holes does without its huge page until it is full again, or the kernel would fill them.
+//! Memory of a burst of keys is returned in two ways, both by [`settle`], which a tick calls: regions without a used
+//! page are unmapped; and of the pages that stayed free for a second between used ones, half are returned each second.
+//! A region with such holes does without its huge page until it is full again; otherwise the kernel would fill them.
 //!
-//! A store that grows needs a region every two megabytes, and the kernel clears a huge page when it is first touched,
-//! which takes from a hundred microseconds to, in a virtual machine that has to get the memory first, some milliseconds.
-//! So each call of [`settle`] makes as many regions ready as were needed since the one before; a store that does not grow
-//! has none ready. A region that nobody foresaw begins with small pages, which are cleared one by one, and gets its huge
-//! page when it is full.
+//! A growing store needs a region every two megabytes, and the kernel clears a huge page when it is first touched,
+//! which takes from a hundred microseconds to, in a virtual machine that has to get the memory first, some
+//! milliseconds. So each call of [`settle`] prepares as many regions as were needed since the previous one; a store
+//! that does not grow has none prepared. An unforeseen region begins with small pages, which are cleared one by one,
+//! and gets its huge page when it is full.
 //!
-//! The pool's lock stands below the stripes', as any allocator's does, and is held for some nanoseconds; the only system
-//! calls under it map a region that nobody foresaw.
+//! The pool's lock is below the stripes' in the lock order, as any allocator's, and is held for some nanoseconds; the
+//! only system calls under it map unforeseen regions.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr;
@@ -30,7 +30,7 @@ const REGION_PAGES: usize = REGION_BYTES / PAGE_BYTES;
 const WORDS: usize = REGION_PAGES / 64;
 /// Free pages that are kept whatever happens: 4 MiB.
 const KEPT_PAGES: usize = (4 << 20) / PAGE_BYTES;
-/// For so many pages in use one more is kept free.
+/// The number of used pages for which one more is kept free.
 const KEPT_SHARE: usize = 32;
 /// A region with fewer free pages than this keeps them, and its huge page.
 const HOLES_MIN: usize = REGION_PAGES / 16;
@@ -45,7 +45,7 @@ const REGIONS_PER_CALL: usize = 32;
 /// Regions that are looked at for one with holes.
 const LOOKS_MAX: usize = 64;
 
-/// A page that nobody else uses; its contents are anything.
+/// Returns a page owned by the caller, with arbitrary contents.
 pub(crate) fn take() -> *mut u8 {
     POOL.lock().take()
 }
@@ -71,9 +71,9 @@ pub(crate) fn settle() {
         (std::mem::take(&mut pool.whole), pool.take_surplus(), pool.wanted.saturating_sub(pool.empty_len))
     };
     for _ in 0..missing {
-        // Without memory there is nothing to be foreseen; whoever needs a page will say so.
+        // Without memory no region can be prepared; the next user of a page reports it.
         let Some(region) = map_region(true) else { break };
-        // SAFETY: the region is new, nobody else knows it; what is written lies behind its head.
+        // SAFETY: the region is new and not shared yet; the written part is after its header.
         unsafe {
             let start = region.cast::<u8>();
             (PAGE_BYTES..REGION_BYTES).step_by(PAGE_BYTES).for_each(|at| start.add(at).write(0));
@@ -116,21 +116,21 @@ struct Pool {
     resident: usize,
     /// The fewest of those since the last look.
     resident_low: usize,
-    /// How many of those are still to be given back.
+    /// The number of those still to be returned.
     quota: usize,
     calls: u32,
     /// Regions that had holes and are full again.
     whole: Vec<*mut Region>,
     /// Regions without a used page from which one was taken since the last call.
     begun: usize,
-    /// Regions that are to be ready: what was begun between the last two calls.
+    /// The number of regions to prepare: those started between the last two calls.
     wanted: usize,
 }
 
 // SAFETY: the pool's regions are reached through its lock only.
 unsafe impl Send for Pool {}
 
-/// Where a region stands.
+/// The list that contains a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Some of its pages are used, and some of the free ones are resident.
@@ -159,7 +159,7 @@ struct Region {
     absent_len: u32,
     /// Free pages.
     free: [u64; WORDS],
-    /// Those of them that take no memory, as far as is known.
+    /// Free pages known to take no memory.
     absent: [u64; WORDS],
 }
 
@@ -277,7 +277,7 @@ impl Pool {
         }
     }
 
-    /// Takes regions out that nobody needs.
+    /// Takes out unneeded regions.
     fn take_surplus(&mut self) -> Vec<*mut Region> {
         let mut surplus = Vec::new();
         while self.empty_len > EMPTY_KEPT.max(self.wanted) && surplus.len() < REGIONS_PER_CALL {
@@ -342,10 +342,10 @@ impl Pool {
         }
     }
 
-    /// Puts a region into the ring where it belongs.
+    /// Moves a region into the list where it belongs.
     ///
     /// # Safety
-    /// `region` is live and stands where it says.
+    /// `region` is live and in the list that it records.
     unsafe fn sort(&mut self, region: *mut Region) {
         // SAFETY: the caller vouches for the region.
         unsafe {
@@ -380,7 +380,7 @@ impl Pool {
     }
 
     /// # Safety
-    /// `region` is live and stands where it says.
+    /// `region` is live and in the list that it records.
     unsafe fn unlink(&mut self, region: *mut Region) {
         // SAFETY: the caller vouches for `region`, its neighbours are live.
         unsafe {
@@ -406,17 +406,17 @@ struct Holes {
 }
 
 impl Holes {
-    /// Gives back what is free, where that makes whole pages of the system. Returns which pages went.
+    /// Returns free memory to the system, in whole pages of the system. Returns the pages concerned.
     ///
     /// # Safety
-    /// The region's free pages are in nobody's use.
+    /// The region's free pages are unused.
     unsafe fn free(&self) -> [u64; WORDS] {
         let mut freed = [0; WORDS];
         // SAFETY: it asks for a figure.
         let unit = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(REGION_BYTES);
         let unit = unit.max(PAGE_BYTES) / PAGE_BYTES;
         if !self.had_holes {
-            // SAFETY: it changes how the kernel backs the region, not what stands there.
+            // SAFETY: it changes how the kernel backs the region, not its contents.
             unsafe { libc::madvise(self.region.cast(), REGION_BYTES, libc::MADV_NOHUGEPAGE) };
         }
         let is = |bits: &[u64; WORDS], page: usize| bits[page / 64] >> (page % 64) & 1 == 1;
@@ -452,8 +452,8 @@ impl Holes {
 fn map_region(huge: bool) -> Option<*mut Region> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: an anonymous mapping without a wished address touches nothing that exists; the parts unmapped lie inside
-    // the mapping just made, and the region's header inside what is kept.
+    // SAFETY: an anonymous mapping without a wished address touches no existing memory; the unmapped parts lie inside
+    // the mapping just made, and the region's header inside the kept part.
     unsafe {
         let start = libc::mmap(ptr::null_mut(), 2 * REGION_BYTES, protection, flags, -1, 0);
         if start == libc::MAP_FAILED {

@@ -1,4 +1,4 @@
-//! Commands that must wait: what is kept of them, and the future that ends with their reply.
+//! Waiting commands: their stored state, and the future of their reply.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) trait Work: Any + Send {
     }
 }
 
-/// A wait, as the connection has it. Dropping it gives up.
+/// A wait, as owned by the connection. Dropping it cancels the wait.
 pub(crate) struct Blocked {
     inner: Arc<Inner>,
     waiter: Arc<Waiter>,
@@ -60,16 +60,16 @@ impl Drop for Blocked {
     }
 }
 
-/// What a command brought to life, under a ticket that holds it.
+/// Keys created by a command, under a ticket that holds them.
 pub(crate) struct Ready {
     pub(crate) ticket: Option<Arc<Ticket>>,
     pub(crate) keys: VecDeque<ReadyKey>,
 }
 
-/// A command that was accepted and whose reply is still to come.
+/// An accepted command whose reply is pending.
 ///
-/// The future ends with the encoded reply, to be sent as it is. Dropping it gives up the reply, never the command; except
-/// that a blocked command, which has taken nothing yet, ends with it.
+/// The future ends with the encoded reply. Dropping it discards the reply but not the command, except for a blocked
+/// command, which has removed nothing yet and ends with it.
 #[must_use = "the reply comes from the future"]
 pub struct Parked(pub(crate) Waits);
 
@@ -96,7 +96,7 @@ impl Parked {
         }
     }
 
-    /// How long the command ran on whichever thread ran it, if its caller has not seen that by polling.
+    /// Returns the run time of the command on other threads, which its caller has not measured by polling.
     pub(crate) fn worked(&self) -> Duration {
         match &self.0 {
             // Redis works while it sleeps, and public tests of the slow log fill it so.
@@ -142,8 +142,8 @@ impl Parked {
         }
     }
 
-    /// When a blocked command's time is over; [`None`] if it has no limit, or waits for something else. Whoever polls
-    /// the future keeps the time, and calls [`time_out`](Self::time_out).
+    /// Returns the deadline of a blocked command; [`None`] if it has none, or waits for another event. The owner of the
+    /// future watches the time, and calls [`time_out`](Self::time_out).
     pub fn deadline(&self) -> Option<Instant> {
         self.waiter().and_then(|waiter| waiter.deadline())
     }

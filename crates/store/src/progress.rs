@@ -1,18 +1,18 @@
-//! How far a ticket has come, who is woken when it goes on, and the reply that it leaves.
+//! The phase of a ticket, the waker for its changes, and its reply.
 //!
-//! The phase changes by compare-and-swap, so that it may be changed under stripe locks, where nobody is woken; whoever
-//! changed it wakes once the locks are gone. Who waits leaves its waker and looks at the phase afterwards; the other side
-//! does it the other way around, so one of them sees the other.
+//! The phase changes by compare-and-swap, so that it may be changed under stripe locks, where no task is woken; the
+//! changing thread wakes once the locks are released. A waiter registers its waker and checks the phase afterwards; the
+//! other side does both in reverse order, so one of them sees the other.
 //!
-//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
-//! a model checker with others.
+//! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
+//! under a model checker with other primitives.
 
 use std::sync::PoisonError;
 use std::task::Waker;
 
 use super::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering};
 
-/// How far a ticket has come.
+/// The phase of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 /// The phase with what belongs to it.
 pub(crate) struct Progress<R> {
     phase: AtomicU8,
-    /// Who waits is to look by itself whether it may go on.
+    /// The waiter should check by itself whether it may proceed.
     invited: AtomicBool,
     /// Never locked under a stripe's lock.
     waker: Mutex<Option<Waker>>,
@@ -64,18 +64,18 @@ impl<R> Progress<R> {
         self.phase.compare_exchange(Phase::Waiting as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Asks who waits to look by itself whether it may go on; false if it has been asked and has not looked yet. The
+    /// Invites the waiter to check by itself whether it may proceed; false if an earlier invitation is pending. The
     /// caller wakes.
     pub(crate) fn invite(&self) -> bool {
         !self.invited.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether who waits was asked to look, and has not yet.
+    /// Returns whether an invitation is pending.
     pub(crate) fn is_invited(&self) -> bool {
         self.invited.load(Ordering::SeqCst)
     }
 
-    /// Takes the invitation, by who waits, after it has [listened](Self::listen) and before it looks.
+    /// Takes the invitation; called by the waiter after it has [listened](Self::listen) and before it checks.
     pub(crate) fn take_invitation(&self) -> bool {
         self.is_invited() && self.invited.swap(false, Ordering::SeqCst)
     }
@@ -91,7 +91,7 @@ impl<R> Progress<R> {
         locked(&self.reply).take()
     }
 
-    /// Registers who is woken by the next change. The caller looks at the phase afterwards.
+    /// Registers the waker for the next change. The caller checks the phase afterwards.
     pub(crate) fn listen(&self, waker: &Waker) {
         let mut place = locked(&self.waker);
         match &*place {

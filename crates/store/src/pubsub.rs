@@ -28,7 +28,7 @@ use std::hash::BuildHasher;
 /// Locks over which the channels are spread.
 const LOCKS: usize = 64;
 
-/// What can be subscribed to by its whole name.
+/// The kinds of exact subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// SUBSCRIBE and PUBLISH.
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 pub(crate) trait Subscriber: Send + Sync {
     /// Its number.
     fn id(&self) -> u64;
-    /// Where its messages go.
+    /// Returns the destination of its messages.
     fn outbox(&self) -> &Outbox;
     /// Makes the owner look into the outbox.
     fn wake(&self);
@@ -51,8 +51,8 @@ pub(crate) trait Subscriber: Send + Sync {
     fn account(&self) -> &Arc<Account>;
 }
 
-/// A channel's or pattern's place in its tables beside its name, in bytes (measured with 500,000 channels and 200,000
-/// patterns).
+/// The size of a channel's or pattern's table entries in addition to its name, in bytes (measured with 500,000 channels
+/// and 200,000 patterns).
 const CHANNEL_BYTES: usize = 92;
 const PATTERN_BYTES: usize = 176;
 /// A node of a map of several clients, in bytes, and how many of them it has by experience.
@@ -91,7 +91,7 @@ impl Entry {
     }
 }
 
-/// Those who listen to one channel, by number. A node of a map takes some 300 bytes, which most channels do not need.
+/// The subscribers of one channel, by number. A node of a map takes some 300 bytes, which most channels do not need.
 #[derive(Default)]
 enum Listeners {
     #[default]
@@ -113,7 +113,7 @@ impl Listeners {
         self.len() == 0
     }
 
-    /// Bytes beside those of one client.
+    /// Returns the bytes in addition to those of one client.
     fn bytes(&self) -> usize {
         match self {
             Listeners::None | Listeners::One(..) => 0,
@@ -169,7 +169,7 @@ impl Listeners {
 /// The entries stand apart, so that the empty places of a table weigh little.
 type Channels = HashMap<Box<[u8]>, Box<Entry>, RandomState>;
 
-/// Patterns that somebody listens to.
+/// Patterns with subscribers.
 #[derive(Default)]
 struct Patterns {
     /// In the order in which they came, by number; each is looked at for each message, as in Redis.
@@ -185,7 +185,7 @@ pub(crate) struct PubSub {
     channels: Box<[Mutex<Channels>]>,
     shards: Box<[Mutex<Channels>]>,
     patterns: RwLock<Patterns>,
-    /// Channels and patterns, and channels of shards, that somebody listens to.
+    /// The numbers of channels and patterns, and of shard channels, with subscribers.
     channel_count: AtomicUsize,
     shard_count: AtomicUsize,
     pattern_count: AtomicUsize,
@@ -219,14 +219,14 @@ struct Due {
 }
 
 impl PubSub {
-    /// Changes what a subscriber may leave unread.
+    /// Changes the limit of a subscriber's unread messages.
     pub(crate) fn set_limit(&self, limit: &OutputLimit) {
         for (place, value) in self.limit.iter().zip([limit.hard, limit.soft, limit.soft_s]) {
             place.store(value, Ordering::Relaxed);
         }
     }
 
-    /// What a subscriber may leave unread.
+    /// Returns the limit of a subscriber's unread messages.
     pub(crate) fn limit(&self) -> OutputLimit {
         let [hard, soft, soft_s] = [0, 1, 2].map(|at: usize| self.limit[at].load(Ordering::Relaxed));
         OutputLimit { hard, soft, soft_s }
@@ -268,7 +268,7 @@ impl PubSub {
         count
     }
 
-    /// How many [`publish`](Self::publish) would reach now.
+    /// Returns the number of clients that [`publish`](Self::publish) would reach now.
     pub(crate) fn count(&self, kind: Kind, channel: &[u8]) -> usize {
         if self.is_idle(kind) {
             return 0;
@@ -302,7 +302,7 @@ impl PubSub {
         &self.locks(kind).0[self.hasher.hash_one(channel) as usize % LOCKS]
     }
 
-    /// Adds a client to a channel. It is there once, however often it asks.
+    /// Adds a client to a channel; repeated calls have no effect.
     pub(crate) fn subscribe(&self, kind: Kind, channel: &[u8], client: &Arc<dyn Subscriber>) {
         let mut locked = self.lock_of(kind, channel).lock();
         let entry = locked.entry(channel.into()).or_insert_with(|| {
@@ -354,7 +354,7 @@ impl PubSub {
         }
     }
 
-    /// Channels that somebody listens to, of those that match.
+    /// Returns the matching channels with subscribers.
     pub(crate) fn active(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let mut found = Vec::new();
         for lock in self.locks(kind).0 {
@@ -370,7 +370,7 @@ impl PubSub {
         self.lock_of(kind, channel).lock().get(channel).map_or(0, |entry| entry.listeners.len())
     }
 
-    /// Channels, patterns, and channels of shards that somebody listens to.
+    /// Returns the numbers of channels, patterns, and shard channels with subscribers.
     pub(crate) fn counts(&self) -> [usize; 3] {
         [&self.channel_count, &self.pattern_count, &self.shard_count].map(|count| count.load(Ordering::Relaxed))
     }
@@ -384,7 +384,7 @@ fn pattern_bytes(name: &[u8]) -> usize {
     heap_bytes(name.len() + 16) + PATTERN_BYTES
 }
 
-/// A message as it goes out, without the mark that tells arrays from pushes.
+/// Encodes a message, without the byte that distinguishes arrays from pushes.
 fn frame(parts: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::with_capacity(16 + parts.iter().map(|part| part.len() + 16).sum::<usize>());
     let mut number = itoa::Buffer::new();

@@ -1,7 +1,7 @@
-//! Random numbers for commands that choose by chance: RANDOMKEY, SPOP, SRANDMEMBER, HRANDFIELD…
+//! Random numbers for commands with random results: RANDOMKEY, SPOP, SRANDMEMBER, HRANDFIELD…
 //!
-//! A counter through a mixer (splitmix64), seeded for each thread by the hasher of the standard library: nobody can
-//! tell what is drawn next from what was drawn, unless he tries to. Nothing secret depends on it.
+//! A counter through a mixer (splitmix64), seeded for each thread by the standard library's hasher: unpredictable
+//! without effort, but not cryptographically secure. No secret depends on it.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,7 +34,7 @@ pub(crate) fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Gives so many bytes of `data` other values, or fewer.
+/// Changes up to this many bytes of `data`.
 #[cfg(test)]
 pub(crate) fn damage(data: &mut [u8], times: usize, next: &mut impl FnMut(usize) -> usize) {
     for _ in 0..times {
@@ -43,7 +43,7 @@ pub(crate) fn damage(data: &mut [u8], times: usize, next: &mut impl FnMut(usize)
     }
 }
 
-/// One of the numbers below `limit`, each as likely as any other up to 2^-64; 0 if there is none.
+/// Returns a random number below `limit`, uniform up to 2^-64; 0 if `limit` is 0.
 pub(crate) fn below(limit: usize, random: &mut dyn FnMut() -> u64) -> usize {
     ((u128::from(random()) * limit as u128) >> 64) as usize
 }
@@ -64,7 +64,7 @@ impl<'r> Selection<'r> {
         Selection { left: total, wanted: wanted.min(total), random }
     }
 
-    /// Whether the next element is taken.
+    /// Returns whether the next element is chosen.
     pub(crate) fn takes(&mut self) -> bool {
         let taken = self.wanted > 0 && below(self.left, self.random) < self.wanted;
         self.left = self.left.saturating_sub(1);

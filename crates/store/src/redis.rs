@@ -1,8 +1,8 @@
-//! The commands of Redis 7.2, and why some are not here.
+//! The commands of Redis 7.2, and the reasons for the missing ones.
 //!
-//! Names are facts: redis-server's own `COMMAND LIST`, with what 7.2 added to 7.0. The reference manual says of each
-//! whether it is here; a client that sends one that isn't is told the reason, behind the words that clients know an
-//! unknown command by.
+//! The names are those of redis-server's own `COMMAND LIST`, with the additions of 7.2 to 7.0. The reference lists for
+//! each whether it exists; a client that sends a missing one gets the reason after the usual message about unknown
+//! commands.
 
 use std::sync::LazyLock;
 
@@ -58,7 +58,7 @@ const MODULES: &str = "modules are not supported";
 const TRACKING: &str = "client tracking is not available yet";
 const INTERNAL: &str = "Redis has it for itself alone";
 
-/// Why a command is not here, by the beginning of its name; the first row that fits.
+/// The reasons for missing commands, by the prefix of their names; the first match applies.
 const REASONS: &[(&str, &str)] = &[
     ("acl", ACL),
     ("bgrewriteaof", SAVING),
@@ -92,8 +92,8 @@ static SORTED: LazyLock<Vec<&str>> = LazyLock::new(|| {
     sorted
 });
 
-/// Why this command of Redis is not here; none for a name that Redis doesn't know either. Asked only about names that
-/// the catalogue does not have.
+/// Returns the reason for this missing command of Redis; none for a name that Redis does not know either. Called only
+/// for names outside of the catalogue.
 pub(crate) fn reason(name: &str) -> Option<&'static str> {
     SORTED.binary_search(&name).ok()?;
     Some(REASONS.iter().find(|(start, _)| name.starts_with(start)).map_or("not available yet", |row| row.1))
@@ -106,14 +106,14 @@ pub(crate) fn refusal(name: &[u8]) -> Option<String> {
     Some(format!("ERR unknown command '{shown}': {reason}"))
 }
 
-/// The same of a command of a container.
+/// The same for a subcommand.
 pub(crate) fn refusal_of_subcommand(container: &[u8], name: &[u8]) -> Option<String> {
     let (container, name) = (std::str::from_utf8(container).ok()?, std::str::from_utf8(name).ok()?);
     let reason = reason(&format!("{container}|{name}").to_ascii_lowercase())?;
     Some(format!("ERR unknown subcommand '{name}' of {}: {reason}", container.to_ascii_uppercase()))
 }
 
-/// How a command that is here differs from Redis's, for the reference manual.
+/// Differences of existing commands from Redis's, for the reference.
 pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("acl|getuser", "the one user is `default`"),
     ("acl|list", "the one user is `default`"),

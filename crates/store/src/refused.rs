@@ -12,7 +12,7 @@ pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
 /// The reply of a command whose handler panicked, where the panic is not passed on.
 pub(crate) const FAILED: &str = "ERR internal error: the command failed";
 
-/// Why a command ends with an error reply. Bytes: some errors repeat a word of the client's.
+/// The error reply with which a command ends. Bytes: some errors repeat a word of the client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(Cow<'static, [u8]>);
 
@@ -41,7 +41,7 @@ impl Refused {
     }
 }
 
-/// Why a section or a command in it was refused.
+/// The reason why a section or a command in it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SectionError {
     /// As many sections and parked commands exist as the store allows.
@@ -53,7 +53,7 @@ pub enum SectionError {
     /// A key declared for reading is to be written.
     #[error("ERR a key declared for reading cannot be written")]
     ReadOnly,
-    /// A script that is too old holds one of its keys; with what is said then.
+    /// A script that exceeds its time limit holds one of its keys; with the message.
     #[error("{0}")]
     Behind(&'static str),
     /// A script used a key that it did not declare, where that is denied.
@@ -92,7 +92,7 @@ pub(crate) fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
     [b"ERR unknown command '", c_string(name, QUOTED_MAX), b"', with args beginning with: ", &quoted].concat()
 }
 
-/// The same of a command of a container.
+/// The same for a subcommand.
 pub(crate) fn unknown_subcommand(container: &[u8], name: &[u8]) -> Vec<u8> {
     if let Some(text) = redis::refusal_of_subcommand(container, name) {
         return text.into();

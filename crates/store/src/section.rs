@@ -1,19 +1,19 @@
-//! A section: several commands that others see as one.
+//! A section: several commands executed atomically.
 //!
-//! It declares keys, waits until it has all of them at once, and then runs commands on them one by one, being suspended
-//! in between as often as it likes: only commands that need one of its keys wait. Time is frozen at its start, or, if its
-//! keys were free when it came, by its first command that asks for it. What it causes outside the keyspace is buffered and
-//! emitted in order at its end, before its holds go, so nobody acts on a half-done section. There is no roll-back, as in
-//! Redis. A blocking command in it doesn't wait.
+//! It declares keys, waits until it has all of them at once, and then runs commands on them one by one, with any number
+//! of suspensions in between: only commands that need one of its keys wait. Time is frozen at its start, or, if its
+//! keys were free on arrival, by its first command that reads it. Effects outside the keyspace are buffered and emitted
+//! in order at its end, before its holds are released, so a half-done section is invisible. There is no roll-back, as
+//! in Redis. A blocking command in it does not wait.
 //!
-//! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
-//! because while it holds keys it must not wait for others.
+//! An undeclared key is acquired when first accessed, if it is free; the section never waits then, because while it
+//! holds keys it must not wait for others.
 //!
-//! It ends by [`Section::finish`]. One that is dropped unfinished is aborted: by a fault, a killed script, or a client that
-//! went. An abort publishes the effects of the writes that were done, serves blocked clients, and releases the keys as an
-//! end does; it is counted, and a fault in an effect is caught.
+//! It ends with [`Section::finish`]. A section dropped before that is aborted: by a fault, a killed script, or a
+//! disconnected client. An abort publishes the effects of completed writes, serves blocked clients, and releases the
+//! keys like a normal end; it is counted, and a fault in an effect is caught.
 //!
-//! A section is bound to no thread: one with a long command goes [aside](crate::aside) with it and comes back.
+//! A section is not bound to a thread: with a long command it moves to the [thread pool](crate::aside) and returns.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ use crate::waiter::Blocks;
 use crate::waiter::ReadyKey;
 use crate::{Inner, Store};
 
-/// A section that waits for its keys. Dropping it gives up.
+/// A section that waits for its keys. Dropping it cancels the wait.
 #[must_use = "the section comes from the future"]
 pub struct SectionWait {
     inner: Arc<Inner>,
@@ -66,13 +66,13 @@ pub struct Section {
     ready: VecDeque<ReadyKey>,
     time: Frozen,
     effects: Vec<Effect>,
-    /// How keys are held that were not declared; [`None`]: they are refused. A command's own mode if nothing was said.
+    /// The mode of undeclared keys; [`None`]: they are refused. By default a command's own mode.
     more: More,
     /// Whether it holds everything.
     everything: bool,
     /// The key that was held by others when a command was refused because of it.
     missed: Option<(u32, Box<[u8]>)>,
-    /// Somebody has named it.
+    /// Whether it was given a name.
     is_named: Cell<bool>,
     /// The place among the declared keys of the one that was used last, which is mostly the next one's, too.
     used_last: usize,
@@ -89,7 +89,7 @@ pub struct Section {
 /// The end of a section on another thread; a fault there is one, too.
 pub(crate) type Ending = oneshot::Receiver<()>;
 
-/// How a section takes keys that it did not declare.
+/// The way in which a section acquires undeclared keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum More {
     AsCommand,
@@ -125,7 +125,7 @@ impl Future for SectionWait {
                 return Poll::Pending;
             }
             if this.inner.enter_when_ready(ticket) == Entered::Unready {
-                // What it needs to wait is made in slices; its keys may be free when that is done.
+                // The data for waiting is built in slices; its keys may be free when that is done.
                 let start = Instant::now();
                 while ticket.prepare_to_wait() {
                     if start.elapsed() >= SLICE {
@@ -171,7 +171,7 @@ impl Drop for SectionWait {
         if let Some(ticket) = self.ticket.take()
             && self.queued
         {
-            // Whether it gives up or was granted this very moment, its keys pass on.
+            // Whether it is cancelled or was granted this very moment, its keys pass on.
             ticket.cancel();
             self.inner.end_waiting(ticket);
         }
@@ -199,8 +199,8 @@ impl Section {
         }
     }
 
-    /// A section of this number on keys that are all free at this moment; none if they are not, or if somebody waits who
-    /// goes first: then it has to [wait](Store::section).
+    /// Returns a section with this number if all keys are free at this moment; none if they are not, or if a waiter has
+    /// precedence: then it has to [wait](Store::section).
     pub(crate) fn at_once<'k>(
         inner: &Arc<Inner>,
         id: u64,
@@ -227,8 +227,8 @@ impl Section {
         Some(section)
     }
 
-    /// A section that begins while the gate is closed, so that all its keys are free, with effects of what was done
-    /// before it.
+    /// Returns a section that begins while the gate is closed, so that all its keys are free, with the effects of
+    /// earlier commands.
     pub(crate) fn while_closed(
         inner: &Arc<Inner>,
         closed: &Closed<'_>,
@@ -245,7 +245,7 @@ impl Section {
         section
     }
 
-    /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
+    /// Names the section, for diagnostics about waiting commands: `client-7`, `script-…`, without spaces.
     pub fn set_owner(&self, name: &str) {
         self.is_named.set(true);
         self.inner.owners.lock().insert(self.holding.id, name.to_owned());
@@ -271,7 +271,7 @@ impl Section {
         self.more = More::AsCommand;
     }
 
-    /// How a key is held that was not declared.
+    /// Returns the mode of an undeclared key.
     pub(crate) fn mode_of_more(&self) -> Mode {
         match self.more {
             More::All(mode) => mode,
@@ -295,22 +295,22 @@ impl Section {
         self.is_traceless = is_traceless;
     }
 
-    /// Whether a script runs its commands.
+    /// Returns whether a script runs its commands.
     fn is_of_script(&self) -> bool {
         self.more != More::AsCommand
     }
 
-    /// How many keys it holds.
+    /// Returns the number of keys that it holds.
     pub(crate) fn held(&self) -> usize {
         self.holding.keys.len() + self.extra.len()
     }
 
-    /// Whether it holds everything.
+    /// Returns whether it holds everything.
     pub(crate) fn has_everything(&self) -> bool {
         self.everything
     }
 
-    /// Whether it may use keys that it did not declare.
+    /// Returns whether it may use undeclared keys.
     pub(crate) fn may_have_more(&self) -> bool {
         self.more != More::Denied
     }
@@ -320,7 +320,7 @@ impl Section {
         self.everything = true;
     }
 
-    /// Whether it was made to hold a key, as the key's stripe knows it.
+    /// Returns whether a key was declared, according to the key's stripe.
     pub(crate) fn has_declared(&self, pass: &Pass<'_>, db: u32, key: &[u8]) -> bool {
         let Some(database) = self.inner.keyspace.db(pass, db) else { return false };
         let stripe = self.inner.keyspace.stripe_of_key(key);
@@ -335,15 +335,15 @@ impl Section {
         self.leave();
     }
 
-    /// Ends it on another thread, where very many keys pass on, except that its effects leave at once. What comes back
-    /// is ready at the end: a reply that came before would bring the client's next command behind these keys.
+    /// Ends it on the thread pool if very many keys must be passed on; its effects are emitted immediately. The result
+    /// is ready at the end: an earlier reply would put the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {
         self.inner.emit(std::mem::take(&mut self.effects));
         let inner = self.inner.clone();
         let (ended, ending) = oneshot::channel();
         inner.aside.run(move || {
             self.finish();
-            // Its client may have gone.
+            // Its client may have disconnected.
             let _ = ended.send(());
         });
         ending
@@ -360,7 +360,7 @@ impl Section {
         self.holding.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
     }
 
-    /// Publishes now what it has published so far, because its client is about to change what it listens to.
+    /// Publishes its effects so far, because its client is about to change its subscriptions.
     pub(crate) fn emit_early(&mut self) {
         let (deferred, now) = std::mem::take(&mut self.effects).into_iter().partition(Effect::is_deferred);
         self.effects = deferred;
@@ -422,13 +422,13 @@ impl Section {
         (is_it && (held.mode == Mode::Exclusive || spec.mode() == Mode::Shared)).then_some(hash)
     }
 
-    /// What it holds its declared keys by.
+    /// Returns the means by which it holds its declared keys.
     #[inline]
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
     }
 
-    /// Whether there is room was asked before the section began; a command is not refused in the middle.
+    /// Room for memory was checked before the section began; a command is not refused in the middle.
     #[inline]
     fn make_room_for(&mut self, spec: &CommandSpec) {
         if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() && !self.is_full {
@@ -680,7 +680,7 @@ impl Section {
                 }
                 let Section { inner, holding, extra, ready, everything, is_full, .. } = &mut *self.0;
                 if !ready.is_empty() {
-                    // Its time has ended with it: what expired meanwhile is handed to nobody.
+                    // Its frozen time ends with it: keys that expired meanwhile are not served.
                     extra.extend(inner.serve(holding.id, std::mem::take(ready)));
                 }
                 match everything {

@@ -1,6 +1,6 @@
 //! Comparing names and keys, which are mostly short: up to 32 bytes by two loads of each, without a call.
 
-/// Whether both are the same bytes.
+/// Returns whether both are the same bytes.
 #[inline(always)]
 pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()
@@ -13,7 +13,7 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
         }
 }
 
-/// Whether the first and the last `N` bytes of two texts of the same length are.
+/// Returns whether the first and the last `N` bytes of two texts of the same length are equal.
 #[inline(always)]
 fn ends<const N: usize>(a: &[u8], b: &[u8], number: impl Fn(&[u8; N]) -> u128) -> bool {
     let (Some(a_first), Some(b_first)) = (a.first_chunk(), b.first_chunk()) else { return false };

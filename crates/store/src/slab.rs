@@ -86,14 +86,14 @@ struct Class {
 }
 
 impl Class {
-    /// Whether moving blocks may free a page.
+    /// Returns whether moving blocks may free a page.
     fn is_loose(&self, class: usize) -> bool {
         let (pages, free, capacity) = (self.pages as usize, self.free as usize, capacity(class));
         free >= capacity && free * FREE_PART > pages * capacity
     }
 }
 
-/// What [`Slab::empty_one`] did.
+/// The result of [`Slab::empty_one`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Emptied {
     /// A page was given back.
@@ -119,7 +119,7 @@ pub(crate) struct Slab {
 // same lock, so it may move to another thread with them.
 unsafe impl Send for Slab {}
 
-/// Bytes of the block that [`Slab::alloc`] gives for so many.
+/// Returns the size of the block that [`Slab::alloc`] returns for this many bytes.
 pub(crate) fn rounded(bytes: usize) -> usize {
     if bytes > SMALL_MAX { heap_bytes(bytes) } else { bytes.next_multiple_of(CLASS_BYTES) }
 }
@@ -199,7 +199,7 @@ impl Slab {
         if bytes > SMALL_MAX {
             let layout = large(bytes);
             self.bytes -= heap_bytes(bytes);
-            // SAFETY: the caller says that the block was allocated with this size, hence this layout.
+            // SAFETY: the caller promises that the block was allocated with this size, hence this layout.
             return unsafe { dealloc(block.as_ptr(), layout) };
         }
         let head = page_of(block);
@@ -238,11 +238,11 @@ impl Slab {
         }
     }
 
-    /// Moves the blocks of one sparse page to others and gives the page back. `may_move` says whether a block may move;
-    /// `moves` hears where the contents of a block are now, and makes its owner point there; if it returns false, the
+    /// Moves the blocks of one sparse page to others and frees the page. `may_move` decides whether a block may be
+    /// moved; `moves` receives the new place of a block's contents, and updates its owner; if it returns false, the
     /// block stays.
     ///
-    /// That takes a few cache misses a block, at most some 200 blocks.
+    /// Costs a few cache misses per block, for at most some 200 blocks.
     pub(crate) fn empty_one(
         &mut self,
         may_move: impl Fn(NonNull<u8>) -> bool,
@@ -313,7 +313,7 @@ impl Slab {
         self.loose_bytes += capacity(class) * block_bytes(class);
         let (next, prev) = (ptr::null_mut(), ptr::null_mut());
         let head = Page { next, prev, free: 0, fresh: HEAD as u16, used: 0, class: class as u16 };
-        // SAFETY: the pool hands out whole, aligned pages that nobody else uses.
+        // SAFETY: the pool hands out whole, aligned pages owned by the caller.
         unsafe {
             page.write(head);
             self.link(page);

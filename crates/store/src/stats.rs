@@ -1,4 +1,4 @@
-//! Figures of a store, for INFO and for whoever watches it.
+//! Figures of a store, for INFO and monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,8 @@ use crate::memory::Policy;
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
-/// How many stripes are looked into for the average time to live, how many keys that expire are taken of each, and among
+/// The number of stripes sampled for the average time to live, the number of expiring keys taken of each, and the
+/// number of keys of any kind examined for them.
 /// how many keys of any kind they are looked for.
 const TTL_STRIPES: usize = 64;
 const TTL_KEYS: usize = 16;
@@ -46,9 +47,9 @@ pub struct Stats {
     pub tickets: u64,
     /// Sections and parked commands that got all their keys, at once or after a wait, since the start.
     pub granted: u64,
-    /// Those that had to wait for a key.
+    /// Commands that had to wait for a key.
     pub parked: u64,
-    /// Those that were refused: too many waited, or a key that was not declared was held.
+    /// Commands that were refused: too many waited, or an undeclared key was held.
     pub refused: u64,
     /// Sections that ended early: a fault, a killed script, a client that went.
     pub aborted: u64,
@@ -56,7 +57,7 @@ pub struct Stats {
     pub aborted_commands: u64,
 }
 
-/// What became of sections, and of commands that met held keys, since the start.
+/// Counts of sections, and of commands that met held keys, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SectionCounts {
     /// Had to wait for a key.
@@ -114,8 +115,8 @@ impl Store {
         stats
     }
 
-    /// The average time, in milliseconds, that keys with an expiry in a database have left, from a sample; 0 of none. It
-    /// locks a few stripes, each for as long as a few keys are looked at.
+    /// Returns the average remaining time to live, in milliseconds, of keys with an expiry in a database, from a
+    /// sample; 0 if there are none. Locks a few stripes, each while a few keys are examined.
     pub fn average_ttl_ms(&self, index: u32) -> u64 {
         let (mut stripes, mut keys, mut left_ms) = (0, 0, 0);
         let pass = self.0.gate.enter();
@@ -140,7 +141,7 @@ impl Store {
         left_ms.checked_div(keys).map_or(0, |average| average as u64)
     }
 
-    /// How many keys clients wait for and how many they watch, each key once.
+    /// Returns the number of keys with blocked clients and of watched keys, each key once.
     pub(crate) fn awaited_keys(&self) -> (usize, usize) {
         let (mut waited, mut watched) = (0, 0);
         let keyspace = &self.0.keyspace;
@@ -156,14 +157,14 @@ impl Store {
         (waited, watched)
     }
 
-    /// Changes of keys since the start; what a flush removes counts by key.
+    /// Returns the number of changes of keys since the start; a flush counts each removed key.
     pub(crate) fn changes(&self) -> u64 {
         let mut changes = self.0.keyspace.totals.changes.load(Ordering::Relaxed);
         self.each_database(|_, db| changes += (0..db.stripes()).map(|stripe| db.lock(stripe).changes).sum::<u64>());
         changes
     }
 
-    /// How many values of a database have elements that expire.
+    /// Returns the number of values of a database with expiring elements.
     pub(crate) fn timed_values(&self, index: u32) -> usize {
         let pass = self.0.gate.enter();
         let Some(db) = self.0.keyspace.db(&pass, index) else { return 0 };

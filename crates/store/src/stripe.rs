@@ -1,12 +1,12 @@
-//! A stripe: some of the keys of a database, their memory and their holds, behind one lock.
+//! A stripe: a shard of a database's keys, their memory and their holds, behind one lock.
 //!
-//! A database has at least 1,024 of them, so two workers rarely meet. The lock is a leaf, held for microseconds: under it
-//! nothing logs, wakes, calls a script or takes another lock, except that a command of several keys locks its stripes
-//! in (database, stripe) order. A thread that finds it taken spins for at most 2 µs, then sleeps, because the owner
-//! may be a descheduled thread.
+//! A database has at least 1,024 of them, so two workers rarely contend. The lock is a leaf, held for microseconds:
+//! code under it does not log, wake, call a script or acquire another lock, except that a command on several keys locks
+//! its stripes in (database, stripe) order. A thread that finds it taken spins for at most 2 µs, then sleeps, because
+//! the owner may be a descheduled thread.
 //!
-//! How many keys a stripe has, when the next one expires and what memory it takes is published in [`Figures`] when it is
-//! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array and lock nothing.
+//! The number of keys of a stripe, their earliest expiry and their memory are published in [`Figures`] when it is
+//! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array without locking.
 
 pub(crate) mod edit;
 
@@ -39,8 +39,8 @@ pub(crate) struct RawLock(Futex);
 type Mutex<T> = lock_api::Mutex<RawLock, T>;
 type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
-// SAFETY: whoever took the word from free to taken has the lock until it gives it back, and nobody else takes it
-// meanwhile; the exchanges order what was done under it.
+// SAFETY: the thread that changed the word from free to taken owns the lock until it releases it, and no other thread
+// acquires it meanwhile; the exchanges order the accesses under it.
 unsafe impl RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "what the trait asks for")]
     const INIT: RawLock = RawLock(Futex::new(leaf_lock::FREE));
@@ -85,7 +85,7 @@ pub(crate) struct StripeCell {
     lock: Mutex<Stripe>,
 }
 
-/// What is known of a stripe without its lock.
+/// Figures of a stripe that are readable without its lock.
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) keys: AtomicU32,
@@ -96,7 +96,7 @@ pub(crate) struct Figures {
     pub(crate) bytes: AtomicUsize,
     /// Bytes of pages that no entry uses.
     pub(crate) loose: AtomicU32,
-    /// How many of those were left when somebody last looked whether pages can be given back.
+    /// The number of those left at the last check for pages to free.
     pub(crate) settled: AtomicU32,
 }
 
@@ -120,11 +120,11 @@ pub(crate) struct Now<'s> {
     clock: &'s Clock,
     limits: &'s Limits,
     ms: Option<i64>,
-    /// Where it is kept, too, for the commands that follow.
+    /// The cache for the following commands.
     kept: Option<&'s Frozen>,
     /// Whether a key was just found expired and removed.
     removed: bool,
-    /// Whether the command's accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether the command's accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
 }
 
@@ -170,7 +170,7 @@ impl<'s> Now<'s> {
         }
     }
 
-    /// Whether the last look-up removed a key that had expired; asked once.
+    /// Returns whether the last look-up removed an expired key, and resets that.
     #[inline]
     pub(crate) fn take_removed(&mut self) -> bool {
         std::mem::take(&mut self.removed)
@@ -198,15 +198,15 @@ impl<'s> Now<'s> {
     }
 }
 
-/// The keys of a stripe. What a command that reads touches stands first, so that it lies in two cache lines with the lock,
+/// The keys of a stripe. Fields used by reading commands come first, so that they share two cache lines with the lock,
 /// which are fetched together.
 #[repr(C)]
 pub(crate) struct Stripe {
-    /// Held keys; [`None`] tells the fast path that there are none.
+    /// Held keys; with [`None`] the fast path has nothing to check.
     pub(crate) holds: Option<Box<HoldTable>>,
-    /// Watched keys; [`None`] tells commands that write that there are none.
+    /// Watched keys; with [`None`] write commands have nothing to check.
     pub(crate) watched: Option<Box<WatchTable>>,
-    /// Clients that wait for keys; [`None`] tells the fast path that there are none.
+    /// Clients that wait for keys; with [`None`] the fast path has nothing to check.
     pub(crate) waits: Option<Box<WaitTable>>,
     pub(crate) hits: u64,
     pub(crate) table: Table<Entry>,
@@ -224,7 +224,7 @@ pub(crate) struct Stripe {
     swept_earliest_ms: i64,
     /// Whether the figures differ from the published ones.
     changed: bool,
-    /// Whether a value may have elements that expire.
+    /// Whether a value may have expiring elements.
     has_timed: bool,
     pub(crate) expired: u64,
     /// Elements of values that expired.
@@ -269,7 +269,7 @@ impl StripeCell {
         Locked::new(self.lock.lock(), figures)
     }
 
-    /// Locks the stripe if nobody has it.
+    /// Locks the stripe if it is free.
     pub(crate) fn try_lock<'a>(&'a self, figures: &'a Figures) -> Option<Locked<'a>> {
         self.lock.try_lock().map(|stripe| Locked::new(stripe, figures))
     }
@@ -382,7 +382,7 @@ impl Stripe {
         emptied
     }
 
-    /// Makes unlocking publish its figures and tell the store's sum, whether something changed or not.
+    /// Makes unlocking publish its figures and update the store's sum, whether or not they changed.
     pub(crate) fn recount(&mut self) {
         self.memory.add(self.bytes() as i64 - self.counted);
         self.counted = self.bytes() as i64;
@@ -408,7 +408,7 @@ impl Stripe {
         }
     }
 
-    /// Whether the key has a string that is not to be copied under the lock.
+    /// Returns whether the key has a string that should not be copied under the lock.
     pub(crate) fn has_long_string(&self, hash: u64, key: &[u8]) -> bool {
         // Long strings stand outside the slab, so most stripes need no look at the key.
         self.outside_bytes >= SHARED_MIN
@@ -418,7 +418,7 @@ impl Stripe {
             })
     }
 
-    /// Tells those who watch the key that it was changed.
+    /// Marks the key's watchers dirty.
     #[inline]
     pub(crate) fn touch(&mut self, key: &[u8]) {
         self.changes += 1;
@@ -451,13 +451,13 @@ impl Stripe {
         self.note_expiry(at_ms);
     }
 
-    /// The same of elements of a value.
+    /// The same for elements of a value.
     fn elements_expire_at(&mut self, slot: Slot, at_ms: i64) {
         self.has_timed = true;
         self.expires_at(slot, at_ms);
     }
 
-    /// How many values have elements that expire. A stripe that never had one costs nothing.
+    /// Returns the number of values with expiring elements. A stripe that never had one costs nothing.
     pub(crate) fn count_timed(&mut self) -> usize {
         if !self.has_timed {
             return 0;

@@ -1,10 +1,11 @@
-//! The arguments of every command: what COMMAND DOCS says of them, and how the reference writes them.
+//! The arguments of every command, for COMMAND DOCS and the reference.
 //!
-//! A line is the full name and its arguments in order. `[…]` is optional, `…...` may be repeated, `…+...` together with its
-//! token. A word in capitals is a token: before a name it belongs to that argument, alone it is one. `name=<a|b>` is one of
-//! several, `name=(a b)` some in a row, `name!TOKEN` a token of another name. Behind a name stands its type: `:i` integer,
-//! `:d` double, `:p` pattern (`:p1` of keys), `:u` Unix time, `:k` the key of the first key specification, `:k1` of the second; without one
-//! it is a string. Names and types are those of redis-server's own COMMAND DOCS; a test compares them.
+//! A line is the full name and its arguments in order. `[…]` is optional, `…...` may be repeated, `…+...` together with
+//! its token. A word in capitals is a token: before a name it belongs to that argument, alone it is a separate one.
+//! `name=<a|b>` is one of several, `name=(a b)` several in sequence, `name!TOKEN` a token with a different name. A name
+//! is followed by its type: `:i` integer, `:d` double, `:p` pattern (`:p1` of keys), `:u` Unix time, `:k` the key of
+//! the first key specification, `:k1` of the second; without one it is a string. Names and types are those of
+//! redis-server's own COMMAND DOCS; a test compares them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -311,7 +312,7 @@ pub(crate) struct Argument {
     pub(crate) repeats_token: bool,
 }
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     String,
@@ -368,7 +369,7 @@ pub(crate) fn of(full_name: &str) -> &'static [Argument] {
     BY_NAME.get(full_name).map_or(&[], Vec::as_slice)
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Reader(&'static str);
 
 impl Reader {
@@ -445,7 +446,7 @@ impl Reader {
         Argument { token, ..self.end(name.to_owned(), kind) }
     }
 
-    /// What may follow any argument.
+    /// Parses the suffix of an argument.
     fn end(&mut self, name: String, kind: Kind) -> Argument {
         let repeats_token = self.skip("+...");
         let is_multiple = repeats_token || self.skip("...");

@@ -1,24 +1,23 @@
 //! A stripe's keys: extendible hashing, in which one segment splits at a time.
 //!
-//! A directory of 2^depth pointers, indexed by the hash's bits after those that chose the stripe, points to segments of
-//! at most 224 slots; a segment that is full splits into two by the next bit. So growth costs one segment's rehash
-//! (about 10 µs), never a big table's, and memory follows the keys smoothly. Because the directory is in hash order, "all
-//! keys whose hash is below the cursor" is a set that no split changes: that is SCAN's cursor.
+//! A directory of 2^depth pointers, indexed by the hash bits after those that select the stripe, points to segments of
+//! at most 224 slots; a full segment splits into two by the next bit. So growth costs one segment's rehash (about 10
+//! µs), never a big table's, and memory grows smoothly with the keys. Because the directory is in hash order, "all keys
+//! whose hash is below the cursor" is a set that no split changes: that is SCAN's cursor.
 //!
-//! A slot is 8 bytes of pointer and 1 byte of fingerprint. Fingerprints stand together in groups of eight that are
-//! compared as one word; a lookup goes from the key's home group onwards and ends at a group with an empty slot. So a
-//! lookup goes to memory three times, one after the other: for the stripe's lock and, at the same time, a directory of up to
-//! eight segments, which stands beside it; for the line of fingerprints and that of slots, which is computed from the hash;
-//! for the entry. A wrong entry is looked at in one of 20 lookups.
+//! A slot is 8 bytes of pointer and 1 byte of fingerprint. Fingerprints are stored in groups of eight that are compared
+//! as one word; a look-up proceeds from the key's home group and ends at a group with an empty slot. So a look-up makes
+//! three dependent memory accesses: the stripe's lock and, at the same time, a directory of up to eight segments, which
+//! is adjacent; the lines of fingerprints and of slots, which are computed from the hash; the entry. A wrong entry is
+//! examined in one of 20 look-ups.
 //!
-//! A small stripe starts with a segment of 8 slots, which grows to 24, 48, 112 and 224 before it splits. The largest is a
-//! [page] of 2,048 bytes: pages are cut from huge ones, so that a lookup does not wait for a translation of its
-//! address, too. Slots are 9 bytes; at loads between 0.46 and 0.93 that is 10 to 20 bytes a key.
+//! A small stripe starts with a segment of 8 slots, which grows to 24, 48, 112 and 224 before it splits. The largest is
+//! a [page] of 2,048 bytes: pages are parts of huge ones, so that a look-up does not also wait for an address
+//! translation. Slots are 9 bytes; at loads between 0.46 and 0.93 that is 10 to 20 bytes per key.
 //!
 //! [page]: crate::pages
 //!
-//! Each segment knows a lower bound of its keys' expiries, so that active expiry visits only segments where something
-//! is due.
+//! Each segment has a lower bound of its keys' expiries, so that active expiry visits only segments with due keys.
 
 mod segment;
 
@@ -50,28 +49,28 @@ pub(crate) fn order_of(hash: u64) -> u64 {
     hash >> (64 - ORDER_BITS)
 }
 
-/// What a table keeps: a pointer's worth, with its key behind it.
+/// An element of a table: pointer-sized, with its key behind the pointer.
 pub(crate) trait Item: Sized {
     /// The key, which never changes.
     fn key(&self) -> &[u8];
 
-    /// When it expires, in Unix milliseconds.
+    /// Returns its expiry, in Unix milliseconds.
     fn expiry(&self) -> Option<i64> {
         None
     }
 
-    /// When something of it expires first: it itself, or a part of it.
+    /// Returns its earliest expiry: its own, or that of a part of it.
     fn due(&self) -> Option<i64> {
         self.expiry()
     }
 
-    /// Where it points, to ask for that line early.
+    /// Returns the address to prefetch.
     fn address(&self) -> *const u8 {
         std::ptr::null()
     }
 }
 
-/// Where an entry stands; valid until the next insertion or removal.
+/// The place of an entry; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     directory: u32,
@@ -81,17 +80,17 @@ pub(crate) struct Slot {
 /// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
 const DEPTH_MAX: u8 = 20;
 
-/// What becomes of an entry that is due in a [`sweep`](Table::sweep).
+/// The treatment of a due entry in a [`sweep`](Table::sweep).
 pub(crate) enum Due {
     /// It has expired and is removed.
     Remove,
-    /// It stays, and nothing of it expires before this, in Unix milliseconds; so many parts of it were removed.
+    /// It stays, and its next expiry is not before this, in Unix milliseconds; this many parts of it were removed.
     Keep { next_ms: i64, removed: usize },
     /// It stays, but more parts of it are due than may be removed in one go: the sweep stops here and comes back.
     Unfinished,
 }
 
-/// What a [`sweep`](Table::sweep) found.
+/// The result of a [`sweep`](Table::sweep).
 pub(crate) struct Swept {
     /// The hash from which to go on; [`None`] at the end.
     pub(crate) next: Option<u64>,
@@ -107,7 +106,7 @@ const NEAR: usize = 8;
 struct Directory<T> {
     /// All of them, if they are too many to be near.
     far: Box<[Segment<T>]>,
-    /// How many of the near ones are used.
+    /// The number of near ones in use.
     len: u32,
     /// Bits of the hash that chose the stripe.
     stripe_bits: u8,
@@ -159,7 +158,8 @@ impl<T> DerefMut for Directory<T> {
     }
 }
 
-/// The keys of one stripe. What a lookup reads stands first, on the cache line of the stripe's lock and the one beside it.
+/// The keys of one stripe. Fields read by a look-up come first, on the cache line of the stripe's lock and the adjacent
+/// one.
 #[repr(C)]
 pub(crate) struct Table<T: Item> {
     directory: Directory<T>,
@@ -206,7 +206,7 @@ impl<T: Item> Table<T> {
         Some((Slot { directory: directory as u32, index: index as u16 }, entry))
     }
 
-    /// The entry with this hash that `is_it` says it is.
+    /// Returns the entry with this hash that satisfies `is_it`.
     pub(crate) fn find_by(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Slot> {
         let directory = self.index(hash);
         let (index, _) = self.directory.get(directory)?.find(hash, is_it)?;
@@ -238,7 +238,7 @@ impl<T: Item> Table<T> {
         std::mem::replace(self.entry_mut(slot), entry)
     }
 
-    /// Tells that the entry at `slot` expires at `at_ms`.
+    /// Records that the entry at `slot` expires at `at_ms`.
     pub(crate) fn note_expiry(&mut self, slot: Slot, at_ms: i64) {
         let head = self.directory[slot.directory as usize].head_mut();
         head.earliest_ms = head.earliest_ms.min(at_ms);
@@ -287,7 +287,7 @@ impl<T: Item> Table<T> {
         })
     }
 
-    /// How many places of the directory point to this segment.
+    /// Returns the number of directory places that point to this segment.
     fn span(&self, segment: &Segment<T>) -> usize {
         1 << (self.directory.depth - segment.head().depth)
     }
@@ -464,7 +464,7 @@ impl<T: Item> Table<T> {
             let Some(Some(entry)) = slots.get((bits as u32 as usize) % width) else { continue };
             return Some(entry);
         }
-        // Nearly everything was removed; whatever is there will do.
+        // Nearly everything was removed; any entry will do.
         self.any(random())
     }
 
@@ -526,7 +526,7 @@ impl<T: Item> Table<T> {
                         seen += removed;
                     }
                     Due::Unfinished => {
-                        // What the segment knows of its earliest expiry stays true.
+                        // The segment's bound of its earliest expiry remains valid.
                         swept.next = Some(here);
                         swept.earliest_ms = swept.earliest_ms.min(at_ms);
                         return swept;

@@ -1,10 +1,10 @@
-//! Texts that a command gathers under a lock and says after it: one block of bytes instead of one for each text.
+//! Texts collected under a lock and written after it: one block of bytes instead of one for each text.
 
 /// Texts in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     bytes: Vec<u8>,
-    /// Where each text ends.
+    /// The end of each text.
     ends: Vec<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! Whose turn it is: passing holds on, running parked commands, and global sections.
+//! The scheduler of tickets: passing holds on, running parked commands, and global sections.
 //!
-//! Whoever ends a ticket passes its keys on: it takes the ticket off each key, then tries to grant those that waited
-//! there. A parked command is run by the releasing thread right away and its keys are passed on in turn; a section is
-//! woken. Nothing here runs inside the gate or under a stripe's lock of its caller.
+//! The end of a ticket passes its keys on: the ticket is removed from each key, then the waiting tickets are tried. A
+//! parked command is run by the releasing thread immediately and its keys are passed on in turn; a section is woken.
+//! Nothing here runs inside the gate or under a stripe's lock of its caller.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -24,7 +24,7 @@ use crate::stripe::Locked;
 use crate::waiter::Blocks;
 use crate::{Inner, invite};
 
-/// What became of a key that a section wanted.
+/// The result of a section's request for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The section has it from now on.
@@ -37,18 +37,18 @@ pub(crate) enum Taken {
     Not,
 }
 
-/// Who takes one more key.
+/// The section that requests one more key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     /// A section that has keys.
     Section,
-    /// A script that has keys. Where it would starve somebody it is not given the key, and finds out what to do.
+    /// A script that has keys. If it would starve a ticket it is denied the key, and decides what to do.
     Script,
-    /// A script that has none: it takes the key only if it may overtake those who wait.
+    /// A script without keys: it acquires the key only if it may overtake the waiters.
     First,
 }
 
-/// What became of a ticket that came to have its keys.
+/// The result of queueing a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     Granted,
@@ -60,12 +60,12 @@ pub(crate) enum Entered {
 /// Tables that are not needed any more, to be dropped when nothing is locked.
 type Spent = Vec<Box<HoldTable>>;
 
-/// Why a ticket waits.
+/// The reason why a ticket waits.
 #[derive(Debug)]
 pub(crate) struct Blocker {
     pub(crate) db: u32,
     pub(crate) key: Vec<u8>,
-    /// The name of who has it.
+    /// The name of the owner.
     pub(crate) owner: String,
 }
 
@@ -91,7 +91,7 @@ impl Inner {
         self.ticket_of(self.held_keys(keys), None)
     }
 
-    /// A command that outlives its caller's buffers; nobody waits for an element by it.
+    /// A command that outlives its caller's buffers and does not block.
     pub(crate) fn owned_command(
         &self,
         spec: &'static CommandSpec,
@@ -146,7 +146,7 @@ impl Inner {
         granted
     }
 
-    /// As [`enter_queues`](Self::enter_queues), for who is inside the gate.
+    /// As [`enter_queues`](Self::enter_queues), for a caller inside the gate.
     pub(crate) fn enter_queues_within(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         self.gate.add_ticket(pass);
         let granted = self.grant_or_queue(pass, ticket);
@@ -182,15 +182,15 @@ impl Inner {
         entered
     }
 
-    /// Holds keys if all of them are free at this moment and nobody waits who goes first; whether it did. The section that
-    /// has them is counted in then.
+    /// Acquires the keys if all of them are free at this moment and no waiter has precedence; returns whether it did.
+    /// The section that has them is counted in then.
     pub(crate) fn hold_at_once(&self, held: &HeldKeys) -> bool {
         if self.gate.tickets() >= self.tickets_max || self.gate.is_crowded() {
             return false;
         }
         let pass = self.gate.enter();
         self.gate.add_ticket(&pass);
-        // Counted before it is asked whether somebody wants everything; see `everything`.
+        // Counted before checking whether a section wants everything; see `everything`.
         if !self.everything.is_wanted() && self.grant_at_once(&pass, held) {
             SectionCounts::count(&self.sections.granted);
             return true;
@@ -221,7 +221,7 @@ impl Inner {
         is_free
     }
 
-    /// For which key a waiting ticket waits, and who has it or reserves it.
+    /// Returns the key for which a ticket waits, and the ticket that holds or reserves it.
     pub(crate) fn blocker(&self, ticket: &Ticket) -> Option<Blocker> {
         if ticket.phase() != Phase::Waiting {
             return None;
@@ -255,7 +255,7 @@ impl Inner {
         Some(Blocker { db: held.db, key: held.key.to_vec(), owner: self.owner_name(owner) })
     }
 
-    /// How the holder of a key is called.
+    /// Returns the name of a key's holder.
     fn owner_name(&self, owner: u64) -> String {
         let name = self.owners.lock().get(&owner).cloned();
         name.unwrap_or_else(|| format!("section-{owner}"))
@@ -286,8 +286,8 @@ impl Inner {
         granted
     }
 
-    /// Asks a waiting section to take its keys, unless it has to wait for one of them; false if so. They are looked at one
-    /// after the other: whoever takes one meanwhile passes it on, and asks again.
+    /// Invites a waiting section to acquire its keys, unless it has to wait for one of them; false if so. The keys are
+    /// checked one after the other: a ticket that acquires one meanwhile passes it on, and invites again.
     fn invite(&self, ticket: &Arc<Ticket>) -> bool {
         if ticket.is_invited() {
             invite::wake_overdue();
@@ -357,7 +357,7 @@ impl Inner {
         if free { Taken::Now } else { Taken::Not }
     }
 
-    /// Whether a section that wants one more key would keep one from it who has waited for very long.
+    /// Returns whether a section that wants one more key would starve another ticket.
     pub(crate) fn starves_another(&self, ticket: &Ticket) -> bool {
         let held = &ticket.keys[0];
         let pass = self.gate.enter();
@@ -393,7 +393,7 @@ impl Inner {
     fn enter_large(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> (Entered, Spent) {
         let mut locks = self.lock_stripes(pass, ticket);
         let is_ready = ticket.tables.lock().iter().all(|prepared| prepared.queued.is_some());
-        // Whoever wants everything remembers whom it denies, which then must stand in the queues.
+        // A section that wants everything records the tickets that it denies, which must then be in the queues.
         if self.is_large_free(&locks, ticket) && (is_ready || !self.everything.is_wanted()) {
             let (granted, spent) = self.grant_large(&mut locks, ticket);
             if granted {
@@ -417,7 +417,7 @@ impl Inner {
         stripes.map(|place| self.keyspace.db_to_write(pass, place.db).lock(place.stripe as usize)).collect()
     }
 
-    /// Whether all keys of such a ticket, whose stripes are locked, are free for it.
+    /// Returns whether all keys of such a ticket, whose stripes are locked, are free for it.
     fn is_large_free(&self, locks: &[Locked<'_>], ticket: &Ticket) -> bool {
         let tables = ticket.tables.lock();
         let is_free = |holds: &HoldTable, key: &[u8], mode| holds.may_grant(ticket.id, key, mode);
@@ -428,7 +428,7 @@ impl Inner {
         })
     }
 
-    /// Grants such a ticket its keys, which are free, unless somebody wants everything or it gave up.
+    /// Grants such a ticket its keys, which are free, unless a section wants everything or it was cancelled.
     fn grant_large(&self, locks: &mut [Locked<'_>], ticket: &Arc<Ticket>) -> (bool, Spent) {
         if !self.may_begin(ticket) {
             return (false, Spent::new());
@@ -459,9 +459,9 @@ impl Inner {
         begins
     }
 
-    /// Marks a ticket whose keys are free as granted, unless somebody wants everything or it gave up.
+    /// Marks a ticket whose keys are free as granted, unless a section wants everything or it was cancelled.
     fn may_begin(&self, ticket: &Arc<Ticket>) -> bool {
-        // Counted as granted before it is asked whether somebody wants everything; see `everything`.
+        // Counted as granted before checking whether a section wants everything; see `everything`.
         let waited = ticket.ends_waiting();
         if waited {
             self.gate.count_waiting(false);
@@ -490,8 +490,7 @@ impl Inner {
         may_go_alone
     }
 
-    /// Takes a section that has given up its wait for one more key out of the queue. Those behind it may have their
-    /// turn.
+    /// Removes a section that has cancelled its wait for one more key from the queue. Tickets behind it may proceed.
     pub(crate) fn leave_takers(&self, ticket: &Arc<Ticket>) {
         let held = &ticket.keys[0];
         let mut candidates = Vec::new();
@@ -503,7 +502,7 @@ impl Inner {
                 hold::drop_if_empty(&mut stripe.holds);
             }
         }
-        // The section's own ticket is still there, so nobody may go alone yet.
+        // The section's own ticket still exists, so no other can become exclusive yet.
         self.pass_on_keys(candidates);
     }
 
@@ -515,7 +514,7 @@ impl Inner {
         self.pass_on_ended(ended);
     }
 
-    /// Whether somebody waits for one of these keys.
+    /// Returns whether one of these keys has waiters.
     pub(crate) fn is_any_wanted<'k>(&self, keys: impl Iterator<Item = &'k HeldKey>) -> bool {
         let pass = self.gate.enter();
         keys.into_iter().any(|held| {
@@ -529,7 +528,8 @@ impl Inner {
         if ticket.has_blocked() {
             return;
         }
-        // Before the ticket is cancelled: who sees that it is also asks why. One that is granted meanwhile is not asked.
+        // Before the ticket is cancelled: an observer of the cancellation also reads the reason. A ticket granted
+        // meanwhile ignores it.
         let _ = ticket.refusal.set(text);
         if !ticket.cancel() {
             return;
@@ -539,7 +539,7 @@ impl Inner {
                 let reply = command.form.collect(|out| out.error(text));
                 match &command.waiter {
                     None => ticket.finish(reply, Duration::ZERO),
-                    // It stands in no queue of blocked clients, so nobody waits behind it there.
+                    // It is in no queue of blocked clients, so none waits behind it there.
                     Some(waiter) => _ = self.after_turn(waiter, &Cell::new(false), Some(reply)),
                 }
                 self.end(ticket, &[]);
@@ -595,8 +595,8 @@ impl Inner {
         may_go_alone | self.pass_on_ended(ended)
     }
 
-    /// Gives those their turn who may have it now, and those behind the parked commands that thereby run. Returns
-    /// whether a global section may now have its turn.
+    /// Starts the tickets that can proceed now, and those behind the parked commands that thereby run. Returns whether
+    /// a global section may now start.
     pub(crate) fn pass_on_keys(&self, candidates: Vec<Arc<Ticket>>) -> bool {
         let mut ended = Ended::new();
         self.give_turns(candidates, &mut ended);
@@ -627,7 +627,7 @@ impl Inner {
         }
     }
 
-    /// Gives those their turn who may have it; false if one has to go on waiting.
+    /// Starts the tickets that can proceed; false if one has to keep waiting.
     fn give_turns(&self, candidates: Vec<Arc<Ticket>>, ended: &mut Ended) -> bool {
         let mut all = true;
         for candidate in candidates {
@@ -653,7 +653,7 @@ impl Inner {
         all
     }
 
-    /// The first of those who wait for keys that nobody has for himself.
+    /// Returns the first waiting tickets of keys that are not held exclusively.
     fn waiting_for<'k>(&self, keys: impl Iterator<Item = &'k HeldKey>) -> Vec<Arc<Ticket>> {
         let mut waiting = Vec::new();
         let pass = self.gate.enter();
@@ -668,7 +668,7 @@ impl Inner {
         waiting
     }
 
-    /// The same of keys that a ticket of very many keys waits for, it included.
+    /// The same for the keys of a waiting ticket with very many keys, itself included.
     fn waiting_beside(&self, ticket: &Ticket) -> Vec<Arc<Ticket>> {
         let mut waiting = Vec::new();
         let pass = self.gate.enter();
@@ -688,7 +688,7 @@ impl Inner {
         waiting
     }
 
-    /// Takes a ticket off its keys, and off those that it took later. Returns those who may profit.
+    /// Removes a ticket from its keys, and from those acquired later. Returns the tickets that may benefit.
     fn release(&self, pass: &Pass<'_>, of: &HeldKeys, extra: &[HeldKey]) -> Vec<Arc<Ticket>> {
         let mut candidates = Vec::new();
         for held in of.keys.iter().chain(extra) {
@@ -702,8 +702,9 @@ impl Inner {
         candidates
     }
 
-    /// Runs a parked command that has been granted its keys, and serves who waited for what it brought. Returns what
-    /// its ticket holds beyond its keys now; [`None`] if the command goes on aside, with its ticket.
+    /// Runs a parked command that has been granted its keys, and serves the waiters of created keys. Returns the
+    /// additional keys that its ticket then holds; [`None`] if the command continues on the thread pool, with its
+    /// ticket.
     fn run_granted(&self, ticket: &Arc<Ticket>) -> Option<Vec<HeldKey>> {
         let Some(command) = ticket.take_command() else { return Some(Vec::new()) };
         let spec = self.rows.spec(command.row);
@@ -714,7 +715,7 @@ impl Inner {
         let won = Cell::new(false);
         let blocks = match &command.waiter {
             None => Blocks::Never,
-            // A client that has gone must not be popped for.
+            // No element may be popped for a client that has disconnected.
             Some(waiter) if waiter.is_won() => {
                 ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
@@ -813,7 +814,7 @@ impl Inner {
                     let Some(closed) = self.gate.close() else {
                         ticket.put_command(command);
                         self.gate.requeue(ticket);
-                        // The last ticket may have gone between the two; then nobody else would come here.
+                        // The last ticket may have ended between the two; then no other thread would get here.
                         if self.gate.tickets() == 0 {
                             continue;
                         }
@@ -835,7 +836,7 @@ impl Inner {
                     if granted && ticket.is_aside() {
                         self.go_aside(ticket);
                     } else if granted {
-                        // Whoever may have a turn then has it in this loop's next round.
+                        // Tickets that can proceed then are started in this loop's next iteration.
                         let _ = self.run_if_granted(ticket);
                     }
                 }
@@ -845,7 +846,7 @@ impl Inner {
     }
 }
 
-/// Whether keys, whose stripes are locked, are free by what a table of holds `asks` of each.
+/// Returns whether keys, whose stripes are locked, are free according to the check `asks` of a table of holds.
 fn are_free(
     locks: &[Locked<'_>],
     of_key: &[usize],

@@ -1,18 +1,18 @@
 //! The word and the counters of the [gate](super::gate).
 //!
-//! Who passes counts itself in on a counter of its own, then looks at the word; who closes sets the word, then looks at
-//! the counters. Both write a counter, the closer by adding nothing, so that either comes before the other there: the
-//! closer sees the one inside, or that one sees the gate closed. Nothing rests on an order among different places.
+//! A pass counts itself in on its own counter, then reads the word; the closer sets the word, then reads the counters.
+//! Both write a counter, the closer by adding zero, so that the two are ordered there: the closer sees the pass inside,
+//! or the pass sees the gate closed. No ordering between different memory locations is required.
 //!
-//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
-//! a model checker with others.
+//! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
+//! under a model checker with other primitives.
 
 use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, yield_now};
 
 #[repr(align(128))]
 struct Counter(AtomicU32);
 
-/// Threads inside, the tickets that they made, and whether somebody keeps them out.
+/// The counts of threads inside and of their tickets, and the word that closes it.
 pub(crate) struct Turnstile {
     closed: AtomicBool,
     inside: Box<[Counter]>,
@@ -38,7 +38,7 @@ impl Turnstile {
     /// The counter of a thread by its number.
     #[inline]
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU32 {
-        // A division would take as long as all the rest.
+        // A division would take as long as everything else.
         &self.inside[thread & (self.inside.len() - 1)].0
     }
 
@@ -53,7 +53,7 @@ impl Turnstile {
         is_in
     }
 
-    /// Waits as long as it is closed.
+    /// Waits while it is closed.
     pub(crate) fn wait(&self) {
         while self.is_closed() {
             yield_now();
@@ -66,13 +66,13 @@ impl Turnstile {
         counter.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether somebody keeps others out, or is about to.
+    /// Returns whether it is closed, or about to be.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Closes it and waits until nobody is inside; false, and it is open, if there are tickets. The caller is outside and
-    /// the only one that does this now.
+    /// Closes it and waits until no thread is inside; false, and it is open, if there are tickets. The caller is
+    /// outside and the only one that does this now.
     pub(crate) fn close(&self) -> bool {
         if self.tickets() > 0 {
             return false;
@@ -86,8 +86,8 @@ impl Turnstile {
         is_alone
     }
 
-    /// Closes it and waits until nobody is inside, whatever tickets there are. The caller is outside and the only one that
-    /// does this now.
+    /// Closes it and waits until no thread is inside, regardless of tickets. The caller is outside and the only one
+    /// that does this now.
     pub(crate) fn close_beside_tickets(&self) {
         self.closed.store(true, Ordering::Release);
         for counter in &self.inside {
@@ -108,7 +108,7 @@ impl Turnstile {
         self.tickets.load(Ordering::SeqCst) % WAITING
     }
 
-    /// Those of them that do not wait for their keys.
+    /// Returns the number of tickets that do not wait for their keys.
     pub(crate) fn granted(&self) -> usize {
         let word = self.tickets.load(Ordering::SeqCst);
         (word % WAITING).saturating_sub(word / WAITING)

@@ -1,14 +1,14 @@
-//! Commands whose keys show only while they run: SORT with BY or GET of other keys.
+//! Commands whose keys are known only while they run: SORT with BY or GET of other keys.
 //!
-//! Such a command is a section. It begins with the keys that its words name, and takes each further one when it comes to
-//! it; all are held for reading until it has replied, so what it says was true at one moment, as in Redis. If a further
-//! key is held by others, the section ends, having written nothing, and begins again with all keys declared that its
-//! value leads to by now: then it waits for them in turn, like any section. Only a value that changes while others hold
-//! what it leads to makes it begin once more; after [`TRIES_MAX`] times it is refused.
+//! Such a command is a section. It begins with the keys that its words name, and acquires each further one when it gets
+//! to it; all are held for reading until it has replied, so its reply is a consistent snapshot, as in Redis. If a
+//! further key is held by another ticket, the section ends, having written nothing, and restarts with all keys declared
+//! to which its value refers by now: then it waits for them in turn, like any section. It has to restart again only if
+//! the value changes while the referenced keys are held; after [`TRIES_MAX`] times it is refused.
 //!
-//! A large one is worked by a thread [aside](crate::aside). In a transaction it is part of the transaction's section,
-//! which declares in advance what the value leads to before the transaction begins; in one that is [`Alone`] it takes
-//! nothing, because nobody else is there.
+//! A large one runs on the [thread pool](crate::aside). In a transaction it is part of the transaction's section, which
+//! declares in advance the keys to which the value refers; in an [`Alone`] transaction it acquires nothing, because
+//! there are no other commands.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -32,7 +32,7 @@ use crate::stripe::Frozen;
 use crate::waiter::Blocks;
 use crate::{Inner, Store};
 
-/// How often a command begins.
+/// The maximum number of starts of a command.
 const TRIES_MAX: usize = 16;
 /// Keys and elements that a command goes over on the worker itself.
 pub(crate) const WORK_MAX: usize = 256;
@@ -67,14 +67,14 @@ impl Keys for Section {
     }
 }
 
-/// A transaction that has closed the gate: nothing is held, and those who wait are served when the gate is open.
+/// A transaction that has closed the gate: nothing is held, and waiters are served when the gate is open.
 pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
     pub(crate) time: Frozen,
-    /// Whether its commands' accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its commands' accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
-    /// Where its effects wait for its end.
+    /// The list of its deferred effects.
     pub(crate) collected: &'a Collected,
 }
 
@@ -244,7 +244,7 @@ fn run(mut section: Section, others: &OtherKeys, words: &[&[u8]], db: u32) -> Op
     let (finished, _) = caught(ReplyForm::Value, |out| {
         result = (others.run)(&mut section, db, words, out);
         if result.is_err() {
-            // Nobody hears this, but a reply is whole.
+            // The reply has no receiver, but must be complete.
             out.null();
         }
     });

@@ -5,18 +5,17 @@
 //! form  flags  keylen  vallen  access   expiry    long keylen key    value
 //! ```
 //!
-//! The form takes three bits and the flags five; the other eight of the two bytes count accesses, see
-//! [`Entry::touch`]. `access` is the tick of the last one.
-//! `expiry` (Unix milliseconds) is there if the key has one, the long key length if the key is longer than 255 bytes.
-//! The value is a 64-bit integer, or bytes in place, or (from [`INLINE_MAX`] up) a vector of its own, which from
-//! [`SHARED_MIN`] up is counted by reference: a reader takes a reference under the stripe's lock and copies after it.
-//! So a 16-byte key with a 32-byte value is 56 bytes, and one that counts is 32.
+//! The form takes three bits and the flags five; the other eight of the two bytes count accesses, see [`Entry::touch`].
+//! `access` is the tick of the last one. `expiry` (Unix milliseconds) exists if the key has one, the long key length if
+//! the key is longer than 255 bytes. The value is a 64-bit integer, or bytes in place, or (from [`INLINE_MAX`] up) a
+//! separate vector, which from [`SHARED_MIN`] up is reference-counted: a reader takes a reference under the stripe's
+//! lock and copies after it. So a 16-byte key with a 32-byte value is 56 bytes, and a key with a counter is 32.
 //!
-//! What Redis calls the encoding (`int`, `embstr`, `raw`) is kept apart from where the bytes are, because `OBJECT
-//! ENCODING` shows history: an appended string stays `raw` however short it is.
+//! Redis's encoding (`int`, `embstr`, `raw`) is stored separately from the place of the bytes, because `OBJECT
+//! ENCODING` depends on history: an appended string stays `raw` however short it is.
 //!
-//! An entry is moved to another block when its shape changes (an expiry comes or goes, the value outgrows its place);
-//! the table's slot is then pointed at the new one.
+//! An entry is moved to another block when its shape changes (an expiry is added or removed, the value outgrows its
+//! place); the table's slot is then updated.
 
 mod typed;
 
@@ -42,16 +41,16 @@ pub(crate) const COPIED_BY_WORKER_MAX: usize = 4 << 20;
 pub(crate) const STRING_MAX: usize = 512 << 20;
 /// Ticks of the shortest time in which a counter goes down by one: a minute.
 const TICKS_PER_DECAY: u32 = 60 * TICKS_PER_S as u32;
-/// Values of more elements, or of so many bytes, are freed by a thread aside.
+/// Values with more elements, or bytes, are freed on the thread pool.
 const LARGE_ELEMENTS: usize = 2_000;
 const LARGE_BYTES: usize = 8 << 20;
 /// Redis shows strings up to this length as `embstr`.
 const EMBSTR_MAX: usize = 44;
 
 const HEAD: usize = 8;
-/// What the form takes of its byte.
+/// The bits of the form in its byte.
 const FORM_BITS: u8 = 0b111;
-/// What a new key's counter shows, as in Redis: no access yet.
+/// The counter of a new key, as in Redis: no access yet.
 const COUNTER_NEW: u8 = 5;
 /// Up to here accesses are counted one by one, beyond by chance.
 const COUNTER_EXACT: u8 = 32;
@@ -148,7 +147,7 @@ pub(crate) enum Garbage {
 }
 
 impl Garbage {
-    /// Whether freeing it takes longer than a command may.
+    /// Returns whether freeing it takes longer than a command may.
     pub(crate) fn is_large(&self) -> bool {
         match self {
             Garbage::Own(_) => false,
@@ -322,8 +321,8 @@ impl Entry {
     /// Takes the value out if it lives outside the block; the entry must not be looked at afterwards except for its
     /// size.
     fn take_value(&self) -> Option<Garbage> {
-        // SAFETY: the form says what stands at the value's place, where `new` wrote it; it is taken once, because both
-        // callers consume the entry.
+        // SAFETY: the form determines the type at the value's place, where `new` wrote it; it is taken once, because
+        // both callers consume the entry.
         unsafe {
             match self.form() {
                 Form::Int | Form::Inline => None,
@@ -395,7 +394,7 @@ impl Entry {
 
     /// Bytes of the value's own vector.
     pub(crate) fn outside_bytes(&self) -> usize {
-        // SAFETY: the form says what stands at the value's place.
+        // SAFETY: the form determines the type at the value's place.
         unsafe {
             match self.form() {
                 Form::Int | Form::Inline => 0,
@@ -408,8 +407,8 @@ impl Entry {
 
     /// The value, if it is a string.
     pub(crate) fn string(&self) -> Option<View<'_>> {
-        // SAFETY: the form says what stands at the value's place; the bytes live as long as the entry, and change only
-        // through `&mut self`.
+        // SAFETY: the form determines the type at the value's place; the bytes live as long as the entry, and change
+        // only through `&mut self`.
         unsafe {
             Some(match self.form() {
                 Form::Int => View::Int(self.value_place().cast::<i64>().read_unaligned()),
@@ -549,7 +548,7 @@ impl Entry {
         debug_assert!(final_len > INLINE_MAX);
         match self.form() {
             Form::Own if final_len < SHARED_MIN => {
-                // SAFETY: the form says that an `Own` stands at the value's place, made from a vector; `Editing` puts
+                // SAFETY: the form says that there is an `Own` at the value's place, made from a vector; `Editing` puts
                 // the vector back however `change` ends, so it has one owner at any time.
                 let bytes = unsafe {
                     let own = self.value_place().cast::<Own>().read_unaligned();
@@ -660,14 +659,14 @@ impl Entry {
         }
     }
 
-    /// Takes over what is known of the use of the entry that this one replaces.
+    /// Copies the access data of the entry that this one replaces.
     pub(crate) fn inherit_use(&mut self, old: &Entry) {
         self.set_access(old.access());
         self.set_counter(old.counter());
         self.set_sticky(old.sticky());
     }
 
-    /// Whether the key is never evicted.
+    /// Returns whether the key is never evicted.
     pub(crate) fn sticky(&self) -> bool {
         self.flag(STICKY)
     }
@@ -689,13 +688,13 @@ impl Entry {
         }
     }
 
-    /// What TYPE replies.
+    /// Returns the reply of TYPE.
     pub(crate) fn type_name(&self) -> &'static str {
         self.object().map_or("string", |object| object.type_name())
     }
 }
 
-/// A counter after so many ticks without an access.
+/// Returns a counter after this many ticks without an access.
 fn decayed(counter: u8, idle: u32, limits: &Limits) -> u8 {
     if idle < TICKS_PER_DECAY {
         return counter;
@@ -743,7 +742,7 @@ impl Item for Entry {
 /// A command's access to entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access<'l> {
-    /// When it takes place.
+    /// The time of the access.
     pub(crate) ticks: u32,
     /// It changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,

@@ -1,6 +1,6 @@
-//! Blocked clients: their commands, and the table in which a stripe has those that wait for its keys.
+//! Blocked clients: their commands, and a stripe's table of the waiters for its keys.
 //!
-//! Who serves them, and when, is told in [`block`](crate::block).
+//! [`block`](crate::block) describes how and when they are served.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,17 +22,17 @@ pub(crate) struct Wanted {
     pub(crate) wants: u8,
     /// The word of a second key, which is written.
     pub(crate) destination: Option<u8>,
-    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
+    /// Decides whether a key's present content suits a client; without it any value of the type does.
     pub(crate) suits: Option<Suits>,
 }
 
-/// Whether a client that waits with these words has a use for what this key has.
+/// Returns whether this key's content suits a client that waits with these words.
 pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
 
 /// Whether a blocking command may wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Blocks<'w> {
-    /// It replies what it replies when its time is over: in a section.
+    /// It replies as after its timeout: in a section.
     Never,
     /// It may; the reply is wanted in this form.
     As(ReplyForm),
@@ -51,10 +51,10 @@ pub(crate) struct Waiter {
     pub(crate) resolved: OnceLock<Words>,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     pub(crate) deadline: Option<Instant>,
-    /// Its place among those who wait, 0 while it is in no queue.
+    /// Its place among the waiters, 0 while it is in no queue.
     pub(crate) turn: AtomicU64,
     /// Whether it is a parked command, too.
     pub(crate) is_parked: AtomicBool,
@@ -89,7 +89,7 @@ impl Waiter {
         })
     }
 
-    /// When the wait ends by itself.
+    /// Returns the deadline of the wait.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -102,7 +102,7 @@ impl Waiter {
         self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
     }
 
-    /// Whether it stands among those who wait: it has looked at its keys and found nothing.
+    /// Returns whether it is among the waiters: it has checked its keys and found nothing.
     pub(crate) fn has_blocked(&self) -> bool {
         self.turn.load(Ordering::SeqCst) != 0
     }
@@ -142,14 +142,14 @@ impl Waiter {
         self.resolved.get().unwrap_or(&self.words)
     }
 
-    /// Whether it has a use for what one of its keys has.
+    /// Returns whether the content of one of its keys suits it.
     pub(crate) fn takes(&self, key: &[u8], object: &Object) -> bool {
         self.wanted.wants == object.tag()
             && !self.is_won()
             && self.wanted.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object))
     }
 
-    /// Whether this word names a key that it waits for.
+    /// Returns whether this word names a key for which it waits.
     pub(crate) fn awaits(&self, word: u32) -> bool {
         self.wanted.destination.map(u32::from) != Some(word)
     }
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// A key that came to life while somebody waited for it.
+/// A created key that has waiters.
 pub(crate) type ReadyKey = (u32, Box<[u8]>);
 
 /// The waiters of one stripe.
@@ -222,17 +222,17 @@ impl WaitTable {
         queue.values().find(|waiter| waiter.takes(key, object)).cloned()
     }
 
-    /// Whether nobody waits.
+    /// Returns whether there are no waiters.
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// How many keys somebody waits for.
+    /// Returns the number of keys with waiters.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Keys that somebody waits for.
+    /// Returns the keys with waiters.
     pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
         self.keys.keys().cloned().collect()
     }

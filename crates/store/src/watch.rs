@@ -1,12 +1,12 @@
-//! WATCH: which clients want to know whether a key was touched before their EXEC.
+//! WATCH: the clients that need to know whether a key was changed before their EXEC.
 //!
-//! A stripe with watched keys has a table of them beside its holds, under its lock; a command that changes a key says
-//! so by [`Ctx::notify`](crate::Ctx), where the absence of the table is one branch. What is touched marks its watchers
-//! *dirty* and forgets them: a client is dirty until its next EXEC, DISCARD or UNWATCH.
+//! A stripe with watched keys has a table of them next to its holds, under its lock; a command that changes a key calls
+//! [`Ctx::notify`](crate::Ctx), where the absence of the table is one branch. A change marks the watchers *dirty* and
+//! removes them from the table: a client is dirty until its next EXEC, DISCARD or UNWATCH.
 //!
-//! Whether a key that expires makes its watchers dirty depends on when they came: to those who came later it never
-//! existed. FLUSHALL and SWAPDB replace databases as a whole; the tables then move to the database that takes the
-//! place, because a client watches a key of a numbered database.
+//! Whether the expiry of a key makes its watchers dirty depends on when they started: for later ones it never existed.
+//! FLUSHALL and SWAPDB replace databases as a whole; the tables then move to the replacing database, because a client
+//! watches a key of a numbered database.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,15 +43,15 @@ impl Mark {
 /// A client that watches a key.
 struct Watcher {
     mark: Arc<Mark>,
-    /// When it began, in Unix milliseconds.
+    /// The start of the watch, in Unix milliseconds.
     since_ms: i64,
 }
 
-/// Those who watch a key, in the order in which they came.
+/// The watchers of a key, in the order of their start.
 struct Watchers {
     all: SmallVec<[Watcher; 1]>,
-    /// The bytes of this entry once the client that made it has gone: on the account of the first of the others. Before,
-    /// they are part of that client's own figure, so that a short WATCH touches no counter that workers share.
+    /// The bytes of this entry once the client that created it has gone: on the account of the first of the others.
+    /// Before, they are part of that client's own figure, so that a short WATCH touches no counter shared by workers.
     share: Share,
 }
 
@@ -75,23 +75,23 @@ pub(crate) struct WatchTable {
     keys: HashMap<Box<[u8]>, Box<Watchers>, RandomState>,
 }
 
-/// What a watched key takes in the table of a stripe beside its name, in bytes, with the room that the table keeps for
-/// more (measured with 500,000 keys).
+/// The size of a watched key's entry in the table of a stripe in addition to its name, in bytes, including the table's
+/// spare capacity (measured with 500,000 keys).
 const ENTRY_BYTES: usize = size_of::<Watchers>() + 50;
 
-/// What a watched key takes in the table of its stripe, in bytes.
+/// Returns the size of a watched key in the table of its stripe, in bytes.
 pub(crate) fn entry_bytes(key: &[u8]) -> usize {
     heap_bytes(key.len()) + ENTRY_BYTES
 }
 
-/// Whether a client came to a key's watchers.
+/// Whether a client was added to a key's watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     /// It watches the key already.
     Known,
     /// Others watch it, too.
     Joined,
-    /// Nobody watched it; the entry is on this client's account.
+    /// It is the first watcher; the entry is on this client's account.
     First,
 }
 
@@ -122,7 +122,7 @@ impl WatchTable {
         self.keys.is_empty()
     }
 
-    /// How many keys are watched.
+    /// Returns the number of watched keys.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -152,8 +152,8 @@ impl WatchTable {
         }
     }
 
-    /// Replaces the values of all watched keys: whoever watches a key that exists `before` or `after` is dirty. Both return
-    /// the expiry of a key that exists.
+    /// Replaces the values of all watched keys: watchers of a key that exists `before` or `after` become dirty. Both
+    /// functions return the expiry of an existing key.
     pub(crate) fn replace(
         &mut self,
         before: impl Fn(&[u8]) -> Option<Option<i64>>,

@@ -23,8 +23,8 @@ pub(crate) struct Watching {
     share: Share,
 }
 
-/// What a watched key takes in its client's list beside its name, in bytes, with the room that the list keeps for more
-/// (measured with 500,000 keys).
+/// The size of a watched key's entry in its client's list in addition to its name, in bytes, including the list's spare
+/// capacity (measured with 500,000 keys).
 const WATCHED_BYTES: usize = size_of::<WatchedKey>() + 20;
 
 /// A key that a client watches.
@@ -79,7 +79,7 @@ impl Watching {
         self.end_within(inner, &pass);
     }
 
-    /// As [`end`](Self::end), for who is inside the gate.
+    /// As [`end`](Self::end), for a caller inside the gate.
     pub(crate) fn end_within(self, inner: &Inner, pass: &Pass<'_>) {
         for watched in &self.keys {
             if let Some(db) = inner.keyspace.db(pass, watched.db) {
@@ -104,14 +104,14 @@ impl Watching {
         is_dirty
     }
 
-    /// Whether this key, whose stripe is locked, expired since it is watched.
+    /// Returns whether this key, whose stripe is locked, has expired since it is watched.
     fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
         let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
         let expiry = stripe.table.entry(slot).expiry();
         expiry.is_some_and(|at_ms| at_ms > watched.since_ms && at_ms <= now.ms())
     }
 
-    /// Whether a key was touched, or has expired.
+    /// Returns whether a key was changed, or has expired.
     pub(crate) fn is_dirty(&self, inner: &Inner, pass: &Pass<'_>, now: &mut Now<'_>) -> bool {
         self.mark.is_dirty()
             || self.keys.iter().any(|watched| {

@@ -1,28 +1,28 @@
-//! Commands over very many elements, worked aside.
+//! Commands over very many elements, executed on the thread pool.
 //!
-//! SMEMBERS of five million members under the stripe's lock would stop every key of the stripe for a second, and the
-//! worker with all its clients. Such a command becomes a parked one: it holds its keys, those that it only reads
-//! shared, and is run by a thread [aside](crate::aside), which locks a stripe only to find a key or to put a value in
-//! its place. What it reads stays as it is meanwhile: who writes waits for the hold; expiry, eviction and compaction
-//! pass over held keys, and a stripe with holds notes no accesses. What it changes in place, as ZREMRANGEBYRANK does,
-//! is taken out of its entry, changed, and put back. Its handler is the same; only the [`Ctx`](crate::Ctx) finds and
-//! edits keys in another way. Clients that wait for a key that it brought to life are served at its end, before its
-//! holds go.
+//! SMEMBERS of five million members under the stripe's lock would block every key of the stripe for a second, and the
+//! worker with all its clients. Such a command becomes a parked one: it holds its keys (shared, if it only reads them)
+//! and runs on the [thread pool](crate::aside), which locks a stripe only to find a key or to replace a value. The data
+//! that it reads stays unchanged meanwhile: writers wait for the hold; expiry, eviction and compaction skip held keys,
+//! and a stripe with holds records no accesses. A value that it changes in place, as ZREMRANGEBYRANK does, is taken out
+//! of its entry, changed, and put back. Its handler is the same; only the [`Ctx`](crate::Ctx) finds and edits keys in
+//! another way. Waiters for a key that it created are served at its end, before its holds are released.
 //!
-//! Whether there is so much to do is asked before anything is locked, of a value that may change until it is; then a
-//! command of 20,001 elements runs in one breath, or one of 19,999 aside, and nobody can tell.
+//! The decision is made before anything is locked, from a value that may change until it is; then a command on 20,001
+//! elements runs non-preemptibly, or one on 19,999 on the pool, without a visible difference.
 //!
-//! So do commands on one key with very many words, or with a word of megabytes, a RESTORE of a long payload, and KEYS over
-//! more keys than that, which holds nothing. Words that came in a buffer of their own are not copied for it.
+//! The same applies to commands on one key with very many words, or with a word of megabytes, to RESTORE of a long
+//! payload, and to KEYS over more keys than that, which holds nothing. Words that came in a buffer of their own are not
+//! copied for it.
 //!
-//! That a string must be copied to be changed (APPEND where there is no room, SETBIT while a reader has it) shows only
-//! under the lock. Then the handler gives up before it has done anything ([`Ctx::defer`](crate::Ctx)), and the command
-//! begins again aside, where a long string is taken out of its entry, changed, and put back.
+//! Whether a string must be copied to be changed (APPEND without spare capacity, SETBIT while a reader shares it) is
+//! known only under the lock. Then the handler gives up before it has done anything ([`Ctx::defer`](crate::Ctx)), and
+//! the command starts again on the pool, where a long string is taken out of its entry, changed, and put back.
 //!
-//! LINDEX, HGET, LPOP, LMOVE and their kin give up in the same way where an element is long.
+//! LINDEX, HGET, LPOP, LMOVE and similar commands give up in the same way if an element is long.
 //!
-//! Limit: one long element that another command reads or takes out of a list, set or sorted set, such as BLPOP or SPOP, is
-//! copied under the lock. Its block is given back [later](crate::object::cell).
+//! Limit: one long element that another command reads or takes out of a list, set or sorted set, such as BLPOP or SPOP,
+//! is copied under the lock. Its block is freed [later](crate::object::cell).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,18 +42,18 @@ use crate::park::{Parked, Waits};
 use crate::value::Entry;
 use crate::waiter::ReadyKey;
 
-/// So many elements take more bytes than this, whatever they are.
+/// This many elements take more than this many bytes, whatever they are.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
-/// Bytes that take about as long as an element, of a string or of elements that are longer than that.
+/// The number of bytes, of a string or of longer elements, that costs about as much as an element.
 const BYTES_PER_ELEMENT: usize = 256;
 /// Bytes of a string that DUMP compresses in the time of an element.
 const DUMPED_PER_ELEMENT: usize = 16;
 /// Pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
-/// A payload that RESTORE decodes in one breath, in bytes.
+/// The longest payload that RESTORE decodes non-preemptibly, in bytes.
 const PAYLOAD_MAX: usize = 64 << 10;
 
-/// What a command goes over in each of its keys.
+/// The elements that a command processes in each of its keys.
 #[derive(Clone, Copy, Debug)]
 enum Visits {
     /// All elements.
@@ -66,9 +66,9 @@ enum Visits {
     Outside,
     /// As many as its row [counts](CommandSpec::visits).
     Counted,
-    /// So many elements, or all.
+    /// At most this many elements.
     AtMost(usize),
-    /// So many elements whatever there are, if there is one.
+    /// Exactly this many elements, with repetitions, if there is any.
     Drawn(usize),
     /// The bytes of a string.
     Bytes,
@@ -76,7 +76,7 @@ enum Visits {
     Pairs,
 }
 
-/// What the command goes over; [`None`] if that is little whatever its keys are.
+/// Returns the elements that the command processes; [`None`] if they are always few.
 fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
     Some(match name {
         "copy" | "dump" | "hgetall" | "hkeys" | "hvals" | "linsert" | "lpos" | "lrem" | "sdiff" | "sdiffstore"
@@ -103,7 +103,7 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
             Visits::AtMost(many(words.get(option + 1)?)?)
         }
         "srandmember" | "hrandfield" | "zrandmember" => match words.get(2)? {
-            // So many, the same ones again and again if need be.
+            // This many, with repetitions if necessary.
             [b'-', count @ ..] => Visits::Drawn(many(count)?),
             count => Visits::AtMost(many(count)?),
         },
@@ -118,14 +118,14 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
     })
 }
 
-/// Whether these words begin by limiting the elements to few.
+/// Returns whether the first of these words limit the elements to few.
 fn has_small_count(words: &[&[u8]]) -> bool {
     let [option, count, ..] = words else { return false };
     is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
-/// looked at twice.
+/// Returns whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is
+/// not looked up twice.
 fn is_short(words: &[&[u8]]) -> bool {
     let [_, _, start, stop] = words else { return false };
     match (parse_i64(start), parse_i64(stop)) {
@@ -134,7 +134,7 @@ fn is_short(words: &[&[u8]]) -> bool {
     }
 }
 
-/// Whether the last words limit the elements to few.
+/// Returns whether the last words limit the elements to few.
 fn is_limited(words: &[&[u8]]) -> bool {
     let [.., limit, _, count] = words else { return false };
     is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
@@ -146,7 +146,7 @@ fn many(word: &[u8]) -> Option<usize> {
 }
 
 impl Visits {
-    /// How much of this value the command goes over, in elements of usual size.
+    /// Returns the amount of this value that the command processes, in elements of usual size.
     fn of(self, spec: &CommandSpec, words: &[&[u8]], entry: &Entry) -> usize {
         if let Some(view) = entry.string() {
             return match self {
@@ -163,7 +163,7 @@ impl Visits {
         elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
     }
 
-    /// How many elements of this value the command goes over.
+    /// Returns the number of elements of this value that the command processes.
     fn elements(self, spec: &CommandSpec, words: &[&[u8]], object: &Object) -> usize {
         let len = object.len();
         let indexes = || match (integer(words[2]), integer(words[3])) {
@@ -181,7 +181,7 @@ impl Visits {
     }
 }
 
-/// How many elements of so many are from the first index to the last, which count from the end if negative.
+/// Returns the number of elements from the first index to the last, which count from the end if negative.
 fn between(start: i64, stop: i64, len: usize) -> usize {
     let len = len as i64;
     let from_start = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
@@ -189,7 +189,7 @@ fn between(start: i64, stop: i64, len: usize) -> usize {
     usize::try_from(stop.saturating_sub(start).saturating_add(1)).unwrap_or(0)
 }
 
-/// How a command that is worked aside holds its key of this place among its keys: one that it only reads, shared.
+/// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
 fn mode(spec: &CommandSpec, place: usize) -> Mode {
     let written = match spec.name {
         "copy" | "georadius" | "georadiusbymember" | "sort" => place > 0,
@@ -201,8 +201,8 @@ fn mode(spec: &CommandSpec, place: usize) -> Mode {
 }
 
 impl Inner {
-    /// Whether the command goes over so much that it is to be worked aside.
-    /// `held` has the ticket that holds its only key, and the key's hash, if there is such a key.
+    /// Returns whether the command processes so much that it must run on the pool. `held` has the ticket that holds its
+    /// only key, and the key's hash, if there is such a key.
     pub(crate) fn is_for_aside(
         &self,
         spec: &'static CommandSpec,
@@ -210,7 +210,7 @@ impl Inner {
         db: u32,
         held: Option<(&HeldKeys, u64)>,
     ) -> bool {
-        // XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
+        // Only XREAD reads more than one element, and would wait only if the elements disappeared at this moment.
         if spec.blocking.is_some() && spec.name != "xread" {
             return false;
         }
@@ -221,7 +221,8 @@ impl Inner {
             && spec.cost_of(words.len()) == Cost::PerElement
             && !words.get(2).is_some_and(|word| word.starts_with(b"-"))
         {
-            // It goes over what its key has, not over as much as it says, and most stripes have nothing that is large.
+            // It processes the actual elements of its key, not the requested number, and most stripes have no large
+            // value.
             let pass = self.gate.enter_with(ticket);
             if self.is_little(&pass, db, hash) {
                 return false;
@@ -237,7 +238,7 @@ impl Inner {
         }
     }
 
-    /// Whether nothing is large of what stands with a key.
+    /// Returns whether the value at a key is not large.
     #[inline]
     fn is_little(&self, pass: &Pass<'_>, db: u32, hash: u64) -> bool {
         let stripe = self.keyspace.stripe_of(hash);

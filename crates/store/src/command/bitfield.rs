@@ -14,7 +14,7 @@ use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::value::View;
 
-/// What happens to a number that its field cannot hold.
+/// The treatment of a number that its field cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -37,7 +37,7 @@ struct Operation {
     overflow: Overflow,
 }
 
-/// Where a number stands: from bit `at`, `width` bits of 1 to 64, of which the first is the sign if `signed`.
+/// A field: `width` bits (1 to 64) from bit `at`, of which the first is the sign if `signed`.
 #[derive(Clone, Copy)]
 struct Field {
     signed: bool,
@@ -99,7 +99,7 @@ impl Field {
         if negative { (bits | !self.mask()) as i64 } else { bits as i64 }
     }
 
-    /// What is kept of a number; [`None`] if it does not fit and that is to fail.
+    /// Returns the number to store; [`None`] if it does not fit and the command should fail.
     fn kept(&self, value: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = match self.signed {
             true => (-(1_i128 << (self.width - 1)), (1 << (self.width - 1)) - 1),

@@ -21,7 +21,7 @@ use crate::value::{Entry, SHARED_MIN, Value, View};
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.
 const COMBINED_UNDER_LOCKS: usize = 64 << 10;
 
-/// An offset in bits. With `#` before it, where `width` allows that, it counts fields of so many bits.
+/// Parses an offset in bits. With a leading `#`, if `width` is given, it counts fields of that width.
 pub(super) fn bit_offset(word: &[u8], width: Option<u32>, string_max: usize) -> Result<u64, Refused> {
     let (word, width) = match (word, width) {
         ([b'#', rest @ ..], Some(width)) => (rest, i64::from(width)),
@@ -92,7 +92,7 @@ impl Range {
         }
     }
 
-    /// First and last bit in a value of `len` bytes; [`None`] if there is none between.
+    /// Returns the first and last bit in a value of `len` bytes; [`None`] if the range is empty.
     fn bits(&self, len: usize) -> Option<(usize, usize)> {
         let unit = if self.in_bits { 1 } else { 8 };
         let total = len as i64 * 8 / unit;
@@ -102,7 +102,8 @@ impl Range {
     }
 }
 
-/// What `answer` gives for the value of key 0, which is not under a lock if it is long; `absent` if there is no key.
+/// Returns the result of `answer` for the value of key 0, which is not under a lock if it is long; `absent` if the key
+/// does not exist.
 fn of_value(
     ctx: &mut Ctx<'_>,
     absent: i64,
@@ -121,7 +122,7 @@ fn of_value(
     }
 }
 
-/// Says a number or an error.
+/// Writes a number or an error.
 fn say(result: Result<i64, Refused>, out: &mut dyn ReplySink) {
     or_error(result.map(|number| out.integer(number)), out);
 }
@@ -266,7 +267,7 @@ impl Operation {
     }
 }
 
-/// What BITOP computed before anything was locked.
+/// The result of BITOP computed before anything was locked.
 pub(crate) struct Combined {
     /// The values that went in; [`None`] for no key.
     sources: Vec<Option<Arc<Vec<u8>>>>,
@@ -300,7 +301,8 @@ fn each_source<R>(
     sources.collect()
 }
 
-/// Whether BITOP has so much to do that it must hold its keys and compute before it locks them. Nothing is locked yet.
+/// Returns whether BITOP has so much work that it must hold its keys and compute before it locks them. Nothing is
+/// locked yet.
 fn is_large(inner: &Inner, pass: &Pass<'_>, words: &[&[u8]], db: u32) -> bool {
     let len = |entry: Option<&Entry>| entry.and_then(Entry::string).map_or(0, View::len);
     each_source(inner, pass, (words, db), len).into_iter().sum::<usize>() > COMBINED_UNDER_LOCKS
@@ -324,7 +326,7 @@ fn slices(sources: &[Option<Arc<Vec<u8>>>]) -> Vec<&[u8]> {
 }
 
 impl Combined {
-    /// The result, if the sources are what they were.
+    /// Returns the result, if the sources are unchanged.
     fn result(self, sources: &[Option<Arc<Vec<u8>>>]) -> Option<Arc<Vec<u8>>> {
         let same = self.sources.iter().zip(sources).all(|(before, now)| match (before, now) {
             // A reference keeps a long value from being edited in place.

@@ -1,9 +1,9 @@
-//! Commands that combine several sets: SINTER, SUNION, SDIFF, and their kin that store or count.
+//! Commands that combine several sets: SINTER, SUNION, SDIFF, and their variants that store or count.
 //!
-//! An intersection goes through the smallest set and asks the others, the next smallest first. A union asks the sets that
-//! came before for each member of one, as long as they are few. A difference either goes through the first set and asks
-//! the others, the largest first, or takes the members of all others out of a copy, whichever Redis expects to look at
-//! fewer members. All sets are locked for as long as that takes. What is found becomes a set only if it is stored.
+//! An intersection iterates over the smallest set and queries the others, the next smallest first. A union queries the
+//! earlier sets for each member of a set, as long as these are few. A difference either iterates over the first set and
+//! queries the others, the largest first, or removes the members of all others from a copy, whichever Redis expects to
+//! examine fewer members. All sets are locked meanwhile. The result becomes a set only if it is stored.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -28,7 +28,7 @@ enum Operation {
     Difference,
 }
 
-/// A union of more sets than this notes what it has seen instead of asking all that came before.
+/// A union of more sets than this records the members seen instead of querying all earlier sets.
 const ASKED_MAX: usize = 4;
 
 /// Visits the members that all sets have, up to `limit` of them; returns how many they are.
@@ -75,11 +75,11 @@ fn unite(sets: &Sets<'_>, now_ms: i64, mut visit: impl FnMut(Element<'_>)) {
     }
 }
 
-/// What became of sets that were combined.
+/// The result of combining sets.
 enum Combined<'l> {
     /// Members that were found one by one.
     Gathered(Gathered<'l>),
-    /// What is left of a copy.
+    /// The remainder of a copy.
     Left(Set),
 }
 
@@ -131,7 +131,7 @@ fn combine<'l>(sets: &Sets<'_>, operation: Operation, now_ms: i64, limits: &'l L
     Combined::Gathered(found)
 }
 
-/// What is left of a copy of `first` without the members of the others.
+/// Returns a copy of `first` without the members of the others.
 fn take_out(first: &Set, others: &[&Set], now_ms: i64, limits: &Limits) -> Set {
     let mut left = Gathered::new(limits);
     first.each(now_ms, |member| left.push(member));
@@ -200,7 +200,7 @@ fn sdiffstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     stored(ctx, out, Operation::Difference, "sdiffstore");
 }
 
-/// The number of keys that a word tells, of which there must be as many.
+/// Parses the number of keys, which must match the words.
 fn numkeys(words: &[&[u8]]) -> Result<usize, Refused> {
     let count = parse_i64(words[1]).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;

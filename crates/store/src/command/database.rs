@@ -1,7 +1,6 @@
 //! Commands on whole databases: SCAN, KEYS, DBSIZE, FLUSHALL, SWAPDB…
 //!
-//! Those that look go through stripe after stripe and through holds, and never wait; those that change have the gate
-//! closed.
+//! Reading commands iterate over the stripes and ignore holds, and never wait; writing ones close the gate.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -48,7 +47,7 @@ pub(crate) fn names(inner: &Inner, pass: &Pass<'_>, db: u32, now_ms: i64, patter
     found
 }
 
-/// Whether KEYS with this pattern says the key.
+/// Returns whether KEYS with this pattern lists the key.
 pub(crate) fn is_listed(entry: &Entry, pattern: &[u8], now_ms: i64) -> bool {
     entry.expiry().is_none_or(|at_ms| at_ms > now_ms) && (pattern == b"*" || glob::matches(pattern, entry.key()))
 }
@@ -86,7 +85,8 @@ pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
     unsigned(super::c_string(word, word.len()))
 }
 
-/// The cursor is a place in the order of the keys' hashes, in which no split changes anything: a key that is there from
+/// The cursor is a place in the order of the keys' hashes, which no split changes: a key that exists from the first
+/// call to the last is returned exactly once.
 /// the first call to the last is returned, and exactly once.
 fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let options = match ScanOptions::parse(ctx.words) {

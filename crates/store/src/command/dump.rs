@@ -53,7 +53,7 @@ impl Dumped {
 fn dump(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let Some(dumped) = ctx.read(0).map(Dumped::of) else { return out.null() };
     ctx.unlock();
-    // SAFETY: what is dumped is this function's own, and everything is unlocked.
+    // SAFETY: the dumped value is a copy of this function, and everything is unlocked.
     let payload = unsafe { ctx.pass.outside(|| dumped.seal()) };
     out.bulk(&payload);
 }

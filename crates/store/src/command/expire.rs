@@ -1,4 +1,4 @@
-//! Times to live: EXPIRE and its kin, TTL and its kin, PERSIST; and how SET and GETEX read an expiry.
+//! Times to live: the EXPIRE and TTL families, PERSIST; and the expiry options of SET and GETEX.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -8,7 +8,7 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 
-/// How a time is given.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Seconds from now.
@@ -135,7 +135,7 @@ fn pexpireat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     expire_in(ctx, out, Unit::UnixMillis, "pexpireat");
 }
 
-/// Says -2 for no key, -1 for no expiry, else what `show` makes of the expiry and now.
+/// Writes -2 for no key, -1 for no expiry, else the result of `show` for the expiry and now.
 fn show_expiry(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, show: fn(i64, i64) -> i64) {
     let reply = match ctx.peek(0).map(|entry| entry.expiry()) {
         None => -2,

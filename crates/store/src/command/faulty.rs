@@ -251,7 +251,7 @@ impl Listener {
         listener
     }
 
-    /// How many events have come.
+    /// Returns the number of received events.
     fn heard(&self) -> usize {
         let mut output = Vec::new();
         self.outbox.drain(&mut output);

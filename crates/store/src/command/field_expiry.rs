@@ -1,4 +1,4 @@
-//! Times to live of hash fields and set members: HEXPIRE and its kin of Redis 7.4, HGETEX, HSETEX and HGETDEL of Redis
+//! Times to live of hash fields and set members: the HEXPIRE family of Redis 7.4, HGETEX, HSETEX and HGETDEL of Redis
 //! 8.0, FIELDEXPIRE and FIELDTTL of Dragonfly.
 //!
 //! Replies, errors and the order of checks are those of Redis's documentation and source; the installed Redis is older.
@@ -38,7 +38,7 @@ pub(super) fn seconds_from_now(word: &[u8], now_ms: i64) -> Result<i64, Refused>
     at_ms.filter(|_| seconds > 0).ok_or(NOT_INTEGER.into())
 }
 
-/// The time that a word tells, in Unix milliseconds.
+/// Parses a time, into Unix milliseconds.
 fn time(word: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, Refused> {
     let value = integer(word)?;
     if value < 0 {
@@ -98,7 +98,7 @@ impl Condition {
     }
 }
 
-/// Gives a field a time, or removes it if that has passed; says which as HEXPIRE does.
+/// Sets a field's expiry, or removes the field if that has passed; returns HEXPIRE's result code.
 fn expire_field(hash: &mut Hash, field: &[u8], at_ms: i64, condition: Condition, now_ms: i64) -> i64 {
     match hash.expiry_of(field, now_ms) {
         None => NO_FIELD,
@@ -114,7 +114,7 @@ fn expire_field(hash: &mut Hash, field: &[u8], at_ms: i64, condition: Condition,
     }
 }
 
-/// Says that fields changed, and if none is left, that the key went.
+/// Emits the event of changed fields and, if none is left, of the removed key.
 fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     ctx.notify(0, Class::Hash, name);
     if !ctx.key(0).exists() {
@@ -122,7 +122,7 @@ fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     }
 }
 
-/// Errors if the key is there and is no hash.
+/// Returns an error if the key exists and is not a hash.
 fn check_hash(key: &KeyMut<'_, '_>) -> Result<(), Refused> {
     key.object::<Hash>().map(drop)
 }
@@ -186,7 +186,7 @@ fn httl_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit) {
             out.integer(match expiry {
                 None => NO_FIELD,
                 Some(None) => NO_TIME,
-                // Seconds are rounded up, so that a field that is there never has 0 left.
+                // Seconds are rounded up, so that an existing field never has 0 left.
                 Some(Some(at_ms)) => match unit {
                     Unit::Seconds => (at_ms - now_ms + 999) / 1000,
                     Unit::Millis => at_ms - now_ms,
@@ -248,7 +248,7 @@ fn hpersist(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// How EX, PX, EXAT and PXAT give a time.
+/// Returns the unit of EX, PX, EXAT and PXAT.
 fn unit_of(word: &[u8]) -> Option<Unit> {
     let units = [("ex", Unit::Seconds), ("px", Unit::Millis), ("exat", Unit::UnixSeconds), ("pxat", Unit::UnixMillis)];
     units.into_iter().find(|(name, _)| is(word, name)).map(|(_, unit)| unit)
@@ -476,7 +476,7 @@ fn fieldttl(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
 }
 
-/// `FIELDEXPIRE key seconds field…`, as in Dragonfly: for each field what HEXPIRE says.
+/// `FIELDEXPIRE key seconds field…`, as in Dragonfly: HEXPIRE's result for each field.
 fn fieldexpire(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {

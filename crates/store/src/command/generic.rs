@@ -36,7 +36,7 @@ fn type_of(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     out.simple(ctx.peek(0).map_or("none", Entry::type_name));
 }
 
-/// Moves key 0 to key 1, value and expiry, and says the reply of RENAME or RENAMENX.
+/// Moves key 0 to key 1, value and expiry, and writes the reply of RENAME or RENAMENX.
 fn rename_to(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, only_if_absent: bool) {
     let same = ctx.words[1] == ctx.words[2];
     if !ctx.key(0).exists() {
@@ -76,7 +76,7 @@ fn database(word: &[u8], ctx: &Ctx<'_>) -> Result<u32, Refused> {
     u32::try_from(index).ok().filter(|index| *index < ctx.inner.keyspace.databases()).ok_or(DB_RANGE.into())
 }
 
-/// A database as far as locking needs it; what is wrong with the word is said later.
+/// Parses a database for locking; an invalid word is reported later.
 fn database_to_lock(word: &[u8]) -> Option<u32> {
     small_integer(word, None).ok().and_then(|index| u32::try_from(index).ok())
 }

@@ -1,8 +1,8 @@
 //! Commands on hashes.
 //!
-//! What names one field is done in a moment whatever the size; HGETALL, HKEYS and HVALS copy a whole hash under its
-//! stripe's lock. A field that a command names and that has expired is removed, which is an event of its own (`hexpired`);
-//! commands that go over all fields pass over those that have expired, and leave them to the sweep.
+//! Commands on single fields take constant time; HGETALL, HKEYS and HVALS copy a whole hash under its stripe's lock. An
+//! expired field that a command names is removed, with an event of its own (`hexpired`); commands over all fields skip
+//! expired ones, and leave them to the sweep.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -21,10 +21,10 @@ use crate::object::{Hash, Kind};
 use crate::random::random;
 use crate::texts::Texts;
 
-/// In a hash of values of so many bytes HMGET looks first how much it is asked for.
+/// In a hash with values from this size on, HMGET first checks how much is requested.
 const LONG_VALUE: usize = 1024;
 
-/// Says a field's value.
+/// Writes a field's value.
 fn say(value: Option<Element<'_>>, out: &mut dyn ReplySink) {
     match value {
         Some(value) => out.bulk(value.text(&mut itoa::Buffer::new())),
@@ -77,10 +77,10 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result.map(|set| out.integer(i64::from(set))), out);
 }
 
-/// What became of a look at named fields.
+/// The result of looking up named fields.
 #[derive(PartialEq, Eq)]
 enum Seen {
-    /// What was said is all there is to say.
+    /// The reply is complete.
     All,
     /// Fields were missed, which may have expired.
     NotAll,
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Lets `see` say what it makes of the hash at key 0 and of the time.
+/// Calls `see` with the hash at key 0 and the time, to write the reply.
 fn look(
     ctx: &mut Ctx<'_>,
     out: &mut dyn ReplySink,
@@ -163,7 +163,7 @@ fn hgetall(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says the fields, or the values.
+/// Writes the fields, or the values.
 fn one_side(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, values: bool) {
     let result = ctx.read_timed::<Hash>(0).map(|hash| {
         let Some((hash, now_ms)) = hash else { return out.array(0) };
@@ -308,8 +308,8 @@ fn hscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says a chosen field, with its value if asked for: RESP3 has such pairs as arrays of their own, because a map would lose
-/// those that are there twice.
+/// Writes a chosen field, with its value if requested: in RESP3 such pairs are nested arrays, because a map would lose
+/// repeated ones.
 fn say_chosen(field: &[u8], value: &[u8], (with_values, nested): (bool, bool), out: &mut dyn ReplySink) {
     if nested {
         out.array(2);

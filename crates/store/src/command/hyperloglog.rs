@@ -33,7 +33,7 @@ fn of_entry(entry: &Entry) -> Result<&[u8], Refused> {
     }
 }
 
-/// Lets `change` edit the HyperLogLog of a key, which must exist; what it changed before an error stays.
+/// Calls `change` on the HyperLogLog of a key, which must exist; changes before an error stay.
 fn edit<R>(key: &mut KeyMut<'_, '_>, change: impl FnOnce(&mut Vec<u8>) -> Result<R, Refused>) -> Result<R, Refused> {
     let bytes = key.entry().map_or(Ok(&[][..]), of_entry)?;
     let len = bytes.len();
@@ -142,7 +142,7 @@ fn count_one(ctx: &mut Ctx<'_>) -> Result<u64, Refused> {
         format::cache(bytes, count);
         Ok(count)
     })?;
-    // To Redis that is a change, which it says to those who watch the key and to nobody else.
+    // In Redis that is a change, which only watchers of the key notice.
     ctx.touch(0);
     Ok(count)
 }
@@ -169,7 +169,7 @@ fn pfmerge(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         });
         let sparse_max = &ctx.limits().hll_sparse;
         let mut key = ctx.key(0);
-        // A destination is not among what is put into it, and keeps what it has.
+        // A destination is not among its own sources, and keeps its content.
         let registers = union(&all[usize::from(key.exists())..])?;
         // References would keep the destination from being edited in place.
         drop(all);

@@ -1,8 +1,8 @@
 //! LIMIT.TAKE and LIMIT.LEASE: rate and concurrency limits, each as one command that decides and counts.
 //!
-//! Rules ask these of a store of their own process; elsewhere a script says the same (the proxy has it). Times are the
-//! store's own. A key's value is what the script would leave there, too, and expires when it means nothing any more, a
-//! millisecond late rather than early, since an expiry that is rounded down would forget what still counts.
+//! Rules use these with a store of their own process; for external engines an equivalent script exists (in the proxy).
+//! Times are the store's. A key's value is the same as the script's, and expires when it is no longer needed, a
+//! millisecond late rather than early, since an expiry that is rounded down would drop valid state.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ fn say(told: Told, out: &mut dyn ReplySink) {
     out.integer(told.reset_us);
 }
 
-/// When a state that means something for `us` more is to go.
+/// Returns the expiry of a state that is needed for `us` more.
 fn expiry(now_us: i64, us: i64) -> Option<i64> {
     Some(now_us / 1000 + (us + 999) / 1000 + 1)
 }
@@ -142,8 +142,8 @@ fn parts(bytes: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-/// `LIMIT.LEASE key max lease_ms id [RENEW]`: a place among `max`, for so long. With RENEW, or for an `id` that has one,
-/// the lease begins anew, whoever else there is.
+/// `LIMIT.LEASE key max lease_ms id [RENEW]`: acquires one of `max` slots, for this time. With RENEW, or for an `id`
+/// that has one, the lease starts again, regardless of the others.
 fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
@@ -171,7 +171,7 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             let remaining = (max - len as i64).max(0);
             Told { allowed, remaining, retry_us: if allowed { 0 } else { -1 }, reset_us: 0 }
         })?;
-        // What was put there by others may end later, or never.
+        // Members added by other commands may end later, or never.
         key.set_expiry(Some((last_ms as i64).min(now_ms + LEASE_MAX_MS) + 1));
         if told.allowed {
             ctx.notify(0, Class::Zset, "zadd");

@@ -1,9 +1,8 @@
-//! Commands on lists, and those that wait for an element.
+//! Commands on lists, including blocking ones.
 //!
-//! What touches the ends is done in a moment whatever the length; an index or a pivot in the middle is walked to from
-//! the nearer end or from the start. A blocking command looks at its keys like its sibling that doesn't block, and
-//! leaves a waiter ([`block`](crate::block)) if there is nothing; what is served to it later is taken by the same
-//! functions.
+//! Commands on the ends take constant time; an index or a pivot in the middle is searched from the nearer end or from
+//! the start. A blocking command checks its keys like its non-blocking counterpart, and leaves a waiter
+//! ([`block`](crate::block)) if there is no element; elements are later served to it by the same functions.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
@@ -37,7 +36,7 @@ fn end(word: &[u8]) -> Result<End, Refused> {
     }
 }
 
-/// A count of which Redis says the same whatever is wrong with it.
+/// Parses a count, with the same error for every invalid one, as in Redis.
 fn count(word: &[u8], least: i64, error: &'static str) -> Result<usize, Refused> {
     let count = parse_i64(word).filter(|count| *count >= least).ok_or(error)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
@@ -51,7 +50,7 @@ fn pop_event(end: End) -> &'static str {
     if end == End::Head { "lpop" } else { "rpop" }
 }
 
-/// Elements were taken from key `index` and so many are left.
+/// Emits the events of removed elements of key `index`, of which `left` remain.
 fn note_removal(ctx: &mut Ctx<'_>, index: usize, event: &'static str, left: usize) {
     ctx.notify(index, Class::List, event);
     if left == 0 {
@@ -59,13 +58,13 @@ fn note_removal(ctx: &mut Ctx<'_>, index: usize, event: &'static str, left: usiz
     }
 }
 
-/// Frees what was cut off a list after the stripes are unlocked.
+/// Frees the part cut off a list after the stripes are unlocked.
 fn free_late(ctx: &mut Ctx<'_>, cut: Option<List>) {
     ctx.garbage.extend(cut.map(|list| Garbage::Object(list.into_object())));
 }
 
-/// Takes up to `max` elements from key `index`, if it exists, and says them after `head`, which is told how many come.
-/// Gives how many are left.
+/// Removes up to `max` elements from key `index`, if it exists, and writes them after `head`, which receives their
+/// number. Returns the number of remaining elements.
 fn take(
     ctx: &mut Ctx<'_>,
     index: usize,
@@ -126,7 +125,8 @@ fn rpushx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     push(ctx, out, End::Tail, true);
 }
 
-/// Whether the first `count` elements from an end of key `index` are so long that the command asks to be run aside.
+/// Returns whether the first `count` elements from an end of key `index` are so long that the command moves to the
+/// thread pool.
 fn defers_taking(ctx: &mut Ctx<'_>, index: usize, from: End, count: usize) -> bool {
     let is_long = match ctx.key(index).object::<List>() {
         Ok(Some(list)) if list.bytes() > COPIED_MAX => {
@@ -393,7 +393,7 @@ fn lpos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Moves an element from key 0 to key 1 and says it; false, and nothing is said, if key 0 has none.
+/// Moves an element from key 0 to key 1 and writes it; false, without a reply, if key 0 has none.
 fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> Result<bool, Refused> {
     if ctx.key(0).object::<List>()?.is_none() {
         return Ok(false);
@@ -450,7 +450,7 @@ fn lmove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// What LMPOP and BLMPOP say behind their keys: the end and the count.
+/// Parses the words of LMPOP and BLMPOP after their keys: the end and the count.
 fn many_options(words: &[&[u8]], number: usize) -> Result<(End, usize), Refused> {
     let keys = count(words[number], 1, "ERR numkeys should be greater than 0")?;
     let options = words.get(number.saturating_add(1).saturating_add(keys)..).unwrap_or_default();
@@ -468,7 +468,7 @@ fn many_options(words: &[&[u8]], number: usize) -> Result<(End, usize), Refused>
     }
 }
 
-/// Takes elements from key `index`, which has some, and says them with its name.
+/// Removes elements from key `index`, which has some, and writes them with its name.
 fn take_many(ctx: &mut Ctx<'_>, index: usize, from: End, max: usize, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let key = ctx.words[ctx.places[index].word as usize];
     take(ctx, index, from, max, out, |count, out| {
@@ -494,7 +494,7 @@ fn lmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Takes one element from key `index`, which has some, and says it with the key's name.
+/// Removes one element from key `index`, which has some, and writes it with the key's name.
 fn take_named(ctx: &mut Ctx<'_>, index: usize, from: End, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let key = ctx.words[ctx.places[index].word as usize];
     take(ctx, index, from, 1, out, |_, out| {

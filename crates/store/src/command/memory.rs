@@ -1,7 +1,7 @@
-//! MEMORY: what keys and the store take.
+//! MEMORY: the memory of keys and of the store.
 //!
-//! `USAGE` is exact, because every value knows its bytes: the entry's block as it is rounded, what the value has outside
-//! of it, and the key's share of its stripe's table. `SAMPLES` is read and needed for nothing.
+//! `USAGE` is exact, because every value knows its bytes: the entry's block with its rounding, the value's memory
+//! outside of it, and the key's share of its stripe's table. `SAMPLES` is accepted and ignored.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ fn usage(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// What one database takes.
+/// The memory of one database.
 #[derive(Default)]
 struct Used {
     index: u32,
@@ -118,7 +118,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     for absent in ["cluster.links", "aof.buffer"] {
         add(absent, Bytes(0));
     }
-    // As in Redis: what is known of scripts, without the interpreters.
+    // As in Redis: the known scripts, without the interpreters.
     add("lua.caches", Bytes(scripts.script_bytes as u64));
     add("functions.caches", Bytes(scripts.library_bytes as u64));
     for db in databases.iter().filter(|db| db.keys > 0) {
@@ -134,7 +134,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     add("dataset.bytes", Bytes(dataset));
     add("dataset.percentage", Ratio(100.0 * share(dataset, total.saturating_sub(startup))));
     add("peak.percentage", Ratio(100.0 * share(total, peak)));
-    // The allocator tells nothing of its own: what it has from the system is what is resident.
+    // The allocator has no figures of its own: the memory it has from the system is the resident memory.
     add("allocator.allocated", Bytes(total));
     add("allocator.active", Bytes(rss));
     add("allocator.resident", Bytes(rss));
@@ -206,7 +206,8 @@ fn malloc_stats(_ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn purge(_ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    // The allocator gives unused pages back by itself; Redis says the same with one that can't be asked to.
+    // The allocator returns unused pages by itself; Redis gives the same reply with an allocator that cannot be asked
+    // to.
     out.ok();
 }
 

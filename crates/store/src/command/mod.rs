@@ -73,7 +73,7 @@ pub(crate) const BEHIND_SCRIPTS: &[&[CommandSpec]] = &[
 #[cfg(test)]
 pub(crate) const FAULTY: &[CommandSpec] = faulty::COMMANDS;
 
-/// Says the error, if there is one.
+/// Writes the error, if there is one.
 pub(crate) fn or_error(result: Result<(), Refused>, out: &mut dyn ReplySink) {
     if let Err(text) = result {
         out.error_bytes(text.text());

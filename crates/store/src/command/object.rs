@@ -1,4 +1,4 @@
-//! OBJECT: what is known of a key besides its value.
+//! OBJECT: properties of a key other than its value.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -9,7 +9,7 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::value::{Entry, View};
 
-/// Redis keeps the integers below this number once for all keys and shows so many references to them.
+/// Redis shares the integers below this number between all keys and reports this reference count for them.
 const SHARED_INTEGERS: i64 = 10_000;
 
 fn encoding(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

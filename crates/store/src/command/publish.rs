@@ -1,5 +1,5 @@
-//! PUBLISH and SPUBLISH, and PUBSUB, which tells who listens. Rules and scripts may call them; subscribing needs a
-//! connection and stands in the server.
+//! PUBLISH and SPUBLISH, and PUBSUB, which lists subscriptions. Rules and scripts may call them; subscribing needs a
+//! connection and is implemented in the server.
 
 use sluicegate_wire::resp::ReplySink;
 

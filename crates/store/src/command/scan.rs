@@ -1,4 +1,4 @@
-//! What HSCAN, SSCAN and ZSCAN have in common: their words, and the shape of their reply.
+//! Common parts of HSCAN, SSCAN and ZSCAN: their words, and the form of their reply.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -7,7 +7,7 @@ use super::{NOT_INTEGER, Refused, SYNTAX, integer, is};
 use crate::glob;
 use crate::texts::Texts;
 
-/// Elements that a scan looks at unless COUNT says otherwise.
+/// The default number of elements that a scan examines.
 const COUNT: usize = 10;
 
 /// The cursor, word 2: it is read before the key is looked up.
@@ -50,13 +50,13 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Whether an element is wanted.
+    /// Returns whether an element matches.
     pub(crate) fn wants(&self, element: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, element))
     }
 }
 
-/// Says the next cursor, and the texts found.
+/// Writes the next cursor, and the texts found.
 pub(crate) fn say(cursor: Option<u64>, found: &Texts, out: &mut dyn ReplySink) {
     out.array(2);
     out.bulk_integer(cursor.unwrap_or(0) as i64);

@@ -1,7 +1,7 @@
-//! Commands on sets, those that combine several apart.
+//! Commands on sets, except those that combine several.
 //!
-//! What names its members is done in a moment whatever the size; SMEMBERS and SPOP or SRANDMEMBER with a large count
-//! copy what they reply under the stripe's lock.
+//! Commands on named members take constant time; SMEMBERS and SPOP or SRANDMEMBER with a large count copy their reply
+//! under the stripe's lock.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -26,7 +26,7 @@ fn say(member: Element<'_>, out: &mut dyn ReplySink) {
     out.bulk(member.text(&mut itoa::Buffer::new()));
 }
 
-/// Says that members went, and if none is left, that the key did.
+/// Emits the event of removed members and, if none is left, of the removed key.
 fn notify_removal(ctx: &mut Ctx<'_>, name: &'static str) {
     ctx.notify(0, Class::Set, name);
     if !ctx.key(0).exists() {
@@ -134,7 +134,7 @@ fn positive(word: &[u8]) -> Result<usize, Refused> {
     count.ok_or("ERR value is out of range, must be positive".into())
 }
 
-/// From this share of what stays to what goes on, SPOP makes a new set of what stays, as Redis does.
+/// From this ratio of removed to remaining members on, SPOP builds a new set of the remaining ones, as Redis does.
 const STAYING_SHARE: usize = 5;
 
 /// Takes members out by chance.

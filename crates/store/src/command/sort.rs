@@ -76,17 +76,17 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The pattern that leads to what is sorted by.
+    /// Returns the pattern of the sort keys.
     fn weights(&self) -> Option<Pattern<'a>> {
         self.by.and_then(Pattern::parse)
     }
 
-    /// Whether no order is asked for.
+    /// Returns whether no order is requested.
     fn unordered(&self) -> bool {
         self.by.is_some() && self.weights().is_none()
     }
 
-    /// Whether a pattern leads to other keys.
+    /// Returns whether a pattern refers to other keys.
     fn leads(&self) -> bool {
         self.weights().is_some() || self.gets.iter().any(|get| !is_itself(get))
     }
@@ -157,7 +157,7 @@ impl<'a> Options<'a> {
         Ok(elements)
     }
 
-    /// Elements by what a pattern leads to from each; nothing counts as 0, or as less than any text.
+    /// Sorts elements by the weights to which a pattern refers; a missing one counts as 0, or as less than any text.
     fn by_weights(&self, elements: Vec<Vec<u8>>, weights: Vec<Option<Vec<u8>>>) -> Result<Vec<Vec<u8>>, Refused> {
         if self.alpha {
             let mut pairs: Vec<_> = weights.into_iter().zip(elements).collect();
@@ -207,7 +207,7 @@ impl<'a> Pattern<'a> {
         [self.before, element, self.after].concat()
     }
 
-    /// What it leads to, if that is a string or a field that exists.
+    /// Returns the value to which it refers, if that is a string or an existing field.
     fn value(&self, keys: &mut dyn Keys, db: u32, element: &[u8]) -> Result<Option<Vec<u8>>, SectionError> {
         let key = self.key(element);
         let mut reply = ReplyBuilder::new();
@@ -217,7 +217,7 @@ impl<'a> Pattern<'a> {
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
-            // There is none, or it is of another type.
+            // It does not exist, or has another type.
             _ => None,
         })
     }
@@ -356,7 +356,7 @@ fn up_to_nul(text: &[u8]) -> &[u8] {
     &text[..memchr::memchr(0, text).unwrap_or(text.len())]
 }
 
-/// Whether GET of this asks for the element itself.
+/// Returns whether this GET requests the element itself.
 fn is_itself(get: &[u8]) -> bool {
     up_to_nul(get) == b"#"
 }

@@ -9,7 +9,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 
-/// Marks or unmarks all keys and says how many of them were not so before.
+/// Marks or unmarks all keys and writes the number of changed ones.
 fn mark(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, sticky: bool) {
     let changed = (0..ctx.places.len()).filter(|index| {
         let mut key = ctx.key(*index);

@@ -17,7 +17,7 @@ use crate::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 
-/// Says a value, or null.
+/// Writes a value, or null.
 fn say(view: Option<View<'_>>, out: &mut dyn ReplySink) {
     match view {
         None => out.null(),
@@ -26,8 +26,8 @@ fn say(view: Option<View<'_>>, out: &mut dyn ReplySink) {
     }
 }
 
-/// Says the value of a key that is about to change. A long one is returned instead, for [`say_late`], because copying it
-/// takes longer than a stripe may be locked.
+/// Writes the value of a key that is about to change. A long one is returned instead, for [`say_late`], because copying
+/// it takes longer than a stripe may be locked.
 #[must_use = "a long value is still to be said"]
 fn say_old(key: &KeyMut<'_, '_>, out: &mut dyn ReplySink) -> Result<Option<Arc<Vec<u8>>>, Refused> {
     let long = key.entry().and_then(Entry::shared);
@@ -37,7 +37,7 @@ fn say_old(key: &KeyMut<'_, '_>, out: &mut dyn ReplySink) -> Result<Option<Arc<V
     Ok(long)
 }
 
-/// Unlocks the stripes and says a long value that the key had.
+/// Unlocks the stripes and writes the key's former long value.
 fn say_late(ctx: &mut Ctx<'_>, long: Option<Arc<Vec<u8>>>, out: &mut dyn ReplySink) {
     if let Some(bytes) = long {
         ctx.unlock();
@@ -45,13 +45,15 @@ fn say_late(ctx: &mut Ctx<'_>, long: Option<Arc<Vec<u8>>>, out: &mut dyn ReplySi
     }
 }
 
-/// Whether key 0 has a value that takes a worker too long to say, so that the command asks to be run aside.
+/// Returns whether writing the value of key 0 takes too long for a worker, so that the command moves to the thread
+/// pool.
 fn defers_saying_old(ctx: &mut Ctx<'_>) -> bool {
     let long = ctx.key(0).entry().and_then(Entry::shared);
     long.is_some_and(|bytes| bytes.len() > COPIED_MAX) && ctx.defer()
 }
 
-/// Says the value of key 0; a long one is copied after the stripe is unlocked, and aside if it takes a worker too long.
+/// Writes the value of key 0; a long one is copied after the stripe is unlocked, on the thread pool if it takes too
+/// long for a worker.
 fn say_first(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let entry = ctx.read(0);
     let bytes = match entry.map(|entry| (entry.shared(), entry.string())) {
@@ -85,8 +87,8 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads options; `sets` tells SET from GETEX. Which exclude each other follows Redis, where the same time option
-    /// may stand twice and the last one counts.
+    /// Parses options; `sets` distinguishes SET from GETEX. Mutual exclusion follows Redis, which accepts the same time
+    /// option twice and uses the last one.
     fn parse(words: &[&'a [u8]], sets: bool) -> Result<Options<'a>, Refused> {
         let mut options = Options::default();
         let mut words = words.iter();
@@ -417,7 +419,7 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
 }
 
-/// Adds to the number at key 0 and says the sum.
+/// Adds to the number at key 0 and writes the sum.
 fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, delta: i64) {
     let mut key = ctx.key(0);
     let old = match key.string() {

@@ -13,7 +13,7 @@ use crate::keys::KeyRule;
 use crate::limit::{NS_PER_MS, NS_PER_S, Pace};
 use crate::value::{Value, View};
 
-/// The longest time that fits beside today's into a value of 64 bits: some hundred years.
+/// The longest time whose sum with the present time fits in 64 bits: some hundred years.
 const TIME_MAX_NS: i128 = 1 << 62;
 
 /// A limit as its words say it.

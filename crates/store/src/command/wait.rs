@@ -1,4 +1,4 @@
-//! What commands of every type do that take from the first of their keys that has something, or wait for one.
+//! Common parts of the commands of every type that take from the first non-empty key, or wait for one.
 
 use sluicegate_wire::resp::ReplySink;
 

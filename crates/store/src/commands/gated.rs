@@ -1,6 +1,6 @@
 //! A test of the gate of all writes, [`stripe::edit`](crate::stripe): generated commands of every row.
 //!
-//! What a command changed shows in DUMP and PEXPIRETIME of all keys. A command that changed something has passed the gate;
+//! The changes of a command show in DUMP and PEXPIRETIME of all keys. A command that changed a key has passed the gate;
 //! one that neither writes nor counts as a write has not.
 
 use std::collections::BTreeSet;

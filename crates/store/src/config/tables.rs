@@ -1,4 +1,4 @@
-//! Parameters of the process around a store that stands alone, and those of what is not there.
+//! Parameters of the process of a standalone store, and parameters of missing features.
 
 use super::{Field, ServerOptions};
 
@@ -7,11 +7,11 @@ use super::{Field, ServerOptions};
 pub struct ProcessParameter {
     /// Its name.
     pub name: &'static str,
-    /// Whether `CONFIG SET` may change it; otherwise it is read at start.
+    /// Whether `CONFIG SET` may change it; otherwise it is read at the start.
     pub live: bool,
     /// One sentence.
     pub docs: &'static str,
-    /// Why a `store` section can't have it.
+    /// The reason why it is not allowed in a `store` section.
     pub in_section: &'static str,
     pub(super) field: Field,
 }
@@ -24,7 +24,7 @@ const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
 const THREADS: &str = "'nbthread' in the global section sets the workers";
 
-/// What the process of a store of its own is told, by name.
+/// The parameters of the process of a standalone store, by name.
 pub static PROCESS: &[ProcessParameter] = &[
     ProcessParameter {
         name: "bind",
@@ -107,7 +107,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     ),
 ];
 
-/// Where and how the process of a store of its own runs.
+/// The settings of the process of a standalone store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessOptions {
     /// Addresses as they are written; a leading `-` allows one to be missing.
@@ -158,19 +158,19 @@ impl Default for ProcessOptions {
     }
 }
 
-/// A parameter of something that is not there: a file may have it, at any value that Redis takes, because it changes
-/// nothing in Redis either while that thing is off. `CONFIG GET` shows it. `CONFIG SET` takes it if it is a hint, and
-/// refuses to change it if somebody might rely on its effect.
+/// A parameter of a missing feature: a file may have it, with any value that Redis accepts, because it has no effect in
+/// Redis either while the feature is off. `CONFIG GET` shows it. `CONFIG SET` accepts it if it is a hint, and refuses
+/// to change it if a user might rely on its effect.
 pub struct Idle {
     /// Its name.
     pub name: &'static str,
     /// Redis's default.
     pub default: &'static str,
-    /// Which values a file may give it.
+    /// The values that a file may give it.
     pub form: Form,
-    /// Why it changes nothing.
+    /// The reason why it has no effect.
     pub why: &'static str,
-    /// Whether `CONFIG SET` takes it.
+    /// Whether `CONFIG SET` accepts it.
     pub is_hint: bool,
 }
 
@@ -199,7 +199,7 @@ pub enum Form {
 pub(super) const INT: Form = Form::Number(0, i32::MAX as i64);
 pub(super) const PORT: Form = Form::Number(0, 65_535);
 const LONG: Form = Form::Number(0, i64::MAX);
-/// What a signal may ask for.
+/// The options of a signal's shutdown.
 const SHUTDOWN: Form = Form::Flags(&["default", "save", "nosave", "now", "force"]);
 const FACILITY: Form =
     Form::Choice(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]);
@@ -208,7 +208,7 @@ const fn idle(name: &'static str, default: &'static str, form: Form, why: &'stat
     Idle { name, default, form, why, is_hint: true }
 }
 
-/// One whose effect somebody might rely on.
+/// A parameter whose effect a user might rely on.
 const fn firm(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
     Idle { is_hint: false, ..idle(name, default, form, why) }
 }
@@ -227,7 +227,7 @@ const SYSTEM: &str = "the process leaves that to the system";
 
 use Form::{Choice, Flags, Memory, Name, Number, Scores, Switch, Text};
 
-/// Parameters of what is not there, by what that is.
+/// Parameters of missing features, grouped by feature.
 pub static IDLE: &[Idle] = &[
     firm("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
     idle("acllog-max-len", "128", LONG, ACL),
@@ -395,7 +395,7 @@ const IMMUTABLE: &[&str] = &[
     "syslog-ident",
 ];
 
-/// Whether a parameter without an effect is read at start alone.
+/// Returns whether a parameter without an effect is read only at the start.
 pub(super) fn is_immutable(name: &str) -> bool {
     IMMUTABLE.contains(&name)
 }
@@ -452,7 +452,7 @@ impl Idle {
             _ => return Err(super::WRONG_WORDS.into()),
         };
         match self.form.parse(self.name, &value)? {
-            // Redis turns what is out of range into what is next to it.
+            // Redis clamps values out of range.
             number if self.name == "hz" => match &number[..] {
                 b"0" => Ok(b"1".to_vec()),
                 _ if super::parse_memory(&number).is_some_and(|hz| hz > 500) => Ok(b"500".to_vec()),
@@ -463,7 +463,7 @@ impl Idle {
     }
 }
 
-/// Whether a value has this form.
+/// Checks that a value has this form.
 pub(super) fn parse_as(form: Form, value: &[u8]) -> Result<(), String> {
     form.parse("", value).map(drop)
 }

@@ -4,8 +4,8 @@ use super::Ctx;
 use crate::stats::SectionCounts;
 
 impl Ctx<'_> {
-    /// Ends the command: unlocks its stripes, frees what was replaced, and emits its effects, or hands them to the section
-    /// that runs it.
+    /// Ends the command: unlocks its stripes, frees replaced values, and emits its effects, or hands them to the
+    /// section that runs it.
     #[inline]
     pub(crate) fn finish(mut self) {
         if self.ends_bare() {
@@ -33,9 +33,9 @@ impl Ctx<'_> {
             && self.locks.clear_one()
     }
 
-    /// Unlocks, frees what was replaced, and lets the effects happen.
+    /// Unlocks, frees replaced values, and emits the effects.
     fn leave(&mut self) {
-        // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
+        // Stripes first, then replaced values: freeing megabytes takes longer than a lock may be held.
         self.locks.clear();
         if !self.garbage.is_empty() {
             self.inner.discard(self.garbage.drain(..));

@@ -1,14 +1,13 @@
-//! Tickets of very many keys: they queue and are granted by a step for each stripe, not for each key.
+//! Tickets with very many keys: they queue and are granted by a step for each stripe, not for each key.
 //!
-//! For each stripe of its keys such a ticket has two tables, made in slices before anything is locked: one in which it
-//! holds them, and, if they were not free when it came, one in which it waits for them. The stripe's few other holds are
-//! moved over, and the table is put in the place of the stripe's own. While it stands there, the names of keys that others
-//! queue on or are granted are noted; all other keys of the ticket are as they were, so whether they are free needs no
-//! look, and when the ticket has its turn the first table takes the place of the second, with what was noted moved over
-//! again.
+//! For each stripe of its keys such a ticket has two tables, built in slices before anything is locked: one in which it
+//! holds them, and, if they were not free on arrival, one in which it waits for them. The stripe's few other holds are
+//! moved into it, and the table replaces the stripe's own. While it is in use, the names of keys on which other tickets
+//! queue or are granted are recorded; all other keys of the ticket are unchanged, so they need no check for being free,
+//! and when the ticket is granted the first table replaces the second, with the recorded keys moved again.
 //!
-//! Limit: a stripe where others touch more than [`TOUCHED_MAX`] keys meanwhile, and one where a second such ticket queues,
-//! is gone through key by key.
+//! Limit: a stripe in which other tickets touch more than [`TOUCHED_MAX`] keys meanwhile, and one in which a second
+//! such ticket queues, is processed key by key.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,14 +18,14 @@ use super::{HeldKey, Hold, HoldTable, KeyName, Mode, Ticket};
 /// Keys of others in a stripe up to which they are moved from table to table.
 const TOUCHED_MAX: usize = 64;
 
-/// Where a ticket has the keys of one stripe.
+/// A ticket's keys of one stripe.
 pub(crate) struct OfStripe {
     pub(crate) db: u32,
     pub(crate) stripe: u32,
     pub(crate) keys: Range<usize>,
 }
 
-/// What a ticket has made for one stripe.
+/// A ticket's prepared tables for one stripe.
 pub(crate) struct Prepared {
     /// In it the ticket holds its keys.
     pub(crate) granted: Box<HoldTable>,
@@ -77,14 +76,14 @@ impl Ticket {
 }
 
 impl Prepared {
-    /// How the ticket wants this key, if it wants it.
+    /// Returns the mode in which the ticket wants this key, if it does.
     pub(crate) fn mode_of(&self, key: &[u8]) -> Option<Mode> {
         self.granted.keys.get(key).map(Hold::mode)
     }
 }
 
 impl HoldTable {
-    /// Tells that somebody queues on a key or is granted it.
+    /// Records that another ticket queues on a key or is granted it.
     pub(super) fn touch(&mut self, id: u64, key: &[u8]) {
         if let Some(waiter) = &mut self.waiter
             && (waiter.id == id || !waiter.touch(key))
@@ -93,18 +92,18 @@ impl HoldTable {
         }
     }
 
-    /// Tells that a ticket waits here no longer.
+    /// Records that a ticket no longer waits here.
     pub(super) fn forget_waiter(&mut self, id: u64) {
         self.waiter.take_if(|waiter| waiter.id == id);
     }
 
-    /// Keys on which others may stand beside a large ticket that waits here, if that is known.
+    /// Returns the keys on which other tickets may be queued in addition to a large ticket that waits here, if known.
     pub(crate) fn touched_beside(&self, id: u64) -> Option<impl Iterator<Item = &[u8]>> {
         let waiter = self.waiter.as_ref().filter(|waiter| waiter.id == id)?;
         Some(waiter.touched.iter().map(|key| &key[..]))
     }
 
-    /// The first of the keys of a large ticket for which `asks` says no.
+    /// Returns the first of the keys of a large ticket for which `asks` is false.
     pub(crate) fn first_refused<'k>(
         &'k self,
         ticket: &Ticket,
@@ -124,7 +123,7 @@ impl HoldTable {
     }
 }
 
-/// Queues a large ticket on its keys of a stripe. Returns what is to be dropped when nothing is locked any more.
+/// Queues a large ticket on its keys of a stripe. Returns the values to drop when nothing is locked any more.
 pub(crate) fn queue_on(
     holds: &mut Option<Box<HoldTable>>,
     ticket: &Arc<Ticket>,
@@ -156,7 +155,7 @@ pub(crate) fn queue_on(
     old
 }
 
-/// Gives a large ticket its keys of a stripe, which are free for it. Returns what is to be dropped when nothing is locked
+/// Grants a large ticket its keys of a stripe, which are free for it. Returns the values to drop when nothing is locked
 /// any more.
 pub(crate) fn grant_on(
     holds: &mut Option<Box<HoldTable>>,

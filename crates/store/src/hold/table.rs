@@ -1,7 +1,7 @@
 //! Holds by the names of their keys.
 //!
-//! A stripe mostly has one or two, and each short script brings one and takes it away, so the first few stand in a list
-//! that is compared name by name; what is more goes into a table, where everything stays until it is empty again.
+//! A stripe usually has one or two, and each short script adds one and removes it, so the first few are in a list that
+//! is compared name by name; further ones move everything into a table until it is empty again.
 
 use std::collections::HashMap;
 use std::mem;
@@ -29,12 +29,12 @@ impl Holds {
         self.few.is_empty() && self.many.is_empty()
     }
 
-    /// How many have room without another block.
+    /// Returns the number of entries that fit without another block.
     pub(super) fn capacity(&self) -> usize {
         self.many.capacity().max(self.few.capacity())
     }
 
-    /// Makes room for so many more.
+    /// Reserves room for more entries.
     pub(super) fn reserve(&mut self, more: usize) {
         if self.len() + more > FEW {
             self.spill();
@@ -64,7 +64,7 @@ impl Holds {
         self.many.get_mut(key)
     }
 
-    /// The hold on a key, made if there is none.
+    /// Returns the hold on a key, created if necessary.
     pub(super) fn get_or_default(&mut self, key: &[u8]) -> &mut Hold {
         if self.many.is_empty() {
             let place = self.place(key);
@@ -80,12 +80,12 @@ impl Holds {
         self.many.entry(KeyName::from_slice(key)).or_default()
     }
 
-    /// Puts a hold in the place of what is there on this key.
+    /// Replaces the hold on this key.
     pub(super) fn insert(&mut self, key: KeyName, hold: Hold) {
         *self.get_or_default(&key) = hold;
     }
 
-    /// Takes the only hold away if `id` has its key for itself and nobody waits; false if it is not so simple.
+    /// Removes the only hold if `id` has its key exclusively and there are no waiters; false otherwise.
     pub(super) fn end_only(&mut self, id: u64, key: &[u8]) -> bool {
         let is_it = matches!(&self.few[..], [(name, hold)]
             if hold.exclusive == Some(id) && hold.queue.is_empty() && same(name, key));

@@ -1,9 +1,8 @@
-//! Sets of which other sets' members are asked, and members that are gathered to become one: what SINTER, SUNION and
-//! SDIFF are made of.
+//! Sets queried for the members of other sets, and members collected into a new set: the building blocks of SINTER,
+//! SUNION and SDIFF.
 //!
-//! A small set is searched by walking, which is the quickest for a few questions and far from it for a hundred: a packed
-//! one is then indexed for as long as the command runs, and one of integers that is asked in ascending order is gone
-//! through once.
+//! A small set is searched linearly, which is fastest for a few queries but not for a hundred: a packed one is then
+//! indexed for the duration of the command, and one of integers that is queried in ascending order is scanned once.
 
 use super::elements::Elements;
 use super::intset::Intset;
@@ -36,7 +35,7 @@ impl<'s> Asked<'s> {
         }
     }
 
-    /// Whether it has this member.
+    /// Returns whether it has this member.
     #[inline]
     pub(crate) fn has(&mut self, member: Element<'_>, now_ms: i64) -> bool {
         match (self, member) {
@@ -53,7 +52,7 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// Different members that may become a set: integers for as long as all of them are, which come in ascending order then.
+/// Distinct members that may become a set: integers as long as all of them are, which arrive in ascending order then.
 #[derive(Debug)]
 pub(crate) struct Gathered<'l> {
     limits: &'l Limits,
@@ -61,9 +60,9 @@ pub(crate) struct Gathered<'l> {
     texts: Texts,
     /// Bytes of the longest text.
     longest: usize,
-    /// Whether more integers than an [`Intset`] may have are a packed set.
+    /// Whether more integers than an [`Intset`] allows form a packed set.
     is_packed: bool,
-    /// Whether there were more integers than an [`Intset`] may have, so that the set is a large one.
+    /// Whether there were more integers than an [`Intset`] allows, so that the set is a large one.
     is_large: bool,
 }
 

@@ -17,9 +17,9 @@ use std::ptr::NonNull;
 
 use parking_lot::Mutex;
 
-/// A block of so many bytes is freed later.
+/// Blocks from this size on are freed later.
 const LATE_MIN: usize = 4 << 20;
-/// Bytes that wait for that at most, beside one block.
+/// The maximum number of bytes waiting for that, plus one block.
 const LATE_MAX: usize = 256 << 20;
 
 /// A block that nothing uses any more.
@@ -78,7 +78,7 @@ unsafe impl Send for Cell {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Cell {}
 
-/// Another pointer to an element that somebody else owns.
+/// A second pointer to an element with another owner.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Alias(NonNull<u8>);
@@ -153,7 +153,7 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), head_bytes(self.flags())) }
     }
 
-    /// Where key and value are: the head's bytes, the key's, the value's.
+    /// Returns the lengths of the head and the key, and the place of the value.
     fn parts(&self) -> (usize, usize, usize) {
         let head = self.head();
         let flags = head[0];
@@ -181,14 +181,14 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(head), key) }
     }
 
-    /// The value; empty if there is none.
+    /// Returns the value; empty if there is none.
     pub(crate) fn value(&self) -> &[u8] {
         let (head, key, value) = self.parts();
         // SAFETY: `new` wrote that many bytes there.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(head + key), value) }
     }
 
-    /// Whether there is a value, be it empty.
+    /// Returns whether there is a value, possibly empty.
     pub(crate) fn has_value(&self) -> bool {
         self.flags() & VALUE != 0
     }

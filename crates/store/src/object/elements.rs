@@ -1,8 +1,8 @@
 //! The elements of a large set or hash: a [`Table`] of [`Cell`]s, which grows one segment at a time like a stripe's.
 //!
-//! An element may expire on its own (HEXPIRE, SADDEX). Its time stands in its cell, and what is known of all times in
-//! one box that is made with the first of them, so that a value in which nothing expires pays a pointer for it. An
-//! element whose time has come is absent for whoever reads; [`purge`](Elements::purge) removes it, in steps.
+//! An element may expire on its own (HEXPIRE, SADDEX). Its time is in its cell, and the summary of all times in one box
+//! that is created with the first of them, so that a value without expiring elements pays for a pointer. Readers do not
+//! see an expired element; [`purge`](Elements::purge) removes it, in steps.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -38,12 +38,12 @@ impl Element {
         self.0.value()
     }
 
-    /// When it expires, in Unix milliseconds.
+    /// Returns its expiry, in Unix milliseconds.
     pub(crate) fn expiry(&self) -> Option<i64> {
         self.0.word().map(|word| word as i64)
     }
 
-    /// Whether it is still there at this time.
+    /// Returns whether it still exists at this time.
     pub(crate) fn lives(&self, now_ms: i64) -> bool {
         // Most values are asked with the time that nothing has reached, and need not look.
         now_ms == TIMELESS || self.expiry().is_none_or(|at_ms| at_ms > now_ms)
@@ -60,10 +60,10 @@ impl Item for Element {
     }
 }
 
-/// What is known of the elements that expire.
+/// The summary of the expiring elements.
 #[derive(Debug)]
 struct Timing {
-    /// How many there are.
+    /// Their number.
     count: usize,
     /// None of them expires earlier, in Unix milliseconds.
     earliest_ms: i64,
@@ -73,12 +73,12 @@ struct Timing {
     purged_earliest_ms: i64,
 }
 
-/// What a change of one element is to do about its expiry.
+/// The effect of a change of one element on its expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// It has none afterwards.
     None,
-    /// It keeps what it has.
+    /// It keeps its expiry.
     Keep,
     /// It expires then, in Unix milliseconds.
     At(i64),

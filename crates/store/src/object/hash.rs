@@ -1,15 +1,14 @@
-//! Hashes: fields and their values, each perhaps with a time at which it expires.
+//! Hashes: fields and their values, each possibly with an expiry.
 //!
-//! A small one is a block of fields and values, one after the other; beyond the limits of `hash-max-listpack-*` it is a
-//! table of [`Elements`]. It never goes back, as in Redis.
+//! A small one is a block of alternating fields and values; beyond the limits of `hash-max-listpack-*` it is a table of
+//! [`Elements`]. It is never converted back, as in Redis.
 //!
-//! A small one whose fields expire is a block of fields, values and times, which Redis calls `listpackex`: what expires
-//! comes first, the earliest foremost, and fields without a time have a 0 there. So what is due is found at the front,
-//! and a hash in which nothing expires pays nothing.
+//! A small one with expiring fields is a block of fields, values and times, Redis's `listpackex`: expiring fields come
+//! first, the earliest in front, and fields without a time have a 0 there. So due fields are found at the front, and a
+//! hash without expiring fields pays nothing.
 //!
-//! Reading takes the time at which it reads, because a field that has expired is not there;
-//! [`TIMELESS`] does for a hash in which nothing expires. Counting does not: Redis's HLEN has
-//! expired fields in it until they are removed.
+//! Reading needs the present time, because an expired field is invisible; [`TIMELESS`] suffices for a hash without
+//! expiring fields. Counting does not need it: Redis's HLEN includes expired fields until they are removed.
 
 use std::ptr::NonNull;
 
@@ -86,7 +85,7 @@ impl Hash {
         }
     }
 
-    /// When a field expires, if it does; [`None`] if there is no such field.
+    /// Returns a field's expiry, if it has one; [`None`] if the field does not exist.
     pub(crate) fn expiry_of(&self, field: &[u8], now_ms: i64) -> Option<Option<i64>> {
         match self {
             Hash::Packed(packed) => packed.find(field, 2).map(|_| None),
@@ -98,8 +97,8 @@ impl Hash {
         }
     }
 
-    /// Prepares for so many fields that will be set: as many as no small form may have make it a large one at once, as in
-    /// Redis, which takes them for different ones.
+    /// Prepares for setting this many fields: if a small form may not have as many, it becomes a large one immediately,
+    /// as in Redis, which assumes that they are distinct.
     pub(crate) fn expect(&mut self, fields: usize, limits: &Limits) {
         if !limits.hash_entries.allows(fields) {
             self.grow();
@@ -259,7 +258,7 @@ impl Hash {
         }
     }
 
-    /// How many fields there are at this time.
+    /// Returns the number of fields at this time.
     pub(crate) fn living(&self, now_ms: i64) -> usize {
         match self.earliest_ms() {
             Some(at_ms) if at_ms <= now_ms => {
@@ -335,13 +334,13 @@ impl Hash {
         });
     }
 
-    /// The hash that an RDB listpack is, with times or without; [`None`] if a field has no value or is there twice.
+    /// Returns the hash of an RDB listpack, with or without times; [`None`] if a field has no value or occurs twice.
     pub(crate) fn of_listpack(bytes: &[u8], timed: bool, limits: &Limits) -> Option<Hash> {
         let packed = Packed::parse(bytes)?;
         if packed.is_empty() || !packed.len().is_multiple_of(if timed { 3 } else { 2 }) {
             return None;
         }
-        // Times are looked at as they are, before anything takes what is no number for none.
+        // Times are checked first, before a value that is not a number could count as no time.
         let wrong = |time: Element<'_>| !matches!(time, Element::Int(NO_TIME..=EXPIRY_MAX));
         if timed && packed.iter().skip(2).step_by(3).any(wrong) {
             return None;
@@ -410,7 +409,7 @@ impl Kind for Hash {
                 encode::put_string(packed.as_bytes(), out);
             }
             _ => {
-                // The bound that the table keeps may be below the earliest time, which is what stands here.
+                // The table's bound may be below the earliest time, which is written here.
                 let mut base_ms = i64::MAX;
                 self.each_timed(TIMELESS, |_, _, expiry| base_ms = base_ms.min(expiry.unwrap_or(i64::MAX)));
                 out.push(if earliest_ms.is_some() { encode::TYPE_HASH_METADATA } else { encode::TYPE_HASH });

@@ -1,16 +1,16 @@
-//! Integers in order in one block, in the format of Redis's intset: what small sets of integers are kept in, and what
-//! DUMP writes of them, byte for byte.
+//! Sorted integers in one block, in the format of Redis's intset: the form of small sets of integers, which DUMP writes
+//! byte for byte.
 //!
 //! ```text
 //! 0..4             4..8    8..
 //! bytes a number   count   numbers, ascending
 //! ```
 //!
-//! All little endian. Numbers take 2, 4 or 8 bytes, all of them what the widest ever in it needed. So ten small
-//! integers are 28 bytes.
+//! All little-endian. Numbers take 2, 4 or 8 bytes each, as the widest one ever in it needed. So ten small integers are
+//! 28 bytes.
 //!
-//! A handle is one pointer. Cost: a search is binary, an insertion moves what follows. Limit: the length of the block
-//! fits 32 bits ([`COUNT_MAX`]); the limits of sets are far below.
+//! A handle is one pointer. Cost: a search is binary, an insertion moves the numbers after it. Limit: the length of the
+//! block fits 32 bits ([`COUNT_MAX`]); the limits of sets are far below.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
@@ -28,7 +28,8 @@ unsafe impl Send for Intset {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Intset {}
 
-/// Bytes of the block for so many in use: a step of at most an eighth, so that an insertion seldom moves the block.
+/// Returns the size of the block for this many bytes in use: in steps of at most an eighth, so that an insertion seldom
+/// moves the block.
 fn block_bytes(used: usize) -> usize {
     match used {
         0..=128 => used.next_multiple_of(8),
@@ -105,7 +106,7 @@ impl Intset {
         self.head(0)
     }
 
-    /// How many numbers there are.
+    /// Returns the number of integers.
     pub(crate) fn len(&self) -> usize {
         self.head(1)
     }
@@ -145,8 +146,8 @@ impl Intset {
         Err(low)
     }
 
-    /// The index of the first number from the index `from` on that is at least `value`; their count if there is none.
-    /// Nearer ones are found sooner, so that who asks for ascending numbers goes through the set once at most.
+    /// Returns the index of the first number from index `from` on that is at least `value`; the count if there is none.
+    /// Nearer ones are found sooner, so that queries in ascending order scan the set at most once.
     pub(crate) fn seek(&self, from: usize, value: i64) -> usize {
         let (numbers, width, count) = (&self.as_bytes()[HEAD..], self.width(), self.len());
         let is_below = |index: usize| index < count && read(numbers, width, index) < value;
@@ -155,7 +156,7 @@ impl Intset {
             low += step;
             step *= 2;
         }
-        // What is looked for is among the `step` numbers from `low` on, or behind them.
+        // The number is among the `step` numbers from `low` on, or after them.
         let mut high = (low + step - 1).min(count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -175,12 +176,12 @@ impl Intset {
         Intset::of_bytes(&bytes)
     }
 
-    /// Whether a number is there.
+    /// Returns whether the set has a number.
     pub(crate) fn contains(&self, value: i64) -> bool {
         self.search(value).is_ok()
     }
 
-    /// Adds a number; false if it is there. The set has fewer than [`COUNT_MAX`].
+    /// Adds a number; false if it exists. The set has fewer than [`COUNT_MAX`].
     pub(crate) fn insert(&mut self, value: i64) -> bool {
         let Err(index) = self.search(value) else { return false };
         let (count, width) = (self.len(), self.width().max(width_of(value)));
@@ -210,7 +211,7 @@ impl Intset {
         let Ok(index) = self.search(value) else { return false };
         let (count, width, used) = (self.len(), self.width(), self.used());
         let place = HEAD + width * index;
-        // SAFETY: the number's bytes end at `used` at the latest, and what follows moves within the block.
+        // SAFETY: the number's bytes end at `used` at the latest, and the bytes after it move within the block.
         unsafe {
             let start = self.0.as_ptr().add(place);
             std::ptr::copy(start.add(width), start, used - place - width);
@@ -230,7 +231,7 @@ impl Intset {
         self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
     }
 
-    /// The block itself, for who keeps a bare pointer.
+    /// Returns the block itself, for an owner that keeps a bare pointer.
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0
     }

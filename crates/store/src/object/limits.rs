@@ -25,7 +25,7 @@ impl Limit {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Returns whether so many are within it.
+    /// Returns whether this count is within it.
     #[inline]
     pub(crate) fn allows(&self, count: usize) -> bool {
         i64::try_from(count).is_ok_and(|count| count <= self.get())

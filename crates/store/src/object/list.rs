@@ -1,12 +1,12 @@
 //! Lists.
 //!
-//! A small one is one block; one beyond `list-max-listpack-size` is a row of blocks of at most that size (8 KiB), as
-//! Redis's quicklist. The row is an array of pointers, each with its block's number of elements beside it, so an index
-//! is found by adding up numbers that stand side by side, from the nearer end, and one block is gone through.
+//! A small one is one block; one beyond `list-max-listpack-size` is a sequence of blocks of at most that size (8 KiB),
+//! like Redis's quicklist. The sequence is an array of pointers, each with its block's number of elements, so an index
+//! is found by adding up adjacent numbers, from the nearer end, and scanning one block.
 //!
 //! Costs: a push or pop at either end moves at most one block's bytes. An insertion in the middle moves a block and a
-//! part of the array: 16 bytes for each 8 KiB of elements. Unlike the other types a list returns to its small form,
-//! as in Redis 7.2: when one block is left that is at most half full.
+//! part of the array: 16 bytes for each 8 KiB of elements. Unlike the other types a list returns to its small form, as
+//! in Redis 7.2: when one block is left that is at most half full.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ const NODES: u8 = 1;
 const NODE_SIZES: [usize; 5] = [4096, 8192, 16_384, 32_768, 65_536];
 /// The size of a node whose number of elements is limited.
 const COUNTED_NODE_SIZE: usize = 8192;
-/// What an element takes beyond its text, as Redis estimates it.
+/// The overhead of an element in addition to its text, as estimated by Redis.
 const ELEMENT_OVERHEAD: usize = 8;
 
 /// Up to here a node may grow by elements that are replaced by longer ones, as in Redis, which knows no limit.
@@ -221,7 +221,7 @@ pub(crate) enum List {
     Nodes(Box<Nodes>),
 }
 
-/// Where an element stands; valid until the list changes.
+/// The place of an element; valid until the list changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     node: usize,
@@ -369,7 +369,8 @@ impl List {
         }
     }
 
-    /// Shows up to `count` elements from an end to `visit` and removes them. What is not freed at once is returned.
+    /// Passes up to `count` elements from an end to `visit` and removes them. The part that is not freed immediately is
+    /// returned.
     pub(crate) fn pop(
         &mut self,
         end: End,
@@ -412,7 +413,7 @@ impl List {
         true
     }
 
-    /// Removes so many elements from an index on. Whole nodes are returned, as freeing them may take long.
+    /// Removes this many elements from an index on. Whole nodes are returned, as freeing them may take long.
     pub(crate) fn remove_range(&mut self, start: usize, mut count: usize, limits: &Limits) -> Option<List> {
         let mut taken = None;
         match self {
@@ -453,7 +454,7 @@ impl List {
         taken
     }
 
-    /// Puts another element in the place of one; false if there is none.
+    /// Replaces an element; false if it does not exist.
     pub(crate) fn set(&mut self, index: usize, text: &[u8], limits: &Limits) -> bool {
         // Redis does this before it looks whether there is such an element.
         self.make_room(&[text], limits);
@@ -466,7 +467,7 @@ impl List {
         true
     }
 
-    /// Puts an element before or behind the first one that is `pivot`; false if there is none.
+    /// Inserts an element before or after the first one equal to `pivot`; false if there is none.
     pub(crate) fn insert(&mut self, pivot: &[u8], before: bool, text: &[u8], limits: &Limits) -> bool {
         // Redis does this before it looks for the pivot.
         self.make_room(&[text], limits);
@@ -513,7 +514,7 @@ impl List {
         removed
     }
 
-    /// Visits the indexes of the elements that are this text, from the first on, until `visit` says that it is enough.
+    /// Visits the indexes of the elements equal to this text, from the first on, until `visit` stops.
     pub(crate) fn each_index(&self, text: &[u8], mut visit: impl FnMut(usize) -> bool) {
         let mut index = 0;
         for packed in (0..self.blocks()).filter_map(|node| self.block(node)) {

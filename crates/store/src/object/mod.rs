@@ -1,12 +1,12 @@
-//! Values that are not strings: lists, sets, hashes, sorted sets and streams, a file each.
+//! Values other than strings: lists, sets, hashes, sorted sets and streams, a file each.
 //!
-//! A small one, unless it is a stream, is a [`Packed`] block; a large one is a structure of its own. Either is one pointer, which stands in the
-//! key's entry with a byte that says what it points to, so a hash of five short fields costs its block and nothing else.
-//! What `OBJECT ENCODING` shows is decided where Redis decides it, by the limits in [`limits`], and as in Redis a value
-//! never goes back to the small form.
+//! A small one, unless it is a stream, is a [`Packed`] block; a large one is a separate structure. Either is one
+//! pointer, stored in the key's entry with a byte for its type, so a hash of five short fields costs only its block.
+//! The encoding shown by `OBJECT ENCODING` is decided where Redis decides it, by the limits in [`limits`], and as in
+//! Redis a value is never converted back to the small form.
 //!
-//! Each type keeps count of its bytes, so asking for them costs nothing. A change happens under the stripe's lock and
-//! is accounted when it ends, also if it panics.
+//! Each type counts its bytes, so querying them costs nothing. A change is made under the stripe's lock and accounted
+//! at its end, even if it panics.
 
 pub(crate) mod asked;
 pub(crate) mod cell;
@@ -48,7 +48,7 @@ pub(crate) enum Object {
     Stream(Stream),
 }
 
-/// An object as it stands in an entry: what it is, and where.
+/// An object as stored in an entry: its type, and its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raw {
     /// Upper four bits: the type; lower four: its form, as the type's file numbers it.
@@ -83,11 +83,11 @@ impl Raw {
     /// It came from [`of`](Self::of) or [`Object::into_raw`], and the object is used and dropped through one handle only.
     #[inline]
     pub(crate) unsafe fn typed<K: Kind>(self) -> Option<K> {
-        // SAFETY: the tag says whose `into_raw` it was; the caller promises the rest.
+        // SAFETY: the tag identifies the type of its `into_raw`; the caller promises the rest.
         (self.tag >> 4 == K::TAG).then(|| unsafe { K::from_raw(self.tag & 15, self.start) })
     }
 
-    /// Whether elements of it may expire on their own: told by its form, without looking at it.
+    /// Returns whether elements of it may expire on their own, judging by its form alone.
     pub(crate) fn is_timed(self) -> bool {
         let form = self.tag & 15;
         match self.tag >> 4 {
@@ -98,7 +98,7 @@ impl Raw {
     }
 }
 
-/// What the types have in common. `FORM`s are numbered within a type, 0 to 15.
+/// The common interface of the types. `FORM`s are numbered within a type, 0 to 15.
 pub(crate) trait Kind: Sized {
     /// The upper half of the tag.
     const TAG: u8;
@@ -111,7 +111,7 @@ pub(crate) trait Kind: Sized {
     /// Number of elements.
     fn len(&self) -> usize;
 
-    /// Whether a key with this value does not exist: most types have no value without elements.
+    /// Returns whether a key with this value does not exist: most types have no value without elements.
     fn is_gone(&self) -> bool {
         self.len() == 0
     }
@@ -212,7 +212,7 @@ impl Object {
         each!(self, value => value.len())
     }
 
-    /// Whether a key with this value does not exist.
+    /// Returns whether a key with this value does not exist.
     pub(crate) fn is_gone(&self) -> bool {
         each!(self, value => value.is_gone())
     }
@@ -258,7 +258,7 @@ impl Object {
     /// `raw` came from [`into_raw`](Self::into_raw), and the object is used and dropped through one handle only.
     pub(crate) unsafe fn from_raw(raw: Raw) -> Object {
         let form = raw.tag & 15;
-        // SAFETY: passed on: the tag says which type's `into_raw` it was.
+        // SAFETY: passed on: the tag identifies the type of its `into_raw`.
         unsafe {
             match raw.tag >> 4 {
                 List::TAG => Object::List(List::from_raw(form, raw.start)),

@@ -1,19 +1,20 @@
-//! A few elements in one block, in the format of Redis's listpack: what small lists, sets, hashes and sorted sets are
-//! kept in, and what DUMP writes of them, byte for byte.
+//! A few elements in one block, in the format of Redis's listpack: the form of small lists, sets, hashes and sorted
+//! sets, which DUMP writes byte for byte.
 //!
 //! ```text
 //! 0..4         4..6      6..                                      end
 //! total bytes  elements  head data length-backwards  …            0xff
 //! ```
 //!
-//! An element's head says whether it is an integer (7, 13, 16, 24, 32 or 64 bits) or a string (length of 6, 12 or 32
-//! bits); behind the data stands the element's length, to be read from the end, so that the way back is as cheap as the
-//! way forward. So a string of up to 63 bytes costs 2 bytes more than itself, and an integer below 128 is 2 bytes.
+//! An element's head encodes whether it is an integer (7, 13, 16, 24, 32 or 64 bits) or a string (length of 6, 12 or 32
+//! bits); the data is followed by the element's length, to be read from the end, so that backward iteration is as cheap
+//! as forward iteration. So a string of up to 63 bytes costs 2 bytes more than itself, and an integer below 128 is 2
+//! bytes.
 //!
-//! A handle is one pointer. The block's size follows from the bytes in use, so no capacity is kept.
+//! A handle is one pointer. The block's size follows from the bytes in use, so no capacity is stored.
 //!
-//! Cost: access by index and search are linear, an insertion moves what follows: for a few KiB at most. Limits: 4 GiB;
-//! from 65,535 elements on they must be counted.
+//! Cost: access by index and search are linear, an insertion moves the bytes after it: a few KiB at most. Limits: 4
+//! GiB; from 65,535 elements on they must be counted.
 
 use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
@@ -47,12 +48,12 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Whether it is too long to be copied under a lock.
+    /// Returns whether it is too long to be copied under a lock.
     pub(crate) fn is_long(self) -> bool {
         matches!(self, Element::Bytes(bytes) if bytes.len() > COPIED_MAX)
     }
 
-    /// Whether it is this text. `value` is the text's [`integer`], so that a search parses once.
+    /// Returns whether it equals this text. `value` is the text's [`integer`], so that a search parses once.
     pub(crate) fn is(self, text: &[u8], value: Option<i64>) -> bool {
         match self {
             Element::Int(int) => value == Some(int),
@@ -67,7 +68,7 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     if text.is_empty() || text.len() > 20 { None } else { parse_i64(text) }
 }
 
-/// Where an element begins; valid until the block changes before it.
+/// The start of an element; valid until the block changes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct At(u32);
 
@@ -80,7 +81,8 @@ unsafe impl Send for Packed {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Packed {}
 
-/// Bytes of the block for so many in use: a step of at most an eighth, so that an insertion seldom moves the block.
+/// Returns the size of the block for this many bytes in use: in steps of at most an eighth, so that an insertion seldom
+/// moves the block.
 #[inline]
 fn block_bytes(used: usize) -> usize {
     match used {
@@ -426,8 +428,8 @@ impl Packed {
         if total > used {
             self.resize(used, total);
         }
-        // SAFETY: the block has room for `max(used, total)` bytes; `place + old` is less than `used`, and what follows it
-        // moves within the block, which has `total` bytes in use then.
+        // SAFETY: the block has room for `max(used, total)` bytes; `place + old` is less than `used`, and the bytes
+        // after it move within the block, which has `total` bytes in use then.
         unsafe {
             let start = self.0.as_ptr();
             if place + old == used - 1 {
@@ -461,7 +463,7 @@ impl Packed {
         self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
     }
 
-    /// The block itself, for who keeps a bare pointer.
+    /// Returns the block itself, for an owner that keeps a bare pointer.
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         std::mem::ManuallyDrop::new(self).0
     }
@@ -475,13 +477,13 @@ impl Packed {
     }
 }
 
-/// The elements of a block by their hashes, for who looks many up: then a search is no walk.
+/// The elements of a block by their hashes, for many look-ups: then a search is not linear.
 ///
-/// The hash of a string has the seed of the process. That of a number has none, so whoever chooses the numbers may let a
-/// search become the walk that it is without an index.
+/// The hash of a string has the seed of the process. That of a number has none, so an attacker who chooses the numbers
+/// may make a search as slow as without an index.
 pub(crate) struct Index<'p> {
     packed: &'p Packed,
-    /// Where elements begin, each at its hash or in the next place that was free; no element begins at 0.
+    /// The starts of elements, each at its hash or in the next free place; no element begins at 0.
     places: SmallVec<[u32; 256]>,
 }
 
@@ -498,7 +500,7 @@ impl Index<'_> {
         }
     }
 
-    /// Whether there is such an element.
+    /// Returns whether this element exists.
     pub(crate) fn has(&self, element: Element<'_>) -> bool {
         let mut digits = itoa::Buffer::new();
         let text = element.text(&mut digits);
@@ -532,8 +534,8 @@ impl Drop for Packed {
     }
 }
 
-/// Bytes of an element with its length behind it, by its first byte; 0 where that does not tell. Walking over elements
-/// is what most look-ups in a block consist of.
+/// The size of an element with its trailing length, by its first byte; 0 if that does not determine it. Most look-ups
+/// in a block consist of iterating over elements.
 const WHOLE_BYTES: [u8; 256] = {
     let mut bytes = [0; 256];
     let mut first = 0;
@@ -601,11 +603,11 @@ impl<'a> Encoded<'a> {
 /// A text that becomes an element.
 struct Text<'t> {
     text: &'t [u8],
-    /// What it is kept as, if that is an integer.
+    /// Its value, if it is stored as an integer.
     value: Option<i64>,
     /// Bytes of head and data.
     size: usize,
-    /// Those and the length behind them.
+    /// Their size including the trailing length.
     whole: usize,
 }
 
@@ -657,7 +659,7 @@ impl<'t> Text<'t> {
             out[size] = size as u8;
             return;
         }
-        // From its end the length is read 7 bits at a time, the lowest last; a set top bit says that more stand before it.
+        // From its end the length is read 7 bits at a time, the lowest last; a set top bit means that more precede it.
         for (index, byte) in out[size..whole].iter_mut().rev().enumerate() {
             let more = if size + index + 1 < whole { 0x80 } else { 0 };
             *byte = (size >> (7 * index)) as u8 & 0x7f | more;
@@ -695,7 +697,7 @@ fn backward(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Payloads of any kind are refused or read; what was read is well-formed.
+/// Payloads of any kind are refused or parsed; a parsed one is well-formed.
 pub fn fuzz_packed(data: &[u8]) {
     let Some(mut packed) = Packed::parse(data) else { return };
     let count = packed.places_back().count();

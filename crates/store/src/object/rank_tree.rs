@@ -21,7 +21,7 @@ const LEAF: usize = 64;
 /// Children of an inner node.
 const INNER: usize = 32;
 
-/// What is known of a child in its parent.
+/// A child's summary in its parent.
 #[derive(Debug)]
 struct Child {
     /// Elements below it, never 0.
@@ -111,7 +111,8 @@ impl RankTree {
         self.root.len()
     }
 
-    /// How many elements at the start are `before` something: true up to some place, and false from there on.
+    /// Returns the number of elements at the start that are `before` something: true up to some place, and false from
+    /// there on.
     pub(crate) fn position(&self, before: impl Fn(f64, &Cell) -> bool) -> usize {
         let (mut rank, mut node) = (0, &self.root);
         loop {
@@ -120,7 +121,8 @@ impl RankTree {
                     return rank + items.partition_point(|item| before(score_of(look(item)), look(item)));
                 }
                 Node::Inner(children) => {
-                    // The first child's first element decides nothing: what is before it is in it, too.
+                    // The first child's first element is irrelevant: if it is not before, the place is in that child,
+                    // too.
                     let at = children[1..].partition_point(|child| before(child.score, look(&child.first)));
                     rank += children[..at].iter().map(|child| child.len).sum::<usize>();
                     node = &children[at].node;
@@ -129,7 +131,7 @@ impl RankTree {
         }
     }
 
-    /// How many elements are before this one.
+    /// Returns the number of elements before this one.
     pub(crate) fn rank(&self, score: f64, member: &[u8]) -> usize {
         self.position(|other_score, other| order(score, member, other_score, other) == Ordering::Greater)
     }
@@ -176,7 +178,7 @@ impl RankTree {
         }
     }
 
-    /// Whether the element of this rank may have this score and keep its place. A "no" may be wrong.
+    /// Returns whether the element of this rank may have this score and keep its place. False may be wrong.
     pub(crate) fn keeps_place(&self, rank: usize, score: f64) -> bool {
         let (items, at) = self.leaf(rank);
         if at == 0 || at + 1 >= items.len() {
@@ -227,8 +229,8 @@ fn child_of_rank(children: &[Child], rank: &mut usize) -> usize {
     at
 }
 
-/// Where a full node of `room` entries is split for one more at `at`: what comes in order, from either end, leaves full
-/// nodes behind.
+/// Returns the place at which a full node of `room` entries is split for one more at `at`: insertion in order, from
+/// either end, leaves full nodes behind.
 fn split_point(at: usize, room: usize) -> usize {
     match at {
         0 => 0,

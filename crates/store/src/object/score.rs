@@ -12,8 +12,8 @@ pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     (!number.out_of_range && !number.value.is_nan()).then_some(number.value)
 }
 
-/// Reads the end of a range as ZRANGEBYSCORE does: spaces may stand before it, nothing is 0, what is out of range is
-/// infinite or 0, and a zero byte ends the text.
+/// Parses the end of a range as ZRANGEBYSCORE does: leading spaces are allowed, an empty text is 0, values out of range
+/// are infinite or 0, and a zero byte ends the text.
 pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -23,8 +23,8 @@ pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     (!number.value.is_nan()).then_some(number.value)
 }
 
-/// Reads a number as SORT does: spaces may stand before it, nothing is 0, a zero byte ends the text; what is out of
-/// range is none, and so is what lost digits because it is nearly 0.
+/// Parses a number as SORT does: leading spaces are allowed, an empty text is 0, a zero byte ends the text; values out
+/// of range are invalid, and so are those that lose digits because they are nearly 0.
 pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -34,7 +34,7 @@ pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
     (!number.out_of_range && !number.denormal_lost && !number.value.is_nan()).then_some(number.value)
 }
 
-/// What is left of a text behind spaces, if there is more.
+/// Returns the rest of a text after spaces, if not empty.
 fn behind_spaces(text: &[u8]) -> Option<&[u8]> {
     let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
     Some(&text[start..])
@@ -102,7 +102,7 @@ fn short_integer(text: &[u8]) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// What follows `0x`: digits with a point, perhaps a power of two in decimal.
+/// Parses the part after `0x`: digits with a point, optionally a power of two in decimal.
 fn hexadecimal(text: &[u8]) -> Option<Number> {
     let (mut mantissa, mut exponent, mut lost) = (0_u64, 0_i64, false);
     let (mut any, mut point) = (false, false);
@@ -141,7 +141,7 @@ fn hexadecimal(text: &[u8]) -> Option<Number> {
     } else if at < text.len() {
         return None;
     }
-    // What was lost only breaks ties: there are at least 60 bits before it.
+    // The lost part only breaks ties: there are at least 60 bits before it.
     let value = (mantissa | u64::from(lost)) as f64;
     // In steps whose powers are numbers themselves.
     let exponent = exponent.clamp(-3000, 3000) as i32;
@@ -161,20 +161,20 @@ pub(crate) fn stored(score: f64) -> Text {
     if score == 0.0 { Text::from_slice(b"0") } else { text(score) }
 }
 
-/// The score as Redis 7.2 says it.
+/// Returns the score as Redis 7.2 prints it.
 pub(crate) fn text(score: f64) -> Text {
     let mut out = Vec::with_capacity(32);
     format_double(score, &mut out);
     Text::from_vec(out)
 }
 
-/// The score with 17 digits, as ZSCAN says that of a large sorted set (C's `%.17g`).
+/// Returns the score with 17 digits, as ZSCAN prints that of a large sorted set (C's `%.17g`).
 pub(crate) fn text_17(score: f64) -> Text {
     const DIGITS: i32 = 17;
     if score == 0.0 || !score.is_finite() {
         return text(score);
     }
-    // Nearly all scores are integers; one of so many digits is said in full.
+    // Nearly all scores are integers; one of up to this many digits is printed in full.
     if score.fract() == 0.0 && score.abs() < 1e17 {
         return Text::from_slice(itoa::Buffer::new().format(score as i64).as_bytes());
     }

@@ -36,13 +36,13 @@ pub(crate) enum Set {
     Members(Box<Elements>),
 }
 
-/// Whether so many integers are kept as an [`Intset`].
+/// Returns whether this many integers are stored as an [`Intset`].
 pub(super) fn fits_intset(count: usize, limits: &Limits) -> bool {
     limits.set_intset.allows(count) && count < COUNT_MAX
 }
 
 impl Set {
-    /// An empty set in the form that suits so many members, `first` being one of them.
+    /// Returns an empty set in the form suitable for this many members, `first` being one of them.
     pub(crate) fn for_members(first: &[u8], count: usize, limits: &Limits) -> Set {
         if integer(first).is_some() && fits_intset(count, limits) {
             Set::Ints(Intset::new())
@@ -53,7 +53,7 @@ impl Set {
         }
     }
 
-    /// Prepares for so many members that will be added: as many as no small form may have make it a large one at once.
+    /// Prepares for adding this many members: if a small form may not have as many, it becomes a large one immediately.
     pub(crate) fn expect(&mut self, count: usize, limits: &Limits) {
         let fits = match self {
             Set::Ints(_) => fits_intset(count, limits),
@@ -65,7 +65,7 @@ impl Set {
         }
     }
 
-    /// Whether it has this member.
+    /// Returns whether it has this member.
     pub(crate) fn contains(&self, member: &[u8], now_ms: i64) -> bool {
         match self {
             Set::Ints(ints) => integer(member).is_some_and(|value| ints.contains(value)),
@@ -121,7 +121,7 @@ impl Set {
         }
     }
 
-    /// Adds a member that expires; true if it is new. One that is there gets the new time unless it may `keep` its own.
+    /// Adds an expiring member; true if it is new. An existing one gets the new time unless it may `keep` its own.
     pub(crate) fn add_expiring(&mut self, member: &[u8], at_ms: i64, keep: bool, now_ms: i64) -> bool {
         let members = self.grow();
         if keep && members.get(member, now_ms).is_some() {
@@ -130,7 +130,7 @@ impl Set {
         members.insert(member, None, Expiry::At(at_ms), now_ms)
     }
 
-    /// When a member expires, if it does; [`None`] if there is no such member.
+    /// Returns a member's expiry, if it has one; [`None`] if the member does not exist.
     pub(crate) fn expiry_of(&self, member: &[u8], now_ms: i64) -> Option<Option<i64>> {
         match self {
             Set::Members(members) => members.get(member, now_ms).map(|element| element.expiry()),
@@ -180,7 +180,7 @@ impl Set {
         });
     }
 
-    /// Visits members until `visit` says that it is enough; true if it never did.
+    /// Visits members until `visit` stops; true if it never did.
     pub(crate) fn each_while(&self, now_ms: i64, mut visit: impl FnMut(Element<'_>) -> bool) -> bool {
         match self {
             Set::Ints(ints) => ints.iter().all(|value| visit(Element::Int(value))),
@@ -189,7 +189,7 @@ impl Set {
         }
     }
 
-    /// How many members there are at this time.
+    /// Returns the number of members at this time.
     pub(crate) fn living(&self, now_ms: i64) -> usize {
         match self {
             Set::Members(members) if members.earliest_ms().is_some_and(|at_ms| at_ms <= now_ms) => {
@@ -266,7 +266,7 @@ impl Set {
         Some(set)
     }
 
-    /// The set that an RDB listpack is; [`None`] if it is empty or a member is there twice.
+    /// Returns the set of an RDB listpack; [`None`] if it is empty or a member occurs twice.
     pub(crate) fn of_listpack(bytes: &[u8], limits: &Limits) -> Option<Set> {
         let packed = Packed::parse(bytes)?;
         let mut different = Elements::new();
@@ -282,7 +282,7 @@ impl Set {
     }
 }
 
-/// How many digits a number has, its sign included.
+/// Returns the number of digits of a number, including its sign.
 fn digits(value: i64) -> usize {
     itoa::Buffer::new().format(value).len()
 }

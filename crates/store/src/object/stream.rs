@@ -1,15 +1,15 @@
 //! Streams: entries in the order of their IDs, which only grow.
 //!
-//! Entries stand in nodes of up to `stream-node-max-entries` entries and about `stream-node-max-bytes` bytes, which are
-//! Redis's byte for byte (see [`stream_node`](super::stream_node)); the nodes stand in an array in the order of their
-//! first IDs. So an entry of five short fields whose names are those of its node costs its values and some 12 bytes,
-//! an ID is found by halving the array and going through one node, and what is trimmed goes away node by node.
+//! Entries are in nodes of up to `stream-node-max-entries` entries and about `stream-node-max-bytes` bytes, which equal
+//! Redis's byte for byte (see [`stream_node`](super::stream_node)); the nodes are in an array sorted by their first
+//! IDs. So an entry of five short fields with the names of its node costs its values and some 12 bytes, an ID is found
+//! by a binary search and the scan of one node, and trimming removes node by node.
 //!
-//! A stream without entries exists, with all that is known of those it had. It knows no consumer groups; they would
-//! stand beside the nodes, as nothing in a node tells of them.
+//! A stream without entries exists, with the properties derived from former entries. There are no consumer groups; they
+//! would be stored next to the nodes, as nodes do not refer to them.
 //!
-//! Costs: an entry is added at the end of the last node; a seek is two dozen steps and a node. A node that goes from
-//! the middle moves a part of the array, 32 bytes for each node; XDEL moves it once. Limits: an entry of 1 GiB.
+//! Costs: an entry is added at the end of the last node; a seek is two dozen steps and a node. Removing a node from the
+//! middle moves a part of the array, 32 bytes for each node; XDEL moves it once. Limit: an entry of 1 GiB.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -23,19 +23,19 @@ use super::stream_node::{Head, Node};
 use super::{Kind, kind_of};
 use crate::rdb::encode;
 
-/// So many nodes are freed where they are cut off; more of them by who cut them off, later.
+/// Up to this many nodes are freed immediately; more are freed later by the caller.
 const FREED_AT_ONCE: usize = 8;
 
-/// Up to what a stream is trimmed.
+/// The target of trimming.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keep {
     /// This many entries, the last ones.
     Last(u64),
-    /// Those from this ID on.
+    /// The entries from this ID on.
     From(StreamId),
 }
 
-/// How a stream is trimmed.
+/// The parameters of trimming.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trim {
     pub(crate) keep: Keep,
@@ -87,7 +87,7 @@ impl Body {
     }
 }
 
-/// What is known of a stream beside its entries.
+/// The properties of a stream other than its entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// The ID of the first entry; 0-0 without one.
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the start. Returns how many, and what was cut off if freeing that takes long.
+    /// Removes entries from the start. Returns their number, and the part cut off if freeing that takes long.
     pub(crate) fn trim(&mut self, trim: Trim) -> (u64, Option<Stream>) {
         let body = &mut *self.0;
         let (mut whole, mut removed) = (0, 0_u64);
@@ -182,7 +182,7 @@ impl Stream {
         (removed, cut)
     }
 
-    /// Takes so many nodes off the start, and frees them if they are few.
+    /// Removes this many nodes from the start, and frees them if they are few.
     fn cut(&mut self, count: usize) -> Option<Stream> {
         let body = &mut *self.0;
         let kept = body.nodes.len() - count;
@@ -256,12 +256,12 @@ impl Stream {
         Range { body, nodes, first, last, start, end, is_back, node: None }
     }
 
-    /// How many entries a [range](Self::range) has, at most `limit`.
+    /// Returns the number of entries in a [range](Self::range), at most `limit`.
     pub(crate) fn count(&self, start: StreamId, end: StreamId, limit: usize) -> usize {
         let range = self.range(start, end, false);
         let inner = range.first + 1..range.last.max(range.first + 1);
         let mut count = 0;
-        // Whole nodes first, by their numbers, as an edge is gone through.
+        // Whole nodes are counted first, by their totals; the edges are scanned.
         for node in self.0.nodes.range(inner.start.min(self.nodes())..inner.end.min(self.nodes())) {
             count += node.live as usize;
             if count >= limit {
@@ -277,13 +277,13 @@ impl Stream {
         range.nodes.len().saturating_mul(self.0.len) / self.nodes().max(1)
     }
 
-    /// The ID of the last entry that is there.
+    /// Returns the ID of the last existing entry.
     pub(crate) fn last_entry(&self) -> Option<StreamId> {
         self.range(StreamId::MIN, StreamId::MAX, true).next().map(|entry| entry.id)
     }
 
-    /// A stream from a payload's nodes, each with its ID, and facts; [`None`] if one is malformed, or they don't agree.
-    /// What is missing of the facts in payloads before Redis 7 is told by the entries.
+    /// Returns a stream from a payload's nodes, each with its ID, and properties; [`None`] if one is malformed, or they
+    /// are inconsistent. Properties missing in payloads before Redis 7 are derived from the entries.
     pub(crate) fn parse(
         nodes: impl IntoIterator<Item = (StreamId, Vec<u8>)>,
         len: usize,

@@ -1,4 +1,4 @@
-//! A few entries of a stream in one block, in the format of Redis's streams: what DUMP writes of them, byte for byte.
+//! A few entries of a stream in one block, in the format of Redis's streams, which DUMP writes byte for byte.
 //!
 //! ```text
 //! live  deleted  fields  name …  0        the master entry: how many are in use, how many not, and the first one's names
@@ -6,12 +6,12 @@
 //! flags  ms  seq  fields  name value …  back    any other one
 //! ```
 //!
-//! All of that are elements of a [`Packed`]. The two parts of an ID count from the node's own ID, which is that of its
-//! first entry; `back` says how many elements the entry has before it, for who comes from the end. An entry that is
-//! deleted keeps its place and is marked, as in Redis: where a node is full decides what `~` trims, so it must be full
-//! where Redis's is. Its bytes are freed with the node.
+//! All of these are elements of a [`Packed`]. The two parts of an ID are relative to the node's own ID, which is that
+//! of its first entry; `back` is the number of elements of the entry before it, for backward iteration. A deleted entry
+//! keeps its place and is marked, as in Redis: `~` trims full nodes, so a node must be full when Redis's is. Its bytes
+//! are freed with the node.
 //!
-//! Cost: an entry is looked for from the node's start. So are the names of each entry that is read, if they are the
+//! Cost: an entry is searched from the node's start. So are the names of each entry that is read, if they are the
 //! master's.
 
 use super::limits::Limits;
@@ -20,7 +20,7 @@ use super::packed::{At, Element, Packed};
 /// Flags of an entry.
 const DELETED: i64 = 1;
 const SAME_NAMES: i64 = 2;
-/// Elements of an entry beside names and values: flags and the two parts of the ID.
+/// The number of elements of an entry in addition to names and values: flags and the two parts of the ID.
 const HEAD: usize = 3;
 /// The most bytes that a node, or the words of one entry, may have.
 pub(crate) const BYTES_MAX: usize = 1 << 30;
@@ -28,7 +28,7 @@ pub(crate) const BYTES_MAX: usize = 1 << 30;
 /// The ID of an entry: a time, and a number among those of that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StreamId {
-    /// Unix milliseconds, or what a client says.
+    /// Unix milliseconds, or a value chosen by the client.
     pub(crate) ms: u64,
     pub(crate) seq: u64,
 }
@@ -71,7 +71,7 @@ impl StreamId {
     }
 }
 
-/// What the master entry says, apart from the names themselves.
+/// The content of the master entry, except for the names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     names: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Entry<'n> {
 }
 
 impl<'n> Entry<'n> {
-    /// How many names with a value each it has.
+    /// Returns the number of name-value pairs of each.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -167,7 +167,7 @@ impl Node {
         self.block.as_bytes()
     }
 
-    /// Whether an entry of so many bytes of text belongs here and not in a node of its own.
+    /// Returns whether an entry of this many bytes of text belongs here and not in a new node.
     pub(super) fn takes(&self, text_bytes: usize, limits: &Limits) -> bool {
         let bytes_max = match usize::try_from(limits.stream_node_bytes.get()) {
             Ok(max @ 1..BYTES_MAX) => max,
@@ -183,7 +183,7 @@ impl Node {
         second.map_or(0, |at| integer(self.block.get(at)))
     }
 
-    /// What the master entry says.
+    /// Returns the content of the master entry.
     pub(super) fn head(&self) -> Head {
         let mut at = self.block.seek(2);
         let mut next = || {
@@ -279,8 +279,8 @@ impl Node {
         }
     }
 
-    /// Deletes entries from the first on for as long as `deletes` says so of their IDs, and of the number of those that
-    /// are in use. Returns how many that were in use have gone.
+    /// Deletes entries from the first on as long as `deletes` returns true for their IDs and the number of entries in
+    /// use. Returns the number of deleted entries that were in use.
     pub(super) fn delete_while(&mut self, mut deletes: impl FnMut(StreamId, u32) -> bool) -> u32 {
         let head = self.head();
         let before = self.live;
@@ -346,7 +346,7 @@ impl Node {
         };
         let (live, deleted) = (u32::try_from(number()?).ok()?, number()?);
         let names = usize::try_from(number()?).ok()?;
-        // Each element takes two bytes, which bounds what a number can mean.
+        // Each element takes two bytes, which limits valid counts.
         let within = |count: usize| (count <= bytes.len() / 2).then_some(count);
         for _ in 0..within(names)? {
             element()?;

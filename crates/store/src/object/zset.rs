@@ -1,11 +1,11 @@
 //! Sorted sets: members with their scores, in order of score and then of bytes.
 //!
 //! A small one is a block of members and scores, in order; beyond the limits of `zset-max-listpack-*` it is a [`Table`]
-//! that finds an element by its member, beside a [`RankTree`] that has the same elements in order. An element is one
-//! block with member and score, which belongs to the table; the tree has pointers. So a member of 13 bytes costs its
-//! block of 23, 10 to 19 bytes of the table, and 8 to 16 of the tree, which is two thirds of what Redis needs.
+//! that finds an element by its member, and a [`RankTree`] with the same elements in order. An element is one block
+//! with member and score, owned by the table; the tree has pointers. So a member of 13 bytes costs its block of 23, 10
+//! to 19 bytes of the table, and 8 to 16 of the tree, which is two thirds of Redis's memory.
 //!
-//! All that asks for a range asks for its ranks first, at the cost of one or two descents, and so LIMIT costs nothing.
+//! Range queries first determine ranks, at the cost of one or two descents, and so LIMIT costs nothing.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -39,7 +39,7 @@ impl Item for Member {
 /// The members of a large sorted set.
 pub(crate) struct Members {
     table: Table<Member>,
-    /// The elements of `table`, in order: what is in one is in the other.
+    /// The elements of `table`, in order: both have the same elements.
     tree: RankTree,
     /// Bytes of the cells.
     bytes: usize,
@@ -136,7 +136,7 @@ pub(crate) enum LexBound<'a> {
 }
 
 impl LexBound<'_> {
-    /// Whether a member lies above this lower end.
+    /// Returns whether a member is above this lower end.
     fn is_below(&self, member: &[u8]) -> bool {
         match self {
             LexBound::Lowest => true,
@@ -146,7 +146,7 @@ impl LexBound<'_> {
         }
     }
 
-    /// Whether a member lies below this upper end.
+    /// Returns whether a member is below this upper end.
     fn is_above(&self, member: &[u8]) -> bool {
         match self {
             LexBound::Lowest => false,
@@ -156,7 +156,7 @@ impl LexBound<'_> {
         }
     }
 
-    /// Whether nothing can be between the two.
+    /// Returns whether no member can be between the two.
     pub(crate) fn excludes_all(min: &LexBound<'_>, max: &LexBound<'_>) -> bool {
         match (min, max) {
             (LexBound::Highest, _) | (_, LexBound::Lowest) => true,
@@ -195,7 +195,7 @@ fn put(packed: &mut Packed, member: &[u8], score: f64) {
 }
 
 impl Zset {
-    /// An empty sorted set in the form that suits so many members of at most so many bytes.
+    /// Returns an empty sorted set in the form suitable for this many members of at most this many bytes.
     pub(crate) fn for_members(count: usize, longest: usize, limits: &Limits) -> Zset {
         if limits.zset_entries.allows(count) && limits.zset_value.allows(longest) {
             Zset::empty()
@@ -204,7 +204,7 @@ impl Zset {
         }
     }
 
-    /// Whether it is one block.
+    /// Returns whether it is one block.
     pub(crate) fn is_small(&self) -> bool {
         matches!(self, Zset::Packed(_))
     }
@@ -217,8 +217,8 @@ impl Zset {
         }
     }
 
-    /// Prepares for so many members that will be added: as many as no small form may have make it a large one at once, as
-    /// in Redis, which takes them for different ones.
+    /// Prepares for adding this many members: if a small form may not have as many, it becomes a large one immediately,
+    /// as in Redis, which assumes that they are distinct.
     pub(crate) fn expect(&mut self, count: usize, limits: &Limits) {
         if self.is_small() && !limits.zset_entries.allows(count) {
             self.grow();
@@ -299,7 +299,8 @@ impl Zset {
         }
     }
 
-    /// How many members at the start have scores `before` something: true up to some score, and false from there on.
+    /// Returns the number of members at the start whose scores are `before` something: true up to some score, and false
+    /// from there on.
     pub(crate) fn position(&self, before: impl Fn(f64) -> bool) -> usize {
         match self {
             Zset::Packed(packed) => pairs(packed).take_while(|(_, _, score)| before(*score)).count(),
@@ -307,9 +308,9 @@ impl Zset {
         }
     }
 
-    /// The ranks of the members between two ends, if all scores are equal. If they are not, a small set's are those
-    /// that Redis finds: from the first member above the lower end on, as long as members are below the upper one; or,
-    /// `back`wards, from the last member below the upper end.
+    /// Returns the ranks of the members between two ends, if all scores are equal. If they are not, the result for a
+    /// small set is that of Redis: from the first member above the lower end on, as long as members are below the upper
+    /// one; or, `back`wards, from the last member below the upper end.
     pub(crate) fn lex_range(&self, min: &LexBound<'_>, max: &LexBound<'_>, back: bool) -> Range<usize> {
         if LexBound::excludes_all(min, max) {
             return 0..0;
@@ -385,8 +386,8 @@ impl Zset {
         self.each(0..self.len(), visit);
     }
 
-    /// Visits about `count` members from `cursor` on, in no order, and returns where to go on; [`None`] at the end. A
-    /// member that is there from the first call to the last is visited. A small set is visited at once.
+    /// Visits about `count` members from `cursor` on, in no particular order, and returns the next cursor; [`None`] at
+    /// the end. A member that exists from the first call to the last is visited. A small set is visited at once.
     pub(crate) fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], f64)) -> Option<u64> {
         let Zset::Members(members) = self else {
             self.all(visit);
@@ -399,7 +400,7 @@ impl Zset {
         Some(cursor)
     }
 
-    /// The sorted set that an RDB listpack is; [`None`] if a member has no score or is there twice.
+    /// Returns the sorted set of an RDB listpack; [`None`] if a member has no score or occurs twice.
     pub(crate) fn of_listpack(bytes: &[u8], limits: &Limits) -> Option<Zset> {
         let packed = Packed::parse(bytes)?;
         if packed.is_empty() || !packed.len().is_multiple_of(2) {

@@ -42,9 +42,9 @@ pub(crate) const TYPE_HASH: u8 = 4;
 pub(crate) const TYPE_ZSET_2: u8 = 5;
 /// A hash as one listpack.
 pub(crate) const TYPE_HASH_LISTPACK: u8 = 16;
-/// A hash with fields that expire, from version 12 on: 8 bytes, little endian, of the earliest time in Unix
-/// milliseconds, the number of fields, and of each its time, field and value. The time is 0 for none, otherwise one more
-/// than what it is later than the earliest.
+/// A hash with expiring fields, from version 12 on: 8 bytes, little-endian, of the earliest time in Unix milliseconds,
+/// the number of fields, and for each its time, field and value. The time is 0 for none, otherwise one more than its
+/// difference from the earliest.
 pub(crate) const TYPE_HASH_METADATA: u8 = 24;
 /// The same as one listpack of fields, values and times, behind the earliest of them.
 pub(crate) const TYPE_HASH_LISTPACK_EX: u8 = 25;
@@ -146,15 +146,15 @@ pub(crate) fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
         put_len(packed.len(), out);
         return put_raw_after(bytes.len(), &packed, out);
     }
-    // The trailer's room is added, so that a long value is not moved for it. Room for many short ones is made as a vector
-    // makes it, or each would move what is before it.
+    // Room for the trailer is included, so that a long value is not moved for it. Room for many short ones grows like a
+    // vector's; otherwise each would move all bytes before it.
     if bytes.len() >= EXACT_MIN {
         out.reserve_exact(bytes.len() + 32);
     }
     put_raw(bytes, out);
 }
 
-/// The length of what was compressed, then its compressed bytes.
+/// Writes the uncompressed length, then the compressed bytes.
 fn put_raw_after(len: usize, packed: &[u8], out: &mut Vec<u8>) {
     put_len(len, out);
     if packed.len() >= EXACT_MIN {

@@ -6,15 +6,15 @@
 
 use super::{Reader, VERSION, Wrong, opened, put_string, seal};
 
-/// What stands before the source of each library.
+/// The type byte before the source of each library.
 const LIBRARY: u8 = 245;
 /// The form of a release candidate of Redis 7.0.
 const EARLY: u8 = 246;
 
-/// Why a payload has no libraries.
+/// The reason why a payload has no valid libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WrongLibraries {
-    /// It is of a later version, or not what was dumped.
+    /// It is of a later version, or was changed after the dump.
     #[error("{0}")]
     Envelope(Wrong),
     /// There is something else in it.

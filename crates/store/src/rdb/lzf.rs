@@ -6,10 +6,10 @@
 //! 111ooooo  nnnnnnnn  oooooooo         n + 9 bytes from o + 1 bytes back
 //! ```
 //!
-//! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB. Where
-//! it finds nothing it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as its output
-//! passes the caller's limit. The decompressor allocates no more than what its input can stand for, 88 times its length,
-//! and never reads or writes outside of either.
+//! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB.
+//! Where it finds no match it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as
+//! its output exceeds the caller's limit. The decompressor allocates at most 88 times the length of its input, the
+//! maximum expansion, and never reads or writes out of bounds.
 
 const LITERALS_MAX: usize = 32;
 const BACK_MAX: usize = 1 << 13;
@@ -18,8 +18,8 @@ const RUN_MAX: usize = 9 + 255;
 /// Bytes that a byte of input can stand for at most: three bytes are one run.
 const GROWTH_MAX: usize = RUN_MAX / 3;
 const TABLE_BITS_MAX: u32 = 14;
-/// After so many bytes without a run (a power of two), every other place is looked at; after twice as many, every
-/// third, up to [`STEP_MAX`].
+/// After this many bytes without a run (a power of two), every other place is tried; after twice as many, every third,
+/// up to [`STEP_MAX`].
 const PATIENCE_BITS: u32 = 7;
 const STEP_MAX: usize = 16;
 
@@ -57,7 +57,7 @@ pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     (out.len() <= limit).then_some(out)
 }
 
-/// How many bytes at the front of both are the same.
+/// Returns the length of the common prefix.
 fn common(new: &[u8], old: &[u8]) -> usize {
     let eights = new.as_chunks::<8>().0.iter().zip(old.as_chunks::<8>().0);
     for (index, (new, old)) in eights.enumerate() {
@@ -91,7 +91,7 @@ fn put_run(len: usize, back: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// What `input` stands for, if that is `len` bytes.
+/// Returns the decompressed `input`, if that has `len` bytes.
 pub(super) fn decompress(mut input: &[u8], len: usize) -> Option<Vec<u8>> {
     if input.is_empty() || len > input.len().saturating_mul(GROWTH_MAX) {
         return None;
@@ -116,7 +116,7 @@ pub(super) fn decompress(mut input: &[u8], len: usize) -> Option<Vec<u8>> {
         if run > room {
             return None;
         }
-        // A run may reach into what it makes itself: then it repeats the last `back` bytes.
+        // A run may overlap its own output: then it repeats the last `back` bytes.
         let mut left = run;
         while left > 0 {
             let part = left.min(out.len() - start);

@@ -4,15 +4,14 @@
 //! type (1)   object …   version (2, little endian)   CRC-64 of everything before it (8, little endian)
 //! ```
 //!
-//! The object is that of an RDB file (type 0: a string). Lengths come in 6, 14, 32 or 64 bits, big endian; a length
-//! whose first two bits are set says instead how the string is encoded: as an integer of 8, 16 or 32 bits, little
-//! endian, or [compressed](lzf). What is written is version 10, which Redis 7.0 loads; what is read is up to
-//! version 12. Bytes after the object are ignored, as Redis does; an object that is cut off is refused, where
-//! Redis goes on reading in the trailer.
+//! The object is that of an RDB file (type 0: a string). Lengths have 6, 14, 32 or 64 bits, big-endian; a length whose
+//! first two bits are set is instead the encoding of the string: as an integer of 8, 16 or 32 bits, little-endian, or
+//! [compressed](lzf). The written version is 10, which Redis 7.0 loads; versions up to 12 are read. Bytes after the
+//! object are ignored, as in Redis; a truncated object is refused, where Redis reads on into the trailer.
 //!
-//! A payload comes from a peer: nothing in it is believed before it is compared with the bytes that are there, so a
-//! wrong one costs no more memory than 88 times its length, and never more than [`STRING_MAX`]. A string that would be
-//! longer than that is refused, where Redis allocates it.
+//! A payload comes from a peer: all its lengths are checked against the available bytes, so a malformed one allocates
+//! at most 88 times its length, and never more than [`STRING_MAX`]. A string longer than that is refused, where Redis
+//! allocates it.
 //!
 //! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
 
@@ -41,10 +40,10 @@ use encode::{
 pub(crate) use encode::{sealed, sealed_of_any_version};
 pub(crate) use library::{dump_libraries, restore_libraries};
 
-/// Why a payload cannot be restored.
+/// The reason why a payload cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Wrong {
-    /// It is of a later version, or not what was dumped.
+    /// It is of a later version, or was changed after the dump.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
     /// It is a stream with consumer groups.
@@ -76,7 +75,7 @@ fn dump_string(value: View<'_>) -> Vec<u8> {
     seal(out, VERSION)
 }
 
-/// What a payload is about, if it is of a known version and as it was sealed.
+/// Returns the content of a payload, if its version is known and its checksum is right.
 fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
     let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
     let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
@@ -215,9 +214,9 @@ impl Text<'_> {
     }
 }
 
-/// What stands where a length is expected.
+/// The value in a place for a length.
 enum Length {
-    /// So many bytes or elements.
+    /// A number of bytes or elements.
     Of(usize),
     /// A string in the encoding of this first byte.
     Encoded(u8),
@@ -263,7 +262,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of as many parts as it says, each of which `add` reads.
+    /// Reads a list with the given number of parts, each read by `add`.
     fn list(&mut self, add: impl Fn(&mut Reader<'a>, &mut List) -> Result<(), Wrong>) -> Result<Value<'static>, Wrong> {
         let mut list = List::empty();
         for _ in 0..self.plain_length()? {
@@ -294,7 +293,7 @@ impl<'a> Reader<'a> {
         list_value(List::of_blocks(blocks, limits))
     }
 
-    /// Members; one that is there twice is refused.
+    /// Reads members; a repeated one is refused.
     fn set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut set = Set::empty();
@@ -328,7 +327,7 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
     }
 
-    /// Fields and values; a field that is there twice is refused.
+    /// Reads fields and values; a repeated field is refused.
     fn hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
         let len = self.plain_length()?;
@@ -363,7 +362,7 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
     }
 
-    /// Members and scores; a member that is there twice is refused, and so is a score that is no number.
+    /// Reads members and scores; a repeated member is refused, and so is a score that is not a number.
     fn zset(&mut self, kind: u8, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut zset = Zset::for_members(len, 0, limits);
@@ -417,7 +416,7 @@ impl<'a> Reader<'a> {
         Ok(StreamId { ms: self.plain_length()? as u64, seq: self.plain_length()? as u64 })
     }
 
-    /// A score as a text behind its length of one byte, whose highest values are what has no digits.
+    /// Reads a score as a text after its length of one byte, whose highest values mean NaN and infinities.
     fn score_text(&mut self) -> Result<f64, Wrong> {
         match self.byte()? {
             253 => Ok(f64::NAN),
@@ -446,8 +445,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Restores what a peer may send: as it is, and with a right trailer so that the object is reached. Nothing may panic,
-/// a value is never longer than its payload allows, and what was restored is dumped and restored again unchanged.
+/// Restores untrusted bytes: unchanged, and with a valid trailer so that the object is reached. Must not panic, a value
+/// is never longer than its payload allows, and a restored value is unchanged after another dump and restore.
 pub fn fuzz_restore(data: &[u8]) {
     let _ = restore_libraries(&seal(data.to_vec(), VERSION));
     let limits = Limits::new();
@@ -490,7 +489,7 @@ pub fn fuzz_restore(data: &[u8]) {
     round_trip(View::Bytes(&data.repeat(9)));
 }
 
-/// What was restored of these bytes is dumped and restored again with as many elements.
+/// The value restored from these bytes has as many elements after another dump and restore.
 fn fuzz_object(object: &[u8]) {
     let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION), &Limits::new()) else { return };
     let len = value.len();

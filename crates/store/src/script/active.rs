@@ -1,4 +1,4 @@
-//! A script that runs: whose commands it carries out, and what it waits for.
+//! A running script: the execution of its commands, and its waits.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::refused::DB_RANGE;
 use crate::refused::SectionError;
 use crate::section::{Section, SectionWait};
 
-/// What a script waits for, and what came of it.
+/// The operation for which a script waits, and its result.
 pub(crate) enum Waits {
     Nothing,
     /// For a key that it did not declare, or for everything.
@@ -43,7 +43,7 @@ pub(crate) enum Waits {
     Refused(String),
 }
 
-/// What became of a command.
+/// The result of a command.
 pub(crate) enum Ran {
     /// Its reply has been written.
     Replied,
@@ -58,7 +58,7 @@ pub(crate) enum Ran {
 /// The script of an interpreter.
 pub(crate) struct Active {
     pub(crate) call: Call,
-    /// What holds its keys; a script that is not atomic has none, but while it locks some.
+    /// The section that holds its keys; a non-atomic script has none, except while it locks some.
     pub(crate) section: Option<Section>,
     /// The store of a script that is not atomic; that of others is their section's. Another count of it for each script
     /// would be one more line that all workers write to.
@@ -82,8 +82,8 @@ impl Active {
         of_section.or(self.outside.as_ref()).expect("a script has a section, or is not atomic")
     }
 
-    /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted. `may_leave` says
-    /// that others wait for this thread, and that the script can go to another one here.
+    /// Executes a command and writes its encoded reply; only an error if the reply is discarded. `may_leave`: other
+    /// tasks wait for this thread, and the script can move to another one here.
     pub(crate) fn execute(
         &mut self,
         row: Option<Numbered>,
@@ -161,8 +161,8 @@ impl Active {
         }
     }
 
-    /// Whether a command that needs memory may run. One that has written goes on to its end, whatever that takes: half
-    /// of a script is worse than a little more memory.
+    /// Returns whether a command that needs memory may run. A script that has written continues to its end, whatever
+    /// memory that takes: half a script is worse than a little more memory.
     fn has_room(&self) -> bool {
         let is_bound = !self.ignores_memory && !self.call.control.has_written();
         !is_bound || !self.inner().memory.is_over() || self.inner().make_room()
@@ -294,8 +294,8 @@ impl Active {
         }
     }
 
-    /// What became of a command that has replied so much. One that was cut off is carried out again, on a thread that has
-    /// time: it has read, and nothing else.
+    /// Handles a command that has written this much of its reply. A truncated one is executed again, on a thread with
+    /// more time: it has only read.
     fn replied(&mut self, size: &Size, out: &mut Vec<u8>) -> Ran {
         if size.is_cut() {
             out.clear();
@@ -333,12 +333,12 @@ impl Active {
     }
 }
 
-/// Whether a command of these words takes long wherever it reads or writes.
+/// Returns whether a command of these words takes long wherever it reads or writes.
 fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX || spec.name == "scan" && asks_for_many(words)
 }
 
-/// Whether a SCAN is to go over very many keys.
+/// Returns whether a SCAN requests very many keys.
 fn asks_for_many(words: &[&[u8]]) -> bool {
     let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
     count.is_some_and(|count| count > SCANNED_MAX)

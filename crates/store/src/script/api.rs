@@ -1,8 +1,8 @@
-//! What scripts call: the table `redis`, which is `server` as well.
+//! Functions called by scripts: the table `redis`, also available as `server`.
 //!
-//! A command's words are read from Lua's stack without copying, the command is carried out, and its encoded reply
-//! becomes a value: nothing with a destructor is alive where Lua may raise. A command that must wait makes the script
-//! yield with the words still on its stack; the same function goes on from there.
+//! A command's words are read from Lua's stack without copying, the command is executed, and its encoded reply is
+//! converted to a value: nothing with a destructor is alive where Lua may raise. A command that must wait makes the
+//! script yield with the words still on its stack; the same function continues from there.
 
 use std::ffi::{CStr, c_int};
 
@@ -20,7 +20,7 @@ use super::registry::sha_of;
 /// Digits of the longest number among a command's words.
 const DIGITS_MAX: usize = 32;
 
-/// How a command is called.
+/// The variants of calling a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(isize)]
 enum How {
@@ -61,7 +61,7 @@ impl How {
     }
 }
 
-/// What functions of libraries find.
+/// Functions available to functions of libraries.
 pub(super) const OF_FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
     (c"call", function!(call)),
     (c"pcall", function!(pcall)),
@@ -76,7 +76,7 @@ pub(super) const OF_FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
     (c"acl_check_cmd", function!(acl_check_cmd)),
 ];
 
-/// What only scripts find.
+/// Functions available only to scripts.
 const OF_SCRIPTS: &[(&CStr, lua_CFunction)] = &[
     (c"replicate_commands", function!(replicate_commands)),
     (c"breakpoint", function!(breakpoint)),
@@ -175,7 +175,7 @@ unsafe fn apcall(lua: *mut lua_State) -> c_int {
 /// Carries out the command whose words are the arguments.
 unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
     // SAFETY: the words stay on the stack while they are used; nothing with a destructor is alive where Lua may raise:
-    // what is borrowed belongs to the host.
+    // borrowed data belongs to the host.
     unsafe {
         let host = host_of(lua);
         if host.active.is_none() {
@@ -217,8 +217,8 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
 
 /// Reads the words of a command, which are the arguments from the first to the last one given; false if one is no word.
 pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, last: c_int) -> bool {
-    // SAFETY: what is kept points to strings on the stack, and into a buffer that has room for all numbers. There is room
-    // for the words, and all are written before they count.
+    // SAFETY: the stored pointers are to strings on the stack, and into a buffer that has room for all numbers. There
+    // is room for the words, and all are written before they are counted.
     unsafe {
         host.words.clear();
         host.digits.clear();
@@ -249,7 +249,7 @@ pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
 
 /// A number among `count` arguments as a word, which is kept in `digits`.
 unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count: c_int) -> &'static [u8] {
-    /// Those below a hundred, which are most, with two digits each.
+    /// Numbers below a hundred, the most frequent ones, with two digits each.
     static DIGITS: [[u8; 2]; 100] = {
         let mut digits = [[0; 2]; 100];
         let mut number = 0;
@@ -327,7 +327,7 @@ unsafe fn give(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
 
 /// Lets the script wait, if it can here.
 unsafe fn wait(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
-    // SAFETY: nothing with a destructor is alive; the host keeps what is waited for.
+    // SAFETY: nothing with a destructor is alive; the host keeps the pending operation.
     unsafe {
         let Some(active) = &mut host.active else { return 0 };
         if sluicegate_script::can_wait(lua) {
@@ -542,7 +542,7 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
         let host = host_of(lua);
         host.reply.clear();
         for index in 2..=count {
-            // As in Redis, what is neither string nor number says nothing.
+            // As in Redis, arguments other than strings and numbers are skipped.
             let mut len = 0;
             let text = ffi::lua_tolstring(lua, index, &mut len);
             if text.is_null() {

@@ -1,11 +1,11 @@
-//! Scripts that run for too long: those behind them are told, and may end them.
+//! Scripts that run for too long: BUSY replies to waiting clients, and ways to end such scripts.
 //!
-//! A script older than `busy-reply-threshold` keeps its keys, and whoever waits for one of them gets Redis's BUSY instead
-//! of waiting on; commands on other keys don't notice. So does a command that waits until no script runs, like FLUSHALL.
-//! Looked for ten times a second, so nobody pays for it who does not wait behind such a script.
+//! A script older than `busy-reply-threshold` keeps its keys, and clients waiting for one of them get Redis's BUSY
+//! instead of waiting on; commands on other keys are unaffected. The same applies to a command that waits until no
+//! script runs, like FLUSHALL. Polled at 10 Hz; free unless a client is blocked by such a script.
 //!
-//! Not told: a client that had blocked before, which waits on as in Redis; and a script that has written and comes to such
-//! a key without having declared it, as an error would leave it half done.
+//! Exceptions: a client that had blocked before, which keeps waiting as in Redis; and a script that has written and
+//! needs such a key without having declared it, as an error would leave it half done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use super::control::Control;
 use crate::Inner;
 use crate::hold::Ticket;
 
-/// What those behind a script get that is too old.
+/// The error for clients blocked by a script that exceeds the threshold.
 pub(crate) const BUSY_SCRIPT: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 /// As [`BUSY_SCRIPT`], behind a function.
 pub(crate) const BUSY_FUNCTION: &str =
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 
-/// What came of the wish to end a script.
+/// The result of a request to end a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Killed {
     Done,
@@ -31,7 +31,7 @@ pub(crate) enum Killed {
     None,
     /// It has written.
     Unkillable,
-    /// There is none to be ended by this command; what runs is ended by the other one, which the text says.
+    /// There is none that this command can end; the running one is ended by the other command, which the text names.
     Other(&'static str),
 }
 
@@ -52,7 +52,7 @@ impl Scripting {
         if old.is_empty() {
             return Killed::None;
         }
-        // That all have written is said before which command is the right one, as in Redis.
+        // As in Redis, that all have written is reported before the hint at the other command.
         let mut killed = match old.iter().all(|control| control.has_written()) {
             true => Killed::Unkillable,
             false => Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION }),
@@ -88,16 +88,17 @@ impl Scripting {
 }
 
 impl Inner {
-    /// Tells those behind scripts that are too old, and gives scripts threads that wait for one.
+    /// Sends BUSY to clients blocked by scripts that exceed the threshold, and starts threads for scripts that wait for
+    /// one.
     pub(crate) fn tick_scripts(&self) {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
-        // One without a section keeps nobody waiting.
+        // A script without a section blocks no client.
         let is_old = |control: &Arc<Control>| control.age() >= threshold && control.section() != 0;
         let old: Vec<Arc<Control>> = self.scripts.running.begun().into_iter().filter(is_old).collect();
         let Some(first) = old.first() else { return };
         let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
-        // Those who wait because somebody wants everything, and that one for a script like this.
+        // Tickets that wait because a section wants everything, which in turn waits for a script like this.
         self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text_of(first)));
         let wants_everything = self.waiting_for_everything().into_iter();
         let is_behind = |ticket: &Arc<Ticket>| old.iter().any(|control| control.section() != ticket.id);
@@ -111,7 +112,7 @@ impl Inner {
         }
     }
 
-    /// Refuses those who wait until there is no section at all. Others wait behind them.
+    /// Refuses tickets that wait until there is no section at all. Others wait behind them.
     fn refuse_alone(&self, text: &'static str) {
         let alone = self.gate.give_up_alone();
         if alone.is_empty() {
@@ -129,7 +130,7 @@ impl Inner {
         self.run_waiting();
     }
 
-    /// Those who wait for their first keys, of which this section has one.
+    /// Returns the tickets that wait for their first keys, one of which this section has.
     fn waiting_behind(&self, section: u64) -> Vec<Arc<Ticket>> {
         let mut waiting = Vec::new();
         let pass = self.gate.enter();

@@ -1,4 +1,4 @@
-//! What is run: a script, a function of a library, or libraries that are being loaded.
+//! Code that runs: a script, a function of a library, or libraries being loaded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::library::{Function, Library, Load};
 use super::registry::Script;
 
-/// How long scripts run one after the other that kept somebody from a key.
+/// The time for which scripts that starved a ticket run one after the other.
 const FOR_NOW: Duration = Duration::from_secs(1);
 
-/// Whether code runs alone among what is like it: the time until when, in milliseconds since the first question.
+/// Whether code runs serialized with others of its kind: the end of that time, in milliseconds since the first query.
 #[derive(Debug, Default)]
 pub(crate) struct InTurn(AtomicU64);
 
@@ -32,7 +32,7 @@ impl InTurn {
     }
 }
 
-/// What a call runs.
+/// The code of a call.
 #[derive(Clone)]
 pub(crate) enum Code {
     Script(Arc<Script>),
@@ -43,7 +43,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// What errors call it.
+    /// Returns its name in errors.
     pub(crate) fn name(&self) -> &str {
         match self {
             Code::Script(script) => script.name(),
@@ -52,7 +52,7 @@ impl Code {
         }
     }
 
-    /// What CLIENT LIST calls it.
+    /// Returns its name in CLIENT LIST.
     pub(crate) fn owner(&self) -> String {
         match self {
             Code::Script(script) => format!("script-{}", &script.name()[..8]),
@@ -69,13 +69,13 @@ impl Code {
         }
     }
 
-    /// Whether FCALL called it.
+    /// Returns whether FCALL called it.
     pub(crate) fn is_function(&self) -> bool {
         self.function().is_some()
     }
 
-    /// Whether it is to run alone among those like it: for good if it was in a circle of scripts that waited for each
-    /// other's keys.
+    /// Returns its serialization state: permanent if it was part of a deadlock of scripts that waited for each other's
+    /// keys.
     fn in_turn(&self) -> Option<&InTurn> {
         match self {
             Code::Script(script) => Some(&script.in_turn),
@@ -84,7 +84,7 @@ impl Code {
         }
     }
 
-    /// Whether it runs alone among those like it.
+    /// Returns whether it runs serialized with others of its kind.
     pub(crate) fn is_in_turn(&self) -> bool {
         self.in_turn().is_some_and(InTurn::is_set)
     }

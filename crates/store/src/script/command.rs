@@ -54,7 +54,7 @@ fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Pa
 }
 
 fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
-    // What can't be a digest is said before anything else, as in Redis.
+    // A word that cannot be a digest is reported first, as in Redis.
     if start.words[1].len() != size_of::<Sha>() {
         out.error(NO_SCRIPT);
         return None;
@@ -78,7 +78,7 @@ fn keys(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<usize> {
     keys_or(start, "ERR value is not an integer or out of range", out)
 }
 
-/// The same, with what is said where there is no number.
+/// The same, with the error for a missing number.
 pub(super) fn keys_or(start: &Start<'_>, no_number: &str, out: &mut dyn ReplySink) -> Option<usize> {
     let text = match parse_i64(start.words[2]) {
         Some(keys) if keys > start.words.len() as i64 - 3 => "ERR Number of keys can't be greater than number of args",
@@ -118,7 +118,7 @@ pub(super) fn run(
     keys: usize,
     out: &mut dyn ReplySink,
 ) -> Option<Parked> {
-    // Of a script without a shebang, what it does is known once it does it.
+    // The effects of a script without a shebang are known only when they occur.
     let writes = flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES);
     if writes && !flags.has(Flags::ALLOW_OOM) && start.inner.memory.is_over() && !start.inner.make_room() {
         out.error(OOM);
@@ -132,7 +132,7 @@ pub(super) fn run(
     start_call(start, call, &start.words[3..], out)
 }
 
-/// Starts a call, as part of the section that is there.
+/// Starts a call, as part of the existing section.
 pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
     let owned = || Arc::new(Words::within(start.received, words));
     if let Some(place) = start.section.and_then(|place| place.downcast_ref::<RefCell<Option<Section>>>())
@@ -179,7 +179,7 @@ fn kill(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
-/// What KILL names, and whether it is forced. An error has been said.
+/// Returns the target of KILL, and whether it is forced. An error has been written.
 pub(super) fn named_to_kill<'s>(start: &Start<'s>, out: &mut dyn ReplySink) -> Result<Option<(&'s [u8], bool)>, ()> {
     match &start.words[2..] {
         [] => Ok(None),

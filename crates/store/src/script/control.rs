@@ -1,8 +1,8 @@
-//! What others see of a script that runs, and how they end it.
+//! The view that other clients have of a running script, and the means to end it.
 //!
-//! A script is entered into the list when its first slice is over, or when it begins to wait: those that end before are
-//! gone before anybody could ask. Ending one is a flag: the script sees it at its next yield, which comes within a slice
-//! whatever it does; one that waits is woken.
+//! A script is added to the list when its first slice is over, or when it begins to wait: shorter ones end before they
+//! could be queried. Ending a script sets a flag: the script sees it at its next yield, which occurs within a slice in
+//! any case; a waiting one is woken.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ use crate::catalogue::Start;
 use crate::owned::Words;
 use crate::section::Section;
 
-/// All keys, where a number of keys is said.
+/// All keys, as a number of keys.
 const EVERYTHING: i64 = -1;
 
-/// How often a script begins anew; then it is refused a key instead.
+/// The maximum number of restarts of a script; after that it is refused a key instead.
 const RESTARTS_MAX: u8 = 2;
 
-/// What a script has done, and what was done to it.
+/// Bits of the state: whether the script has written, and whether it was killed.
 const WROTE: u8 = 1;
 const KILLED: u8 = 2;
 
-/// What becomes of a command that writes.
+/// The decision about a write command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// It is the script's first.
@@ -46,7 +46,7 @@ thread_local! {
     static SPARE: [Cell<Option<Arc<Control>>>; SPARES] = const { [const { Cell::new(None) }; SPARES] };
 }
 
-/// Where the last call of a script is remembered, by its SHA-1.
+/// Returns the slot that caches the last call of a script, by its SHA-1.
 fn place_of(sha: &[u8]) -> usize {
     usize::from(sha.last().copied().unwrap_or_default()) % SPARES
 }
@@ -56,24 +56,25 @@ pub(crate) struct Control {
     /// Its own number.
     pub(crate) id: u64,
     pub(crate) code: Code,
-    /// The number of the connection that called it; 0: there is none.
+    /// The number of the calling connection; 0: none.
     pub(crate) client: u64,
     /// The scripts that there were when its own was found ([`Registry::epoch`](super::registry::Registry::epoch)).
     epoch: u64,
     made: Instant,
-    /// When it began to run, in microseconds after that.
+    /// The start of its execution, in microseconds after that.
     began_us: AtomicU64,
     /// It runs, and does not wait for its first keys any more.
     has_begun: AtomicBool,
-    /// How many keys it has; [`EVERYTHING`] for all.
+    /// The number of its keys; [`EVERYTHING`] for all.
     held: AtomicI64,
-    /// Whether it has written, and whether it was ended: one word, because who has written may not be ended.
+    /// Whether it has written, and whether it was killed: one word, because a script that has written may not be
+    /// killed.
     state: AtomicU8,
-    /// How often it has begun anew.
+    /// The number of its restarts.
     pub(crate) restarts: AtomicU8,
-    /// What makes long functions of the library stop, while an interpreter runs it.
+    /// Interrupts long library functions, while an interpreter runs it.
     stopper: Mutex<Option<Arc<AtomicBool>>>,
-    /// Who goes on with it while it waits.
+    /// The task that continues it after a wait.
     waker: Mutex<Option<Waker>>,
     /// The number of its section; 0 if it has none.
     section: AtomicU64,
@@ -160,7 +161,7 @@ impl Control {
 
     fn begin_first_write(&self) -> Write {
         if self.called.get().is_none() && self.state.load(Ordering::Relaxed) == 0 {
-            // Nobody knows of it, so nobody ends it now; who lists it is this thread.
+            // It is not listed yet, so it cannot be killed now; only this thread lists it.
             self.state.store(WROTE, Ordering::Relaxed);
             return Write::First;
         }
@@ -174,7 +175,7 @@ impl Control {
         }
     }
 
-    /// What would have been its first write has changed nothing.
+    /// Reverts the mark of its first write, which has changed nothing.
     pub(crate) fn take_back_write(&self) {
         self.state.fetch_and(!WROTE, Ordering::SeqCst);
     }
@@ -195,7 +196,7 @@ impl Control {
         self.is_killed()
     }
 
-    /// Leaves who is to be woken if it is ended while it waits. The caller then asks whether it was.
+    /// Registers the waker for being killed during a wait. The caller then checks whether it was.
     pub(crate) fn listen(&self, waker: &Waker) {
         let mut place = self.waker.lock();
         match &*place {
@@ -204,12 +205,12 @@ impl Control {
         }
     }
 
-    /// Whether it may begin anew: nobody has seen anything of it.
+    /// Returns whether it may be restarted: none of its effects is visible.
     pub(crate) fn may_restart(&self) -> bool {
         !self.has_written() && self.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
     }
 
-    /// It is not begun anew, whatever happens: others have gone on from what it is part of.
+    /// Excludes a restart: other code has proceeded from the section that it is part of.
     pub(crate) fn never_restarts(&self) {
         self.restarts.store(RESTARTS_MAX, Ordering::SeqCst);
     }
@@ -217,7 +218,7 @@ impl Control {
     /// Notes that it runs in this section, or without one.
     pub(crate) fn begin(&self, section: Option<&Section>) {
         self.note_section(section);
-        // One that nobody has seen yet has not waited.
+        // A script that is not listed yet has not waited.
         if self.called.get().is_some() {
             self.began_us.store(self.made.elapsed().as_micros() as u64, Ordering::Relaxed);
         }
@@ -246,22 +247,22 @@ impl Control {
         self.section.load(Ordering::Acquire)
     }
 
-    /// How many keys it has; [`EVERYTHING`] for all.
+    /// Returns the number of its keys; [`EVERYTHING`] for all.
     pub(crate) fn held(&self) -> i64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether it runs, and does not wait for its first keys.
+    /// Returns whether it is executing, and not waiting for its first keys.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    /// Whether it was ended.
+    /// Returns whether it was killed.
     pub(crate) fn is_killed(&self) -> bool {
         self.state.load(Ordering::SeqCst) & KILLED != 0
     }
 
-    /// Whether it has written.
+    /// Returns whether it has written.
     pub(crate) fn has_written(&self) -> bool {
         self.state.load(Ordering::SeqCst) & WROTE != 0
     }
@@ -273,13 +274,13 @@ impl Control {
         first.into_iter().chain(words.to_vec().into_iter().map(<[u8]>::to_vec)).collect()
     }
 
-    /// How long it runs, or waits if it has not begun.
+    /// Returns the time since its start, or its waiting time if it has not started.
     pub(crate) fn age(&self) -> Duration {
         let began = if self.has_begun() { self.began_us.load(Ordering::Relaxed) } else { 0 };
         self.made.elapsed().saturating_sub(Duration::from_micros(began))
     }
 
-    /// How long it has been called for, its waits included.
+    /// Returns the time since its call, including waits.
     pub(crate) fn took(&self) -> Duration {
         self.made.elapsed()
     }
@@ -289,7 +290,7 @@ impl Control {
 #[derive(Default)]
 pub(crate) struct Running {
     list: Mutex<BTreeMap<u64, Arc<Control>>>,
-    /// How many there are, to be read without the lock.
+    /// The number of entries, readable without the lock.
     count: AtomicU64,
 }
 
@@ -306,14 +307,14 @@ impl Running {
         self.count.store(list.len() as u64, Ordering::Relaxed);
     }
 
-    /// Those that run and have their keys.
+    /// Returns the scripts that run and have their keys.
     pub(crate) fn begun(&self) -> Vec<Arc<Control>> {
         let mut all = self.all();
         all.retain(|control| control.has_begun());
         all
     }
 
-    /// Those that run or wait, by number.
+    /// Returns the scripts that run or wait, by number.
     pub(crate) fn all(&self) -> Vec<Arc<Control>> {
         match self.count.load(Ordering::Relaxed) {
             0 => Vec::new(),

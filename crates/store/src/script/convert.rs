@@ -12,13 +12,13 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::interpreter::{Host, Name};
 
-/// How deeply tables may be nested in a reply. Redis's own limit is what its stack takes, which is near it.
+/// The maximum nesting of tables in a reply. Redis's own limit is the size of its stack, which is similar.
 const DEPTH_MAX: usize = 2000;
 
-/// Bytes of a reply that a script makes: as many as of the longest string. What a table is in twice is said twice, so
-/// that a few tables can be a reply without end.
+/// The maximum size of a reply made by a script: that of the longest string. A table that occurs twice is written
+/// twice, so that a few tables can be an endless reply.
 const REPLY_MAX: usize = 512 << 20;
-/// What an element counts beside its bytes.
+/// The cost of an element in addition to its bytes.
 const ELEMENT_BYTES: usize = 16;
 
 const TOO_DEEP: &str = "ERR reached lua stack limit";
@@ -28,7 +28,7 @@ const TOO_LONG: &str = "ERR the script's reply is longer than 512 MiB";
 const STEPS_MAX: usize = 4096;
 /// Bytes of a string that are said in the time of an element.
 const BYTES_PER_STEP: usize = 64;
-/// How deeply tables are nested that are said on a worker.
+/// The maximum nesting of tables that are written on a worker.
 const MEASURED_DEPTH: usize = 50;
 
 /// Pushes a reply as a Lua value; `at` is moved behind it. May raise (memory, stack).
@@ -113,7 +113,7 @@ unsafe fn push_field(lua: *mut lua_State, host: &Host, name: Name, text: &[u8]) 
     }
 }
 
-/// The table of an error that a command replied with: as in Redis, it says that the error has been counted.
+/// Pushes the table of a command's error reply, marked, as in Redis, as already counted.
 unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
     // SAFETY: as `push_reply`.
     unsafe {
@@ -190,7 +190,7 @@ unsafe fn set_pair(lua: *mut lua_State) {
     }
 }
 
-/// Whether it takes long to say the value at `index`. Raises nothing.
+/// Returns whether writing the value at `index` takes long. Raises nothing.
 ///
 /// # Safety
 /// `lua` is not running.
@@ -199,9 +199,9 @@ pub(crate) unsafe fn is_much(lua: *mut lua_State, index: c_int) -> bool {
     unsafe { spend(lua, ffi::lua_absindex(lua, index), &mut { STEPS_MAX }, 0).is_none() }
 }
 
-/// Takes what the value costs from the steps that are left; nothing if they do not suffice.
+/// Subtracts the cost of the value from the steps left; `None` if they do not suffice.
 unsafe fn spend(lua: *mut lua_State, index: c_int, left: &mut usize, depth: usize) -> Option<()> {
-    // SAFETY: slots are asked for before they are used; going through a table that nobody changes raises nothing.
+    // SAFETY: slots are reserved before they are used; iterating over an unchanged table raises nothing.
     unsafe {
         match ffi::lua_type(lua, index) {
             ffi::LUA_TSTRING => *left = left.checked_sub(ffi::lua_rawlen(lua, index) as usize / BYTES_PER_STEP)?,
@@ -230,10 +230,10 @@ unsafe fn spend(lua: *mut lua_State, index: c_int, left: &mut usize, depth: usiz
     }
 }
 
-/// Says the value at `index` as a reply; one error instead where that has no end. Raises nothing.
+/// Writes the value at `index` as a reply; an endless one as one error. Raises nothing.
 ///
 /// # Safety
-/// `lua` is not running; `resp3` says that the script chose RESP3.
+/// `lua` is not running; `resp3`: the script chose RESP3.
 pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: bool, out: &mut dyn ReplySink) {
     // SAFETY: as promised by the caller.
     unsafe {
@@ -248,7 +248,7 @@ pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: 
             }
         }
         let mut saying = Saying { lua, host, resp3, out: Some(out), left: usize::MAX, was_too_deep: false };
-        // Nothing is said after what it returns an error for, and the trial found none.
+        // No output follows an error, and the dry run found none.
         let _ = saying.value(index, 0);
     }
 }
@@ -258,12 +258,12 @@ struct Saying<'s> {
     lua: *mut lua_State,
     host: &'s Host,
     resp3: bool,
-    /// Where it is said; nowhere while it is measured.
+    /// The output; none while it is measured.
     out: Option<&'s mut dyn ReplySink>,
     /// Bytes that may still be said, by a rough measure.
     left: usize,
-    /// Whether a table was nested too deeply. As in Redis one may be, and the error stands in its place; with more the
-    /// reply has no end, or none that anybody would wait for.
+    /// Whether a table was nested too deeply. As in Redis one may be, and the error takes its place; with several the
+    /// reply has no end, or is too long for any client.
     was_too_deep: bool,
 }
 
@@ -279,11 +279,11 @@ impl Saying<'_> {
         }
     }
 
-    /// The value at `index`.
+    /// Writes the value at `index`.
     ///
     /// # Safety
-    /// As [`say`]. Slots are asked for before they are used; what is called raises nothing: strings are only read,
-    /// tables only by raw access with keys that exist.
+    /// As [`say`]. Slots are reserved before they are used; the calls raise nothing: strings are only read, tables only
+    /// by raw access with existing keys.
     unsafe fn value(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
         // SAFETY: as promised by the caller.
         unsafe {
@@ -476,7 +476,7 @@ unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c
 
 /// Pairs of the table at `index`.
 unsafe fn count(lua: *mut lua_State, index: c_int) -> usize {
-    // SAFETY: the caller made room; going through a table that nobody changes raises nothing.
+    // SAFETY: the caller made room; iterating over an unchanged table raises nothing.
     unsafe {
         let mut pairs = 0;
         ffi::lua_pushnil(lua);

@@ -1,7 +1,7 @@
-//! How often scripts call commands, for INFO commandstats, and which errors they got, for INFO errorstats.
+//! Counts of commands called by scripts, for INFO commandstats, and of their errors, for INFO errorstats.
 //!
-//! An interpreter counts for itself and adds to the sums at each script's end, so scripts that run at the same time do not
-//! write to the same lines at each command. What one that still runs has called is not in the sums.
+//! An interpreter has its own counters and adds them to the sums at each script's end, so concurrent scripts do not
+//! write to the same cache lines at each command. Calls of running scripts are not in the sums yet.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::errors::{Errors, code_of};
 /// Calls, those that were refused before they ran, and those that ran and failed.
 pub(crate) type Figures = [u64; 3];
 
-/// What a call came to; the place of its number in [`Figures`].
+/// The result of a call; its index in [`Figures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     Well,
@@ -20,7 +20,7 @@ pub(crate) enum Came {
     Failed,
 }
 
-/// What one interpreter has counted since its script began.
+/// The counters of one interpreter since its script began.
 pub(crate) struct Counts {
     rows: Box<[[u32; 3]]>,
     /// Rows with a number above zero.
@@ -66,7 +66,7 @@ impl Counts {
         }
     }
 
-    /// Adds what was counted to the sums, and begins again.
+    /// Adds the counters to the sums, and resets them.
     pub(crate) fn give(&mut self, sums: &Sums, of_store: &Errors) {
         for (code, count) in self.errors.get_mut().drain(..) {
             if let Ok(count @ 1..) = u64::try_from(count) {

@@ -1,8 +1,8 @@
-//! The table `dragonfly`: what Dragonfly gives its scripts beside Redis's functions.
+//! The table `dragonfly`: Dragonfly's functions in addition to Redis's.
 //!
-//! `lock` and `unlock` are for scripts that are not atomic: between the two they are a section on the keys named, which
-//! takes what else it touches as an atomic script does. An atomic script holds its keys to its end, so `lock` does
-//! nothing there and `unlock` is refused. `ihash` is a hash of a command's reply, `randstr` makes text for tests.
+//! `lock` and `unlock` are for non-atomic scripts: between the two they are a section on the named keys, which acquires
+//! other keys as an atomic script does. An atomic script holds its keys to its end, so `lock` has no effect there and
+//! `unlock` is refused. `ihash` is a hash of a command's reply, `randstr` makes text for tests.
 
 use std::ffi::c_int;
 use std::future::Future;
@@ -46,7 +46,7 @@ pub(super) unsafe fn push_table(lua: *mut lua_State) {
     }
 }
 
-/// What came of the wish to lock keys.
+/// The result of locking keys.
 enum Locked {
     Now,
     Later,
@@ -86,7 +86,7 @@ impl Active {
 /// `dragonfly.lock(key…)`: waits until it has all of them.
 unsafe fn lock(lua: *mut lua_State) -> c_int {
     // SAFETY: the words stay on the stack while they are used; nothing with a destructor is alive where Lua may raise:
-    // what is waited for belongs to the host.
+    // the pending operation belongs to the host.
     unsafe {
         let host = host_of(lua);
         let count = ffi::lua_gettop(lua);
@@ -120,7 +120,7 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Why a script may not have its keys; with its code, if that is no ERR.
+/// Returns the reason why a script may not have its keys; with its code, if that is not ERR.
 fn refused_text(refused: SectionError) -> &'static [u8] {
     match refused {
         SectionError::Behind(text) => text.as_bytes(),
@@ -143,7 +143,7 @@ unsafe fn locked(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// `dragonfly.unlock()`: gives back what was locked, and what was touched since.
+/// `dragonfly.unlock()`: releases the locked keys, and those acquired since.
 unsafe fn unlock(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing with a destructor is alive where Lua may raise.
     unsafe {
@@ -163,13 +163,13 @@ unsafe fn unlock(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes the hash of the reply that the host has, seeded with the first argument; sorted if the second says so. Of an
-/// error, only the key is part of it.
+/// Pushes the hash of the host's reply, seeded with the first argument; sorted if the second is true. For an error,
+/// only the key is hashed.
 ///
 /// # Safety
 /// The stack has the arguments of `ihash`, and the host its words.
 pub(super) unsafe fn push_hash(lua: *mut lua_State, host: &mut Host) -> c_int {
-    // SAFETY: as promised by the caller; a number is pushed when everything else is gone.
+    // SAFETY: as promised by the caller; a number is pushed when no other value is alive.
     unsafe {
         let seed = ffi::lua_tointegerx(lua, 1, std::ptr::null_mut()) as u64;
         let is_sorted = ffi::lua_toboolean(lua, 2) != 0;
@@ -246,7 +246,7 @@ unsafe fn randstr(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Fills the host's buffer with so many random letters and digits.
+/// Fills the host's buffer with this many random letters and digits.
 fn fill(host: &mut Host, size: usize) {
     const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyzAz";
     host.reply.clear();

@@ -1,10 +1,10 @@
-//! What libraries see: one set of globals while they are loaded, another for their functions.
+//! Environments of libraries: one set of globals while they are loaded, another for their functions.
 //!
-//! While it is loaded a library finds nothing but `redis.register_function`, `redis.log` and what tells the version; its
-//! functions find what scripts find, without `KEYS` and `ARGV`. Both are upvalues of the library's chunk, set before its
-//! code runs, so what a function does to its environment is undone before the next one.
+//! While it is loaded a library has only `redis.register_function`, `redis.log` and the version constants; its
+//! functions have the environment of scripts, without `KEYS` and `ARGV`. Both are upvalues of the library's chunk, set
+//! before its code runs, so changes that a function makes to its environment are undone before the next one.
 //!
-//! A library is loaded by the coroutine that needs it, which can be suspended in the middle as any script.
+//! A library is loaded by the coroutine that needs it, which can be suspended at any point like a script.
 
 use std::ffi::{CStr, c_int};
 
@@ -29,7 +29,7 @@ pub(crate) struct Environments {
 }
 
 impl Environments {
-    /// What the functions of a chunk find.
+    /// Returns the environment of the functions of a chunk.
     fn for_calls_of(self, chunk: &FunctionRef) -> c_int {
         if chunk.may_be_open() { self.open } else { self.calling }
     }
@@ -41,7 +41,7 @@ pub(crate) type Callback = (Function, c_int);
 /// Libraries that are being loaded in an interpreter.
 pub(crate) struct Loading {
     pub(crate) chunks: Vec<FunctionRef>,
-    /// What was registered by each chunk that has begun.
+    /// The registrations of each started chunk.
     pub(crate) registered: Vec<Vec<Callback>>,
     /// The function that is called when its library is loaded.
     then: Option<Box<str>>,
@@ -150,7 +150,7 @@ pub(crate) unsafe fn push_function(
 /// # Safety
 /// As any C function; the host has libraries that are to be loaded.
 pub(crate) unsafe fn load(lua: *mut lua_State) -> c_int {
-    // SAFETY: what the libraries are is kept by the host. Nothing with a destructor is alive where Lua runs.
+    // SAFETY: the host keeps the libraries' sources. Nothing with a destructor is alive where Lua runs.
     unsafe {
         loop {
             let host = host_of(lua);
@@ -197,7 +197,7 @@ unsafe fn left(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     1
 }
 
-/// Slots of the stack in which `register_function` has what it was given.
+/// Stack slots for the arguments of `register_function`.
 const NAME: c_int = 2;
 const CALLBACK: c_int = 3;
 const FLAGS: c_int = 4;
@@ -230,7 +230,7 @@ unsafe fn register_function(lua: *mut lua_State) -> c_int {
             ffi::LUA_TTABLE => flags(lua),
             _ => Flags::SHEBANG,
         };
-        // What is no string yet becomes one in its slot.
+        // Other values are converted to strings in their slots.
         ffi::lua_tolstring(lua, NAME, std::ptr::null_mut());
         ffi::lua_tolstring(lua, DESCRIPTION, std::ptr::null_mut());
         let name = to_bytes(lua, NAME).unwrap_or_default();
@@ -255,7 +255,7 @@ fn is_name(name: &[u8]) -> bool {
     library::checked_name(name).is_some()
 }
 
-/// Whether the library that is being loaded has a function of this name.
+/// Returns whether the library being loaded has a function of this name.
 unsafe fn is_known(lua: *mut lua_State, name: &[u8]) -> bool {
     // SAFETY: the host is only read.
     let registered = unsafe { host_of(lua) }.loading.as_ref().and_then(|loading| loading.registered.last());

@@ -1,4 +1,4 @@
-//! Where commands reply whose reply the script drops.
+//! A sink for replies that the script discards, except for errors.
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 

@@ -1,4 +1,4 @@
-//! What a script says that failed or was ended: its error, and where it stood.
+//! Errors of scripts that failed or were killed, with their positions.
 
 use std::ffi::c_int;
 
@@ -39,7 +39,7 @@ impl Runs {
                 ffi::LUA_TSTRING => {
                     text.extend_from_slice(b"ERR ");
                     let raw = to_bytes(lua, top).unwrap_or_default();
-                    // What is no UTF-8 is not Lua's own message, so it has been left as it is.
+                    // Text that is not UTF-8 is not Lua's own message, so it is unchanged.
                     let is_adapted = std::str::from_utf8(raw).is_ok();
                     text.extend_from_slice(convert::up_to_zero(if is_adapted { message.as_bytes() } else { raw }));
                 }
@@ -70,7 +70,7 @@ impl Runs {
         at_place(text, call, place)
     }
 
-    /// Where the script stands: the innermost function that is Lua's.
+    /// Returns the position of the script: in the innermost Lua function.
     pub(super) fn place(&mut self) -> Option<(Vec<u8>, i64)> {
         let lua = self.coroutine.thread();
         // SAFETY: the coroutine does not run; `lua_getinfo` with these options pushes nothing.
@@ -107,7 +107,7 @@ unsafe fn write_plain(out: &mut Vec<u8>, lua: *mut ffi::lua_State, index: c_int)
     }
 }
 
-/// What a script that was ended answers; of a function, too.
+/// The reply of a killed script or function.
 pub(super) const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
 
 /// Adds to an error where in which script it happened.

@@ -1,4 +1,4 @@
-//! Flags of scripts and functions: what a script says that it does or needs.
+//! Flags of scripts and functions: declared properties and needs.
 
 use std::ops::BitOr;
 
@@ -24,9 +24,9 @@ impl Flags {
     pub(crate) const NON_ATOMIC: Flags = Flags(1 << 6);
     /// Dragonfly's `legacy-float`: numbers in replies lose their fraction, as they always do here.
     pub(crate) const LEGACY_FLOAT: Flags = Flags(1 << 7);
-    /// The script begins with a shebang, so what it may do is known before it runs.
+    /// The script begins with a shebang, so its permissions are known before it runs.
     pub(crate) const SHEBANG: Flags = Flags(1 << 8);
-    /// The script says nothing of flags, so those of `default_lua_flags` are its own.
+    /// The script declares no flags, so those of `default_lua_flags` apply.
     pub(crate) const UNSAID: Flags = Flags(1 << 9);
 
     /// The names of flags.
@@ -46,12 +46,12 @@ impl Flags {
         self.0
     }
 
-    /// What [`bits`](Self::bits) said.
+    /// Returns the flags of [`bits`](Self::bits).
     pub(crate) fn from_bits(bits: u16) -> Flags {
         Flags(bits)
     }
 
-    /// Those of `other` that are set here, too.
+    /// Returns the flags set in both.
     pub(crate) fn and(self, other: Flags) -> Flags {
         Flags(self.0 & other.0)
     }
@@ -66,7 +66,7 @@ impl Flags {
         Flags::named(&name.to_ascii_lowercase())
     }
 
-    /// Whether all of `other` are set.
+    /// Returns whether all flags of `other` are set.
     pub(crate) fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,12 +1,12 @@
-//! What is read of scripts and libraries before any of their code, given whatever a peer may send.
+//! Fuzzing of the parsers of scripts and libraries, which run on untrusted input before any code.
 
 use super::function_command::sources;
 use super::library::Source;
 use super::source::{Flags, head};
 use crate::rdb::{dump_libraries, sealed};
 
-/// Reads bytes as a script, as a library, and as a payload of FUNCTION RESTORE, as they are and with a right trailer.
-/// Nothing may panic; what was read stands in the bytes.
+/// Parses bytes as a script, as a library, and as a payload of FUNCTION RESTORE, unchanged and with a valid trailer.
+/// Must not panic; parsed parts lie within the bytes.
 pub fn fuzz_scripts(data: &[u8]) {
     if let Ok(head) = head(data) {
         assert!(head.code <= data.len());

@@ -1,7 +1,7 @@
-//! How a script comes to its keys.
+//! Acquisition of a script's keys.
 //!
-//! Few are queued on one by one, while the stripes of all are locked. Very many, be they declared or touched before it began
-//! anew, are gathered in slices on a script thread, and held by a step for each stripe ([`Gathered`]).
+//! A few keys are queued on one by one, while the stripes of all are locked. Very many, whether declared or touched
+//! before a restart, are collected in slices on a script thread, and held by a step for each stripe ([`Gathered`]).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ pub(super) fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &
     Store(inner.clone()).section(declared(call, words).chain(touched).chain(in_turn(call)))
 }
 
-/// What it holds so as to run alone among those like it, if it does.
+/// Returns the key that it holds to run serialized with others of its kind, if it does.
 fn in_turn(call: &Call) -> Option<(u32, &'static [u8], Mode)> {
     call.code().is_in_turn().then_some((0, IN_TURN, Mode::Exclusive))
 }

@@ -1,9 +1,9 @@
-//! Interpreters: Lua states with the functions they have compiled, and the pool they rest in.
+//! Interpreters: Lua states with compiled functions, and their pool.
 //!
-//! A script gets one after it has its keys, so it must never wait for one: if none rests, one is made, and those that
-//! come back beyond [`IDLE_MAX`] are closed. An interpreter keeps the functions of the scripts it ran last and nothing
-//! else of them, and the libraries whose functions it ran last with what their code keeps. One whose script was ended by
-//! force, or ran out of memory, is closed: what it holds is in doubt.
+//! A script gets one after it has its keys, so it must never wait for one: if the pool is empty, one is created, and
+//! returned ones beyond [`IDLE_MAX`] are closed. An interpreter keeps the functions of the scripts it ran last and no
+//! other state of theirs, and the libraries whose functions it ran last with the state of their code. One whose script
+//! was killed, or ran out of memory, is closed: its state may be corrupt.
 //!
 //! Cost: about 60 KiB each, which counts as used memory.
 
@@ -37,7 +37,7 @@ const OWN: usize = 16;
 const FUNCTIONS_MAX: usize = 128;
 /// Libraries that one keeps.
 const LIBRARIES_MAX: usize = 128;
-/// What errors call the code of libraries.
+/// The name of library code in errors.
 const FUNCTION_CHUNK: &CStr = c"@user_function";
 /// Bytes that an interpreter's buffers may keep between scripts.
 const BUFFER_KEPT: usize = 64 * 1024;
@@ -82,7 +82,7 @@ struct Known {
     row: Option<Numbered>,
 }
 
-/// What C functions find behind their state.
+/// The host data of a state, accessible to C functions.
 pub(crate) struct Host {
     /// The script that runs.
     pub(crate) active: Option<Active>,
@@ -92,11 +92,11 @@ pub(crate) struct Host {
     pub(crate) words: Vec<&'static [u8]>,
     /// Numbers among the words.
     pub(crate) digits: Vec<u8>,
-    /// What libraries see, once one was needed.
+    /// The environments of libraries, once one was needed.
     pub(crate) environments: Option<Environments>,
     /// Libraries that are being loaded, or just were.
     pub(crate) loading: Option<Loading>,
-    /// What the script has called.
+    /// The counters of the script's calls.
     pub(crate) counts: Counts,
     /// The commands of the store.
     rows: &'static Rows,
@@ -179,7 +179,7 @@ pub(crate) struct Interpreter {
     uses: u64,
     /// The flush of scripts that its functions have seen.
     flushes: u64,
-    /// The same of libraries.
+    /// The same for libraries.
     deletions: u64,
     outside: Outside,
     /// Bytes that it may take; a script that wants more ends with `not enough memory`.
@@ -354,7 +354,7 @@ impl Interpreter {
         Ok(Some((coroutine, 0)))
     }
 
-    /// What libraries see, made if there is none yet.
+    /// Returns the environments of libraries, created if necessary.
     fn environments(&mut self) -> Result<Environments, Error> {
         if let Some(environments) = self.host().environments {
             return Ok(environments);
@@ -365,7 +365,8 @@ impl Interpreter {
         Ok(environments)
     }
 
-    /// Keeps what was just loaded as these libraries. False if it was not: then the interpreter is in doubt.
+    /// Keeps the code just loaded as these libraries. False if it was not kept: then the interpreter's state may be
+    /// corrupt.
     pub(crate) fn adopt(&mut self, libraries: &[Arc<Library>]) -> bool {
         let Some(loading) = self.host().loading.take() else { return true };
         if !loading.is_over || libraries.len() != loading.chunks.len() {
@@ -429,11 +430,11 @@ impl Interpreter {
     }
 }
 
-/// Why nothing was begun.
+/// The reason why the script was not started.
 pub(crate) struct Refused {
-    /// What the client is told.
+    /// The error for the client.
     pub(crate) text: String,
-    /// Whether the interpreter may go on being used.
+    /// Whether the interpreter may be reused.
     pub(crate) is_sound: bool,
 }
 
@@ -443,7 +444,7 @@ impl Refused {
     }
 }
 
-/// What a client is told of an error that is not its script's.
+/// Returns the client's message for an error that is not its script's.
 fn said(error: Error) -> Refused {
     Refused::of(error, "ERR ")
 }
@@ -482,11 +483,11 @@ pub(crate) struct Pool {
     #[allow(clippy::vec_box, reason = "each is moved to its script and back, which is one pointer so")]
     idle: Mutex<Vec<Box<Interpreter>>>,
     memory: Arc<Memory>,
-    /// How often the scripts were flushed.
+    /// The number of flushes of scripts.
     flushes: AtomicU64,
-    /// How often libraries were deleted.
+    /// The number of deletions of libraries.
     deletions: AtomicU64,
-    /// What `math.random` draws from.
+    /// The random source of `math.random`.
     chance: Arc<Chance>,
     /// Bytes that each may take.
     memory_max: AtomicUsize,
@@ -622,13 +623,13 @@ impl Pool {
         }
     }
 
-    /// Counts what one takes that has had a slice: a script that runs for long may take much.
+    /// Counts the memory of an interpreter after a slice: a long-running script may use much.
     pub(crate) fn count_running(&self, interpreter: &mut Interpreter) {
         let used = interpreter.state.memory_used();
         self.count(interpreter, used);
     }
 
-    /// Counts what one takes, in steps, so that most scripts change nothing that others read.
+    /// Counts the memory of an interpreter, in steps, so that most scripts change no shared counter.
     fn count(&self, interpreter: &mut Interpreter, used: usize) {
         let used = used.next_multiple_of(32 * 1024);
         interpreter.outside.set(&self.memory, used);
@@ -643,10 +644,10 @@ impl Pool {
         drop(idle);
     }
 
-    /// Says whether replies that scripts drop are not to be made into values.
+    /// Sets whether replies that scripts discard are not converted to values.
     pub(crate) fn discard_replies(&self, yes: bool) {
         if self.discards.swap(yes, Ordering::Relaxed) != yes {
-            // What was compiled is compiled anew.
+            // Compiled scripts are compiled anew.
             self.flush();
         }
     }
@@ -656,7 +657,7 @@ impl Pool {
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes every interpreter forget libraries that are gone before it runs again.
+    /// Makes every interpreter drop deleted libraries before its next run.
     pub(crate) fn forget_libraries(&self) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! Libraries of functions: what FUNCTION LOAD brought, by name, and their functions, by names of any case.
+//! Libraries of functions loaded with FUNCTION LOAD, by name, and their functions, by names in any case.
 //!
-//! A library is its source. Each interpreter runs that before the first of its functions, so what the source keeps in
-//! local variables belongs to an interpreter, and functions that count in them count for themselves. What a library
-//! registers is found out once, when it is loaded; readers see either all libraries of a load or none.
+//! A library is its source. Each interpreter runs that before the first of its functions, so the source's local
+//! variables belong to an interpreter, and functions that count in them count per interpreter. The functions registered
+//! by a library are determined once, when it is loaded; readers see either all libraries of a load or none.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Library {
     /// Unique in the process: names it in an interpreter's cache.
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
-    /// As it was sent, with its first line.
+    /// The text as it was sent, with its first line.
     pub(crate) source: Box<[u8]>,
     pub(crate) functions: Vec<Function>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Source {
     pub(crate) text: Box<[u8]>,
 }
 
-/// What is done where a library of the same name exists.
+/// The action if a library of the same name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// Nothing is loaded.
@@ -96,7 +96,7 @@ impl Source {
     }
 }
 
-/// What Redis says of a name that is none, of a library or of a function.
+/// Redis's error for an invalid name of a library or a function.
 pub(crate) const WRONG_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
@@ -135,7 +135,7 @@ impl State {
         self.by_name.insert(library.name.clone(), library);
     }
 
-    /// What the libraries take, in bytes.
+    /// Returns the memory of the libraries, in bytes.
     fn size(&self) -> usize {
         let of_function = |function: &Function| {
             let text = function.description.as_ref().map_or(0, |text| text.len());
@@ -164,7 +164,7 @@ impl Libraries {
         }
     }
 
-    /// Whether there is a library of this name.
+    /// Returns whether a library has this name.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.state.read().by_name.contains_key(name)
     }
@@ -210,7 +210,7 @@ impl Libraries {
         state.bytes.set(&self.memory, size);
     }
 
-    /// Removes a library; false if there is none of this name.
+    /// Removes a library; false if it does not exist.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let mut state = self.state.write();
         let is_removed = std::str::from_utf8(name).is_ok_and(|name| state.remove(name));

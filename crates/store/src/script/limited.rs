@@ -1,8 +1,8 @@
-//! Where commands reply to a script that may leave its worker.
+//! A sink for the replies to a script that may leave its worker.
 //!
-//! How much there is to read shows only when it is read. So a command that only reads is cut off where its reply becomes
-//! too long for a worker, and is carried out again on a script thread; a reply that is not as long, yet takes a
-//! millisecond to become a value, is made one there.
+//! The size of a read is known only when it is done. So a read-only command is aborted when its reply becomes too long
+//! for a worker, and is executed again on a script thread; a shorter reply that nevertheless takes a millisecond to
+//! convert is converted there.
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
@@ -12,14 +12,14 @@ use crate::catalogue::{CommandSpec, Flags};
 pub(super) const MUCH: usize = 64 << 10;
 /// The same where the number of elements is known, and is small.
 const REPLY_BYTES_MAX: usize = 256 << 10;
-/// So many elements become values on a worker.
+/// The maximum number of elements converted to values on a worker.
 const ELEMENTS_MAX: usize = 4096;
 /// Keys that SCAN goes over on a worker.
 pub(super) const SCANNED_MAX: i64 = 4096;
 /// Bytes at which a command that only reads is cut off.
 const CUT_AT: usize = 1 << 20;
 
-/// How much a command has replied.
+/// The size of a command's reply so far.
 pub(super) struct Size {
     elements: usize,
     /// Bytes that it may reply.
@@ -33,12 +33,12 @@ impl Size {
         Size { elements: 0, most, is_cut: false }
     }
 
-    /// Whether there is more of the reply.
+    /// Returns whether the reply was cut off.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether a reply of so many bytes takes long to become a value.
+    /// Returns whether a reply of this many bytes takes long to convert to a value.
     pub(super) fn is_much(&self, bytes: usize) -> bool {
         bytes > REPLY_BYTES_MAX || self.elements > ELEMENTS_MAX
     }
@@ -55,7 +55,7 @@ impl<'o> Limited<'o> {
         Limited { out: ReplyWriter::new(out, protocol), size }
     }
 
-    /// Where the next element is written, of so many bytes; nowhere behind the limit.
+    /// Returns the output for the next element, of this many bytes; none beyond the limit.
     #[inline]
     fn next(&mut self, len: usize) -> Option<&mut ReplyWriter<'o>> {
         let size = &mut *self.size;

@@ -1,19 +1,19 @@
-//! Scripts: Lua that is atomic, parallel and never in the way.
+//! Scripts: atomic, parallel and preemptible Lua.
 //!
-//! A script is a section whose commands a Lua state calls as functions. Its keys are held from its start to its end,
-//! so scripts on other keys run at the same time on other workers, and commands on other keys go on. It begins on the
-//! worker of its caller; when its slice is over, interpreter and coroutine together go to a script thread, and the worker
-//! is free. The functions of its library count their steps and go there with it, so nothing that a script can write keeps
-//! a worker for longer than about two slices. What it is called with, reads or returns goes there at once if it is much.
+//! A script is a section whose commands a Lua state calls as functions. Its keys are held from its start to its end, so
+//! scripts on other keys run at the same time on other workers, and commands on other keys proceed. It begins on the
+//! worker of its caller; when its slice is over, interpreter and coroutine together move to a script thread, and the
+//! worker is free. The functions of its library count their steps and move with it, so no script can keep a worker for
+//! longer than about two slices. Large arguments, reads and results are processed there from the start.
 //!
-//! The life of a script: its body is found by its SHA-1 (`registry`), which flags it has was read when it came (`source`);
-//! its section waits for its keys (`gather`), an interpreter (`interpreter`) with its function is taken, and a coroutine runs
-//! (`run`). `redis.call` (`api`) carries commands out in the section (`active`) and turns replies into values
-//! (`convert`). A key that was not declared is taken when it is touched, and waited for if others have it (`take`). One
-//! that leaves the worker goes on in `threads`, and can be seen and ended (`control`).
+//! The life of a script: its body is found by its SHA-1 (`registry`), its flags were parsed when it was sent
+//! (`source`); its section waits for its keys (`gather`), an interpreter (`interpreter`) with its function is taken,
+//! and a coroutine runs (`run`). `redis.call` (`api`) executes commands in the section (`active`) and converts replies
+//! to values (`convert`). An undeclared key is acquired when it is accessed, and waited for if it is held (`take`). A
+//! script that leaves the worker continues in `threads`, and can be listed and killed (`control`).
 //!
 //! **Invariants.** After its keys a script waits for nothing but undeclared keys. No reference to a host crosses a call
-//! of Lua that may run other C functions. What a script publishes leaves at its end, before its holds go.
+//! of Lua that may run other C functions. A script's messages are published at its end, before its holds are released.
 
 mod active;
 mod api;
@@ -80,14 +80,14 @@ pub(crate) trait Surroundings: Send + Sync {
     /// Carries out a command of the server; false if it can't be without a connection.
     fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool;
 
-    /// Shows a command to those who watch by MONITOR.
+    /// Shows a command to MONITOR clients.
     fn show(&self, row: u16, words: &[&[u8]], db: u32);
 
     /// Keeps a command of a client's script if it took long.
     fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration);
 }
 
-/// What a store has for its scripts.
+/// The scripting state of a store.
 pub(crate) struct Scripting {
     pub(crate) registry: Registry,
     pub(crate) libraries: Libraries,
@@ -96,22 +96,23 @@ pub(crate) struct Scripting {
     pub(crate) threads: Threads,
     waiters: Waiters,
     pub(crate) counts: Sums,
-    /// Whether keys that were not declared are refused.
+    /// Whether undeclared keys are refused.
     denies_undeclared: AtomicBool,
     /// The flags of scripts that name none.
     default_flags: AtomicU16,
-    /// Age from which on a script can be ended, and those who wait for its keys are told so, in milliseconds; 0: never.
+    /// The age from which on a script can be killed, and clients waiting for its keys get BUSY, in milliseconds; 0:
+    /// never.
     busy_after_ms: AtomicU64,
     log: OnceLock<Log>,
     surroundings: RwLock<Option<Box<dyn Surroundings>>>,
     pub(crate) watches: Watches,
 }
 
-/// What scripts take, and how many there are. Bytes are those that count as used memory.
+/// The memory and number of scripts. Bytes are those that count as used memory.
 pub(crate) struct Usage {
     /// Bytes of interpreters that run scripts alone, as they were when they rested last.
     pub(crate) eval_bytes: u64,
-    /// The same of those that have libraries loaded.
+    /// The same for those with loaded libraries.
     pub(crate) function_bytes: u64,
     pub(crate) scripts: usize,
     pub(crate) script_bytes: usize,
@@ -139,7 +140,7 @@ impl Scripting {
         }
     }
 
-    /// Whether keys that a script did not declare are refused.
+    /// Returns whether undeclared keys are refused.
     pub(crate) fn denies_undeclared(&self) -> bool {
         self.denies_undeclared.load(Ordering::Relaxed)
     }
@@ -149,7 +150,7 @@ impl Scripting {
         self.denies_undeclared.store(options.lua_undeclared_keys == "deny", Ordering::Relaxed);
         let busy_after_ms = u64::try_from(options.busy_reply_threshold_ms).unwrap_or(0);
         self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
-        // What is wrong with them was said when they were set.
+        // Errors in them were reported when they were set.
         let flags = source::listed(&options.default_lua_flags).unwrap_or_default();
         self.default_flags.store(flags.bits(), Ordering::Relaxed);
         self.pool.set_limits(options.lua_memory_limit, options.lua_mem_gc_threshold);
@@ -165,7 +166,7 @@ impl Scripting {
         }
     }
 
-    /// What they take.
+    /// Returns their memory and number.
     pub(crate) fn usage(&self) -> Usage {
         let (scripts, script_bytes) = self.registry.size();
         let (libraries, functions, library_bytes) = self.libraries.size();
@@ -178,7 +179,8 @@ impl Scripting {
         let _ = self.log.set(Box::new(log));
     }
 
-    /// Lets scripts call commands that the server carries out and that need no connection, and show it what they do.
+    /// Lets scripts call commands that the server executes and that need no connection, and reports their commands to
+    /// it.
     pub(crate) fn set_server(&self, server: impl Surroundings + 'static) {
         *self.surroundings.write() = Some(Box::new(server));
     }

@@ -1,4 +1,4 @@
-//! A script whose caller waits, and what goes on at its end when that caller has gone.
+//! A script whose caller waits, and the continuation of its section when that caller has gone.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +46,7 @@ impl Pending {
         }
     }
 
-    /// How long it ran on script threads; zero until it has ended.
+    /// Returns its run time on script threads; zero until it has ended.
     pub(crate) fn worked(&self) -> Duration {
         match self {
             Pending::Over(worked) => *worked,
@@ -54,7 +54,7 @@ impl Pending {
         }
     }
 
-    /// Goes on. The section comes with the reply, for who goes on with it.
+    /// Continues it. The section is returned with the reply, for the continuation.
     pub(crate) fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
         if let Pending::Here(job) = self {
             let Some(running) = job else { return Poll::Pending };
@@ -85,7 +85,7 @@ impl Pending {
         Poll::Ready(ended)
     }
 
-    /// Lets `then` have what it was part of at its end; its caller has gone.
+    /// Passes its enclosing section to `then` at its end; its caller has gone.
     pub(crate) fn leave(mut self, then: impl FnOnce(Ended) + Send + 'static) {
         match &mut self {
             Pending::Here(job) => {
@@ -104,7 +104,7 @@ impl Pending {
 
 impl Work for Pending {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
-        // What it was part of ends with it.
+        // The enclosing section ends with it.
         self.poll_begun(context).map(Ended::finish)
     }
 
@@ -117,11 +117,11 @@ impl Work for Pending {
     }
 }
 
-/// What goes on with what a script was part of.
+/// The continuation of a script's enclosing section.
 pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
 
-/// What is done at the end of a script that somebody else waited for first. It is empty afterwards: the script's end
-/// keeps it as long as it keeps that.
+/// The function called at the end of a script that had another receiver first. It is empty afterwards; the end of the
+/// script and this refer to each other until then.
 struct Then(Mutex<Option<(Told, Heir)>>);
 
 impl Wake for Then {
@@ -144,7 +144,7 @@ impl Drop for Pending {
             && let Some(job) = job.take()
             && job.has_begun()
         {
-            // Its client has gone in the middle; half a script must not stay.
+            // Its client has disconnected in the middle; half a script must not remain.
             job.go_away(Done::Nobody);
         }
     }

@@ -1,8 +1,8 @@
-//! The scripts that the store knows, by their SHA-1.
+//! The scripts known to the store, by their SHA-1.
 //!
-//! Those that came by SCRIPT LOAD stay until SCRIPT FLUSH. A body that only ever came with EVAL is forgotten once
-//! [`EVALS_MAX`] others were used since: clients that write values into their scripts would fill the memory otherwise.
-//! EVAL looks a body up by a quick hash and compares it; the SHA-1 is computed once.
+//! Scripts of SCRIPT LOAD stay until SCRIPT FLUSH. A body known only from EVAL is dropped once [`EVALS_MAX`] others
+//! were used since: otherwise clients that put values into their scripts would fill the memory. EVAL looks a body up by
+//! a quick hash and compares it; the SHA-1 is computed once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,21 +42,21 @@ pub(crate) struct Script {
     pub(crate) id: u64,
     pub(crate) sha: Sha,
     pub(crate) body: Box<[u8]>,
-    /// Where its code begins.
+    /// The start of its code.
     code: usize,
     flags: AtomicU16,
-    /// How long its calls took.
+    /// The durations of its calls.
     pub(crate) times: Times,
     /// It came by SCRIPT LOAD.
     kept: AtomicBool,
-    /// When it was last used, by the registry's count.
+    /// The time of its last use, by the registry's count.
     used: AtomicU64,
-    /// Whether it runs alone among what is like it.
+    /// Whether it runs serialized with others of its kind.
     pub(crate) in_turn: InTurn,
 }
 
 impl Script {
-    /// What is compiled.
+    /// Returns the code to compile.
     pub(crate) fn code(&self) -> &[u8] {
         &self.body[self.code..]
     }
@@ -83,7 +83,7 @@ pub(crate) struct Registry {
     scripts: RwLock<Scripts>,
     memory: Arc<Memory>,
     clock: AtomicU64,
-    /// What no registry of the process has had before, since scripts of this one were forgotten last.
+    /// A number unique in the process, changed whenever scripts of this registry are dropped.
     epoch: AtomicU64,
     hasher: foldhash::fast::RandomState,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Registry {
 struct Scripts {
     by_sha: HashMap<Sha, Arc<Script>, foldhash::fast::RandomState>,
     by_body: HashTable<Arc<Script>>,
-    /// How many are not kept.
+    /// The number of scripts that are not kept.
     evals: usize,
     /// Bodies of EVAL that were forgotten to make room for others.
     forgotten: u64,
@@ -109,10 +109,10 @@ fn next_epoch() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What one script takes beside its body, in bytes: its record, and its places in both tables.
+/// The memory of one script in addition to its body, in bytes: its record, and its places in both tables.
 const OVERHEAD: usize = size_of::<Script>() + 2 * size_of::<Sha>() + 32;
 
-/// What a script's flags take, in bytes.
+/// The memory of a script's flags, in bytes.
 const PRESET: usize = 2 * size_of::<(Sha, Flags)>();
 
 impl Scripts {
@@ -128,7 +128,7 @@ impl Registry {
         Registry { scripts, memory, clock, epoch: AtomicU64::new(next_epoch()), hasher }
     }
 
-    /// As long as this is the same, a script that was found is still here.
+    /// While this is unchanged, a script found earlier still exists.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -206,7 +206,7 @@ impl Registry {
         script
     }
 
-    /// Gives the script of this SHA-1 flags, whether it is known or not; false if so many have flags already.
+    /// Sets the flags of the script with this SHA-1, whether it is known or not; false if too many have flags already.
     pub(crate) fn set_flags(&self, sha: Sha, flags: Flags) -> bool {
         let mut scripts = self.scripts.write();
         if scripts.presets.len() >= PRESETS_MAX && !scripts.presets.contains_key(&sha) {
@@ -220,7 +220,7 @@ impl Registry {
         true
     }
 
-    /// How many bodies of EVAL were forgotten to make room for others.
+    /// Returns the number of bodies of EVAL that were dropped to make room for others.
     pub(crate) fn forgotten(&self) -> u64 {
         self.scripts.read().forgotten
     }
@@ -242,7 +242,7 @@ impl Registry {
             entry.remove();
         }
         scripts.evals -= 1;
-        // Whoever adds one accounts for both.
+        // The code that adds one accounts for both.
         scripts.bytes -= oldest.body.len() + OVERHEAD;
     }
 

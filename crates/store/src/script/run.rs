@@ -1,8 +1,8 @@
 //! One call of a script, from its keys to its reply.
 //!
-//! It waits for its keys as a section does, takes an interpreter, and runs: its first slice where it was called, which
-//! is all that most scripts need. One that outlives the slice goes to a script thread ([`threads`](super::threads)) with
-//! everything it has; so does one whose caller has gone. What it says is written before its section ends.
+//! It waits for its keys like a section, takes an interpreter, and runs: its first slice where it was called, which is
+//! enough for most scripts. One that exceeds the slice moves to a script thread ([`threads`](super::threads)) with its
+//! whole state; so does one whose caller has gone. Its reply is written before its section ends.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -39,23 +39,23 @@ use crate::{Inner, Store};
 /// More bytes of keys and arguments than this are for a thread that has time, be they a script's or a command's.
 pub(super) const WORDS_BYTES_MAX: usize = 1 << 20;
 
-/// The same of their number.
+/// The same for their number.
 const WORDS_MAX: usize = 4096;
 
-/// How long libraries may run while they are loaded.
+/// The time limit for loading libraries.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
-/// What is called.
+/// The parameters of a call.
 #[derive(Clone)]
 pub(crate) struct Call {
-    /// What is run, as others see it.
+    /// The called code, as seen by other clients.
     pub(crate) control: Arc<Control>,
-    /// How many of the words are keys.
+    /// The number of words that are keys.
     pub(crate) keys: usize,
     pub(crate) db: u32,
     /// Of the script, and of the command that calls it.
     pub(crate) flags: Flags,
-    /// Whether its commands' accesses leave no trace: its client's CLIENT NO-TOUCH.
+    /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     /// The name of that command.
     by: &'static str,
@@ -67,7 +67,7 @@ impl Call {
         Call::of(start, Arc::new(control_of(start, code, 0)), flags, more, keys)
     }
 
-    /// The same of one that is known by this.
+    /// The same for a call with an existing control.
     pub(crate) fn of(start: &Start<'_>, control: Arc<Control>, flags: Flags, more: Flags, keys: usize) -> Call {
         let by = match (&control.code, more.has(Flags::NO_WRITES)) {
             (Code::Script(_), false) => "evalsha",
@@ -83,20 +83,20 @@ impl Call {
         &self.control.code
     }
 
-    /// How its keys are held.
+    /// Returns the mode in which its keys are held.
     pub(super) fn mode(&self) -> Mode {
         if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
     }
 }
 
-/// What is called, as others see it.
+/// Returns the view of the called code for other clients.
 pub(super) fn control_of(start: &Start<'_>, code: Code, epoch: u64) -> Control {
     Control::new(start.inner.ticket_id(), code, start.client, start.began, epoch)
 }
 
-/// How far a script has come.
+/// The stages of a script.
 enum Stage {
-    /// Nothing has been done: what it is called with is to be gone over on a thread that has time.
+    /// Not started: its arguments are to be processed on a thread with more time.
     New,
     /// Its very many keys are gathered.
     Gathering(Gathering),
@@ -107,12 +107,12 @@ enum Stage {
     /// It has them, and is to be made ready on a thread that has time.
     Ready(Option<Section>),
     Runs(Box<Runs>),
-    /// It has ended, and what it returned is to be said on a thread that has time.
+    /// It has ended, and its result is to be written on a thread with more time.
     Ended(Box<Runs>, Burst),
     Over,
 }
 
-/// What a step brought.
+/// The result of a step.
 #[allow(clippy::large_enum_variant, reason = "it is looked at where it was made")]
 pub(crate) enum Step {
     /// It waits; it will be woken.
@@ -172,9 +172,9 @@ pub(super) struct Runs {
     budget: Budget,
 }
 
-/// Why a script did not begin.
+/// The reason why a script did not begin.
 enum NotBegun {
-    /// It has an error, which is said.
+    /// It has an error, which is the reply.
     Failed(Vec<u8>, Option<Section>),
     /// To make it ready takes too long for this thread.
     TooLong(Call, Option<Section>),
@@ -247,7 +247,7 @@ pub(crate) fn start(
     Some(job.parked())
 }
 
-/// Whether it takes long to go over these words, and others wait for this thread.
+/// Returns whether processing these words takes long, and other tasks wait for this thread.
 fn are_many(words: &[&[u8]]) -> bool {
     let is_much = words.len() > WORDS_MAX || words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX;
     is_much && !is_patient()
@@ -305,19 +305,19 @@ impl Runs {
     /// Runs until the script ends, waits, or has had its slice.
     fn burst(&mut self) -> Burst {
         let arguments = std::mem::take(&mut self.arguments);
-        // SAFETY: the coroutine is this state's; on its stack are the function and its arguments, or what it left when
-        // it yielded.
+        // SAFETY: the coroutine is this state's; on its stack are the function and its arguments, or the values from
+        // when it yielded.
         unsafe { self.interpreter.state.resume(&self.coroutine, arguments, &mut self.budget) }
     }
 
-    /// Whether what the script returned takes long to be said, and others wait for this thread.
+    /// Returns whether writing the script's result takes long, and other tasks wait for this thread.
     fn says_much(&self, burst: Burst) -> bool {
         let Burst::Done(results @ 1..) = burst else { return false };
         // SAFETY: the coroutine has ended and its results are on top of its stack.
         !is_patient() && unsafe { convert::is_much(self.coroutine.thread(), -results) }
     }
 
-    /// Says what the script returned or raised, and gives the interpreter back. The section comes back.
+    /// Writes the script's result or error, and returns the interpreter to the pool. Returns the section.
     fn end(mut self, inner: &Inner, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
         let lua = self.coroutine.thread();
         let Active { call, section, protocol, .. } =
@@ -335,7 +335,7 @@ impl Runs {
             }
         };
         match burst {
-            // As in Redis, what a script returns beside its first value is dropped.
+            // As in Redis, only the first returned value is used.
             Burst::Done(0) => out.null(),
             Burst::Done(results) => {
                 let host = self.interpreter.host();
@@ -370,7 +370,7 @@ impl Runs {
         inner.scripts.pool.put_away(interpreter, is_sound);
     }
 
-    /// Makes libraries of what was loaded, and says so. Whether the interpreter is sound.
+    /// Registers the loaded libraries, and replies. Returns whether the interpreter may be reused.
     fn end_load(&mut self, inner: &Inner, load: &Load, burst: Burst, out: &mut dyn ReplySink) -> bool {
         let Burst::Done(_) = burst else {
             let error = self.interpreter.state.failure(&self.coroutine);
@@ -449,7 +449,7 @@ impl Job {
         form: ReplyForm,
         section: Section,
     ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
-        // What came before it in the transaction is not done again.
+        // Earlier commands of the transaction are not repeated.
         call.control.never_restarts();
         let leaves;
         let stage = match Runs::new(inner, call.clone(), words, Some(section)) {
@@ -490,8 +490,8 @@ impl Job {
         Parked(Parks::Work(Box::new(Pending::new(self))))
     }
 
-    /// Whether it has begun, or would have if it had less to begin with: then it is finished, whatever becomes of its
-    /// client.
+    /// Returns whether it has begun, or only had to prepare too much to begin: then it is finished even if its client
+    /// disconnects.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self.stage, Stage::New | Stage::Runs(_) | Stage::Ready(_) | Stage::Ended(..))
     }
@@ -504,7 +504,7 @@ impl Job {
         }
     }
 
-    /// Whether others wait for what it holds.
+    /// Returns whether tickets wait for its holds.
     pub(crate) fn is_wanted(&mut self) -> bool {
         match &mut self.stage {
             Stage::Runs(runs) | Stage::Ended(runs, _) => {
@@ -518,7 +518,7 @@ impl Job {
         }
     }
 
-    /// Goes on: as far as it comes in a slice. `is_patient` says that the thread may be kept for long.
+    /// Continues for up to a slice. `is_patient`: the thread may be kept for long.
     pub(crate) fn step(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         let step = self.go_on(context, is_patient);
         if let Step::Waits = step {
@@ -685,7 +685,7 @@ impl Job {
         }
     }
 
-    /// How it comes to its keys: very many are gathered before it queues on them.
+    /// Returns the stage for acquiring its keys: very many are collected before it queues on them.
     fn wait_for_keys(&self) -> Stage {
         match self.call.keys + self.touched.len() > MANY_KEYS {
             true => Stage::Gathering(Gathering::new(&self.inner)),
@@ -693,15 +693,15 @@ impl Job {
         }
     }
 
-    /// Says what came of it.
+    /// Writes the result.
     fn end(&mut self, runs: Box<Runs>, burst: Burst) -> Step {
         let mut section = None;
         let reply = self.form.collect(|out| section = runs.end(&self.inner, burst, out));
         self.done(reply, section)
     }
 
-    /// It is over. Where its caller waits very many keys would keep others while they pass on; so they do here, unless
-    /// somebody goes on with them.
+    /// Ends it. If its caller waits, passing on very many keys would delay others; so they are passed on here, unless
+    /// there is a continuation of the section.
     fn done(&mut self, reply: Finished, section: Option<Section>) -> Step {
         self.unlist();
         Step::Done(self.ended(reply, section, false))
@@ -778,8 +778,8 @@ impl Job {
         Ended { reply, section, is_aborted: true }
     }
 
-    /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched, or for
-    /// everything if it wanted no key but that.
+    /// Abandons its work, none of which is visible, and waits for all keys that it has touched, or for everything if it
+    /// needed no other key.
     fn begin_anew(&mut self, key: Option<(u32, Box<[u8]>, Mode)>) {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.call.control.begin_anew();
@@ -796,11 +796,11 @@ impl Job {
         };
     }
 
-    /// Lets others see the script, and what it has by now.
+    /// Lists the script, with its present state.
     fn list(&mut self) {
         let control = &self.call.control;
         if !std::mem::replace(&mut self.is_listed, true) {
-            // Somebody who waits may look at it from here on.
+            // Waiting clients may see it from here on.
             let _ = control.called.set((self.call.by, self.call.keys, self.words.clone()));
             self.inner.scripts.running.enter(control);
         }

@@ -1,15 +1,15 @@
-//! What a script says of itself before its first line of code: Redis's shebang and Dragonfly's comment.
+//! Declarations before a script's first line of code: Redis's shebang and Dragonfly's comment.
 //!
-//! Both spellings take the union of both systems' flags. A flag that is unknown is an error, as is anything on
-//! Dragonfly's line that is no flag: its own parser drops what follows a blank without a word.
+//! Both spellings accept the union of both systems' flags. An unknown flag is an error, as is any other text on
+//! Dragonfly's line: its own parser silently drops text after a space.
 
 pub(crate) use super::flags::{Flags, listed};
 use crate::config;
 
-/// What was found before the code.
+/// The declarations found before the code.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// `None` if the script says nothing of flags.
+    /// `None` if the script declares no flags.
     pub(crate) flags: Option<Flags>,
     /// Bytes of the shebang's line without its end: the code starts there, so that its lines keep their numbers.
     pub(crate) code: usize,

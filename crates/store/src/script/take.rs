@@ -1,20 +1,21 @@
-//! Keys that a script did not declare, and that others hold when it comes to them.
+//! Undeclared keys of a script that are held by other tickets when it accesses them.
 //!
-//! The script waits for such a key while it holds others, so two scripts may wait for each other. Whoever is about to
-//! wait looks whether that closes a circle: from the holders of its key along what they wait for themselves. Only
-//! scripts that wait are in the map, which nobody touches whose key is free. One of a circle that has written nothing
-//! begins anew, with all keys declared that it has touched; it has done nothing that anybody could have seen. If all
-//! have written, the one that came last is refused the key, and scripts of both kinds run one after the other from then
-//! on, so that it does not happen again.
+//! The script waits for such a key while it holds others, so two scripts may wait for each other. Before a script
+//! waits, it checks for a deadlock: from the holders of its key along the keys for which they wait themselves. Only
+//! waiting scripts are in the map, so it costs nothing while keys are free. A script of the cycle that has written
+//! nothing is restarted, with all keys declared that it has touched; none of its effects was visible. If all have
+//! written, the last one to arrive is refused the key, and scripts of both kinds run one after the other from then on,
+//! so that it does not happen again.
 //!
-//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself. Not if it has no
-//! key yet: then it waits like these, so a stream of scripts that declare nothing keeps nobody from a key for good. One
-//! that waits for [everything](crate::everything) waits for all the others here.
+//! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. Not
+//! if it has no key yet: then it waits like these, so a stream of scripts without declared keys starves no ticket. A
+//! script that waits for [everything](crate::everything) waits for all others here.
 //!
-//! A stream of scripts that have a key each and want the same one more would keep everybody else from that one. So a
-//! script that comes to a key for which somebody has waited for [very long](Ticket) begins anew, with the key declared, if
-//! it has written nothing: it waits behind him, and holds nothing meanwhile. If it has written it goes on, since he may
-//! wait for it; scripts of its kind run one after the other for a while instead, so that a key is free between two.
+//! A stream of scripts that have a key each and want the same second one would starve all other tickets for that one.
+//! So a script that needs a key for which a ticket has waited [very long](Ticket) is restarted, with the key declared,
+//! if it has written nothing: it waits behind that ticket, and holds nothing meanwhile. If it has written it continues,
+//! since the ticket may wait for it; scripts of its kind run one after the other for a while instead, so that a key is
+//! free between two.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct Waiting {
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<HashMap<u64, Waiting>>);
 
-/// What came of the wait for a key.
+/// The result of waiting for a key.
 #[derive(Debug)]
 pub(crate) enum Took {
     /// The section has it.
@@ -61,7 +62,7 @@ pub(crate) struct Take {
     /// Known before it waited.
     early: Option<Took>,
     is_listed: bool,
-    /// The section has been told that it has the key.
+    /// The section has been notified that it has the key.
     is_told: bool,
 }
 
@@ -106,12 +107,12 @@ impl Take {
         Take { inner, ticket, early: None, is_listed: false, is_told: false }
     }
 
-    /// Whether everything is wanted.
+    /// Returns whether everything is wanted.
     fn wants_everything(&self) -> bool {
         self.ticket.keys.is_empty()
     }
 
-    /// Whether the section has got everything already.
+    /// Returns whether the section already has everything.
     pub(crate) fn has_everything(&self) -> bool {
         self.wants_everything() && self.ticket.phase() == Phase::Granted
     }
@@ -151,7 +152,7 @@ impl Take {
         given_up.iter().for_each(|ticket| ticket.wake());
     }
 
-    /// What came of it.
+    /// Returns the result.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Took> {
         if let Some(early) = self.early.take() {
             return Poll::Ready(early);
@@ -268,7 +269,7 @@ impl Inner {
         given_up.iter().for_each(|ticket| ticket.wake());
     }
 
-    /// Those who wait for everything and hold nothing.
+    /// Returns the tickets that wait for everything and hold nothing.
     pub(crate) fn waiting_for_everything(&self) -> Vec<Arc<Ticket>> {
         let mut waiting = self.everything.waiting();
         if !waiting.is_empty() {
@@ -278,7 +279,7 @@ impl Inner {
         waiting
     }
 
-    /// Who holds the key that a ticket waits for.
+    /// Returns the holders of the key for which a ticket waits.
     fn holders(&self, ticket: &Ticket) -> SmallVec<[u64; 4]> {
         let held = &ticket.keys[0];
         let pass = self.gate.enter();

@@ -1,4 +1,4 @@
-//! What SCRIPT tells of scripts: HELP, SHOW, FLAGS, LIST, LATENCY, GC and PS.
+//! The informational subcommands of SCRIPT: HELP, SHOW, FLAGS, LIST, LATENCY, GC and PS.
 
 use std::collections::{HashMap, HashSet};
 
@@ -134,7 +134,7 @@ fn describe(control: &Control, waiters: usize, out: &mut dyn ReplySink) {
 }
 
 impl Inner {
-    /// How many wait for keys of each section that holds some.
+    /// Returns the number of waiters for the keys of each section that holds some.
     fn waiters(&self) -> HashMap<u64, usize> {
         let mut pairs: HashSet<(u64, u64)> = HashSet::new();
         if let Some(owner) = self.everything.owner() {

@@ -1,15 +1,16 @@
-//! Script threads: where scripts go on that outlive their slice.
+//! Script threads: the execution of scripts beyond their first slice.
 //!
-//! They stand behind the workers (`nice`), which ask for [shorter turns](sluicegate_script::short_turns), so the kernel
-//! gives a busy core to the workers first, and takes it from a script when a worker wakes. A script has it for a slice and then goes behind the others that wait; one whose keys others
-//! wait for goes first for a few slices. A function of the library that takes long is not interrupted there, so another
-//! thread is made where those that exist are kept by such functions.
+//! They have a lower priority than the workers (`nice`), which request [shorter scheduler
+//! turns](sluicegate_script::short_turns), so the kernel gives a busy core to the workers first, and takes it from a
+//! script when a worker wakes. A script runs for a slice and then queues behind the other scripts; one whose keys are
+//! wanted goes first for a few slices. A long library function is not interrupted there, so another thread is started
+//! if all existing ones are occupied by such functions.
 //!
-//! Where all are, those that are [kept](KEPT) step aside: they get a core only when nobody else wants it, are not counted
-//! any more, and end with their function. So scripts that could go on do, beside patterns that take forever, and those
-//! cost the workers no more than before. Loops of Lua are interrupted and never step aside, however many there are.
+//! If all are, those that are [kept](KEPT) step back: they get a core only when no other thread wants it, are no longer
+//! counted, and end with their function. So other scripts run in spite of patterns that take forever, and these cost
+//! the workers no more than before. Loops of Lua are interrupted and never step back, however many there are.
 //!
-//! What waits here is bounded by who sent it: a client has one script at a time.
+//! The queue is bounded by the clients: a client has one script at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,9 +32,9 @@ const ASIDE_MAX: usize = 64;
 const KEPT: Duration = Duration::from_millis(20);
 /// A thread that had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
-/// How far behind the workers these threads stand: on a core that workers keep busy a script gets a quarter of it.
+/// The nice value of these threads: on a core that workers keep busy a script gets a quarter of it.
 const NICE: libc::c_int = 5;
-/// The same of one that has stepped aside: the last there is. A thread does not come back from there.
+/// The same for a thread that has stepped back: the maximum. A thread does not return from there.
 const NICE_ASIDE: libc::c_int = 19;
 /// A script that has waited so long for a thread gets a new one.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -102,7 +103,7 @@ impl Post {
         Post { thread, clock: CpuClock::of_this_thread(), turns: 0, seen: (0, Duration::ZERO), is_aside: false }
     }
 
-    /// Whether its turn has lasted so long that it is kept, as far as is known since it was first asked in this turn.
+    /// Returns whether its turn has lasted so long that it counts as kept, since it was first checked in this turn.
     fn is_kept(&mut self) -> bool {
         let ran = self.clock.ran();
         if self.seen.0 != self.turns {
@@ -121,25 +122,25 @@ impl Post {
 /// A script on a script thread.
 struct Task {
     shared: Arc<Shared>,
-    /// Taken by the thread that runs it, and gone at its end.
+    /// Taken by the thread that runs it, and empty at its end.
     job: Mutex<Option<Box<Job>>>,
-    /// Whether it stands in the queue, or is to be put there when its slice is over.
+    /// Whether it is in the queue, or is to be queued when its slice is over.
     is_ready: AtomicBool,
     done: Mutex<Option<Done>>,
-    /// How long its turns took, in microseconds.
+    /// The duration of its turns, in microseconds.
     worked_us: AtomicU64,
 }
 
-/// Where the caller of a script hears of its end, and how long it ran on script threads.
+/// The channel through which the caller of a script learns of its end, and its run time on script threads.
 pub(crate) type Told = Arc<Claim<(Ended, Duration)>>;
 
-/// Who hears of a script's end.
+/// The receiver of a script's end.
 pub(crate) enum Done {
-    /// Nobody: its caller has gone.
+    /// None: its caller has gone.
     Nobody,
     /// Its caller.
     Caller(Told),
-    /// What goes on with its section.
+    /// The continuation with its section.
     Then(Heir),
 }
 
@@ -210,7 +211,7 @@ impl Shared {
     fn spawn(self: &Arc<Self>, state: &mut State) {
         let shared = self.clone();
         let started = std::thread::Builder::new().name("store-script".into()).spawn(move || shared.work());
-        // Where no thread can be made, those that exist do it; the next tick tries again where there is none.
+        // If no thread can be created, the existing ones do the work; if there is none, the next tick tries again.
         state.threads += usize::from(started.is_ok());
     }
 
@@ -246,7 +247,7 @@ impl Shared {
             }
         }
         state.posts.retain(|post| post.thread != thread);
-        // What it has put back may be all there is to do.
+        // The script just requeued may be the only work.
         if !state.ready.is_empty() && state.idle == 0 && state.threads < cores() {
             self.spawn(&mut state);
         }
@@ -278,7 +279,7 @@ impl Shared {
                 let is_wanted = job.is_wanted();
                 drop(place);
                 if task.is_ready.swap(true, Ordering::SeqCst) {
-                    // Somebody woke it meanwhile, and so it stands in the queue.
+                    // It was woken meanwhile, and so it is in the queue.
                     return None;
                 }
                 *favours = if is_wanted && *favours < FAVOURS { *favours + 1 } else { 0 };

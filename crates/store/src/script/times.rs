@@ -1,4 +1,4 @@
-//! How long calls of a script took, for SCRIPT LATENCY.
+//! Durations of a script's calls, for SCRIPT LATENCY.
 //!
 //! A bucket for each power of two of microseconds: an addition for each call, and 200 bytes for each script.
 
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Up to 2^21 microseconds, two seconds, and what is longer.
+/// Up to 2^21 microseconds, two seconds, and longer ones.
 const BUCKETS: usize = 23;
 
 /// Calls by how long they took.

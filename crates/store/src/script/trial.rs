@@ -1,4 +1,4 @@
-//! Scripts step by step, without a thread of their own: what is given back wherever they end, and memory that runs out at
+//! Tests of scripts step by step, without threads: released resources wherever they end, and memory that runs out at
 //! any allocation.
 
 use std::ffi::c_void;
@@ -168,7 +168,8 @@ fn what_takes_long_to_begin_is_begun_elsewhere() {
     }
 }
 
-/// Checks that a script that a worker has begun goes to another thread with what is left, and what comes of it there.
+/// Checks that a script that a worker has begun moves to another thread with the rest of its work, and its result
+/// there.
 fn check_leaves(store: &Store, words: &[&str], expected: &str) {
     let Some(mut pending) = ask(store, words).err().and_then(|parked| Pending::of(parked).ok()) else {
         panic!("{words:?} ends where it began")
@@ -244,7 +245,7 @@ fn long_old_values_are_said_elsewhere() {
             assert_eq!(answered(&store, &["GET", "long"]), left, "{script}");
         }
     }
-    // What has changed nothing yet can be ended.
+    // A script that has changed nothing yet can be killed.
     let words = ["EVAL", "return redis.call('GETDEL', 'long') and redis.call('NOSUCH')", "0"];
     assert_eq!(answered(&store, &["SET", "long", &long]), "+OK\r\n");
     let Err(parked) = ask(&store, &words) else { panic!("it ends where it began") };
@@ -321,7 +322,7 @@ fn a_script_either_writes_or_is_ended() {
     assert!(call.control.kill(true) && call.control.is_killed());
 }
 
-/// An allocator that fails once it has granted so much.
+/// An allocator that fails once it has granted this amount.
 struct Failing {
     allocate: ffi::lua_Alloc,
     account: *mut c_void,
@@ -383,7 +384,7 @@ fn check_memory_here(prepare: &[&[&str]], words: &[&str]) {
         pool.put_away(interpreter, true);
         // SAFETY: the state does not run.
         unsafe { (*failing_place).left = granted };
-        // Nobody is in the way of it, so nothing was left behind.
+        // No other command runs, so nothing was left behind.
         assert_eq!(ask(&store, &["FLUSHALL"]).unwrap_or_default(), "+OK\r\n");
         let reply = answered(&store, words);
         // SAFETY: as above.

@@ -1,9 +1,8 @@
-//! What the server wants to see of the commands of scripts: MONITOR shows them all, SLOWLOG and LATENCY those that took
-//! long.
+//! Observation of scripts' commands by the server: MONITOR shows them all, SLOWLOG and LATENCY the slow ones.
 //!
-//! On a worker no command takes long: one that would goes to a script thread first. So where the slow log asks for
-//! milliseconds, as it does by default, a clock is read for commands on script threads alone, and only for those whose
-//! work depends on what they find.
+//! On a worker no command is slow: a slow one moves to a script thread first. So if the slow log's threshold is in
+//! milliseconds, as by default, the clock is read only for commands on script threads, and only for those whose work
+//! depends on their data.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
@@ -15,14 +14,14 @@ use crate::config::ServerOptions;
 use crate::owned::Finished;
 use crate::park::Parked;
 
-/// Somebody watches by MONITOR.
+/// A MONITOR client exists.
 const SHOWN: u8 = 1;
 /// Commands that may take milliseconds are timed.
 const LONG_TIMED: u8 = 2;
 /// All commands are timed.
 const TIMED: u8 = 4;
 
-/// What is watched of a store's scripts.
+/// The observers of a store's scripts.
 #[derive(Default)]
 pub(crate) struct Watches(AtomicU8);
 
@@ -33,7 +32,7 @@ impl Watches {
         self.change(LONG_TIMED, options.slowlog_slower_than_us >= 0);
     }
 
-    /// Whether somebody watches by MONITOR.
+    /// Sets whether a MONITOR client exists.
     pub(crate) fn show(&self, is_wanted: bool) {
         self.change(SHOWN, is_wanted);
     }
@@ -46,16 +45,16 @@ impl Watches {
     }
 }
 
-/// What is watched of a command that runs.
+/// The observation of a running command.
 pub(crate) struct Watch {
     is_shown: bool,
-    /// When it began, if it is timed.
+    /// Its start, if it is timed.
     began: Option<Instant>,
 }
 
 impl Active {
-    /// What is watched of the command that comes now; nearly always nothing. Those of a script that is not atomic may take
-    /// long wherever it runs, since it waits for them.
+    /// Returns the observation of the next command; usually none. Commands of a non-atomic script may take long on any
+    /// thread, since the script waits for them.
     #[inline]
     pub(crate) fn watch(&self, row: Option<Numbered>, words: usize) -> Option<Watch> {
         let all = self.inner().scripts.watches.0.load(Ordering::Relaxed);
@@ -63,7 +62,7 @@ impl Active {
         if watched == 0 { None } else { Some(begin(watched, row?, words)) }
     }
 
-    /// Tells of a command what is watched of it, if it has run. One of a script that begins anew has.
+    /// Reports a command to its observers, if it has run. The command of a restarted script has.
     #[cold]
     pub(crate) fn tell(&mut self, watch: Watch, ran: &Ran, words: &[&[u8]]) {
         let is_over = matches!(ran, Ran::Replied | Ran::RepliedMuch);
@@ -93,7 +92,7 @@ fn begin(watched: u8, row: Numbered, words: usize) -> Watch {
 /// A command of a script that is not atomic, which was parked: the script waits for it.
 pub(crate) struct Awaited {
     pub(crate) parked: Parked,
-    /// How long it has worked, if that is watched; elsewhere than here it is known at its end.
+    /// The time it has worked, if observed; elsewhere it is known at its end.
     pub(crate) worked: Option<Duration>,
 }
 

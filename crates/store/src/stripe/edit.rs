@@ -21,7 +21,7 @@ use crate::value::{Access, EditingAs, Entry, Garbage, Value};
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has passed the gate.
+    /// The number of passes of this thread through the gate.
     pub(crate) static PASSED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -56,7 +56,8 @@ impl Stripe {
         self.touch_expired(key, at_ms);
     }
 
-    /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns what the old value leaves.
+    /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns the old value's remains to
+    /// free.
     pub(crate) fn set(
         &mut self,
         (hash, key): (u64, &[u8]),
@@ -184,9 +185,9 @@ impl Stripe {
         }
     }
 
-    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
-    /// elements that did. `tell` hears what becomes of which key. Returns whether it came to the end; the next call
-    /// begins anew then.
+    /// Examines about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
+    /// expired elements. `tell` receives each affected key and its treatment. Returns whether it reached the end; the
+    /// next call starts again then.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,
@@ -326,7 +327,7 @@ impl Stripe {
         self.table.entry_mut(slot).swap_shared(Arc::default())
     }
 
-    /// Puts back at `slot` what was [taken out](Self::detach_string) when it had so many bytes, and was changed.
+    /// Puts the changed string back at `slot`, which had this many bytes when it was [taken out](Self::detach_string).
     pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
         self.before_change(Some(slot));
         let entry = self.table.entry_mut(slot);
@@ -336,8 +337,8 @@ impl Stripe {
         self.changed = true;
     }
 
-    /// Puts an object back at `slot` that was [detached](Self::detach) when it had so many bytes. Returns what stood in
-    /// for it.
+    /// Puts the object back at `slot`, which had this many bytes when it was [detached](Self::detach). Returns its
+    /// placeholder.
     pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
         self.before_change(Some(slot));
         let entry = self.table.entry_mut(slot);

@@ -29,7 +29,8 @@ pub(super) struct Head {
 const HEAD: usize = 16;
 const _: () = assert!(size_of::<Head>() == HEAD && FULL.is_multiple_of(GROUP) && layout(FULL).size() == PAGE_BYTES);
 
-/// Where a segment's slots begin. Those of the largest begin with a cache line, so that a group's are one line.
+/// Returns the offset of a segment's slots. Those of the largest are aligned to a cache line, so that a group's are one
+/// line.
 const fn slots_at(capacity: usize) -> usize {
     if capacity == FULL { (HEAD + FULL).next_multiple_of(64) } else { HEAD + capacity }
 }
@@ -130,7 +131,8 @@ impl<T: Item> Segment<T> {
         ((hash >> 8 & 0xffff) as usize * self.groups()) >> 16
     }
 
-    /// Whether another entry may come in: at least a fourteenth of the slots stays empty, so every search ends.
+    /// Returns whether there is room for another entry: at least a fourteenth of the slots stays empty, so every search
+    /// ends.
     pub(super) fn has_room(&self) -> bool {
         let capacity = self.capacity();
         (self.head().used as usize) < capacity - capacity.div_ceil(14)

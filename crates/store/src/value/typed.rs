@@ -1,4 +1,4 @@
-//! Objects edited as what they are, without asking for their type at each step.
+//! Typed editing of objects, without checking their type at each step.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -44,7 +44,7 @@ impl Entry {
         if self.form() != Form::Object {
             return None;
         }
-        // SAFETY: the object is this entry's; what is returned puts it back, so it has one owner at any time.
+        // SAFETY: the object is this entry's; the returned guard puts it back, so it has one owner at any time.
         let value = unsafe { self.raw_object().typed::<K>()? };
         Some(EditingAs { entry: self, value: ManuallyDrop::new(value) })
     }

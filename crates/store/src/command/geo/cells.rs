@@ -30,7 +30,7 @@ struct Cell {
     steps: u32,
 }
 
-/// What a cell covers, in degrees.
+/// The area of a cell, in degrees.
 struct Area {
     longitude: (f64, f64),
     latitude: (f64, f64),
@@ -83,7 +83,7 @@ impl Cell {
         Area { longitude: range(longitude, LONGITUDE_MAX), latitude: range(latitude, LATITUDE_MAX) }
     }
 
-    /// The cell so many columns to the east and rows to the north; beyond an edge the other one follows.
+    /// Returns the cell this many columns to the east and rows to the north, wrapping around at the edges.
     fn beside(self, east: i32, north: i32) -> Cell {
         let mask = ((1_u64 << self.steps) - 1) as u32;
         // What lies on the last degree is one cell beyond the edge, and stays there unless it moves.
@@ -156,7 +156,7 @@ fn latitude_distance_m(from: f64, to: f64) -> f64 {
     EARTH_RADIUS_M * (radians(to) - radians(from)).abs()
 }
 
-/// What is looked for around a place.
+/// The shape of the searched area around a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// In units.
@@ -223,7 +223,7 @@ impl Search {
             cell = Cell::of(self.center, steps, LATITUDE_MAX);
         }
         let area = cell.area();
-        // What the middle one covers to one side needs no neighbour there.
+        // If the middle cell covers a side, the neighbour there is not needed.
         let trims = steps >= 2;
         let needed = |east_by: i32, north_by: i32| {
             !(trims

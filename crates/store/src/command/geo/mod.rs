@@ -34,12 +34,12 @@ fn unit(word: &[u8]) -> Result<f64, Refused> {
     }
 }
 
-/// Says a distance.
+/// Writes a distance.
 fn say_distance(distance: f64, out: &mut dyn ReplySink) {
     out.bulk(format!("{distance:.4}").as_bytes());
 }
 
-/// Says a position.
+/// Writes a position.
 fn say_position(position: Position, out: &mut dyn ReplySink) {
     out.array(2);
     out.decimal(position.longitude);
@@ -94,7 +94,7 @@ fn geodist(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says something of the position of each member, or what `absent` says.
+/// Writes a value for the position of each member, or the output of `absent`.
 fn each_position(
     ctx: &mut Ctx<'_>,
     out: &mut dyn ReplySink,

@@ -1,6 +1,6 @@
 //! Members within a circle or a rectangle: GEOSEARCH and the GEORADIUS family.
 //!
-//! The ranges of scores of up to nine cells are gone through, and each member in them is measured.
+//! The score ranges of up to nine cells are scanned, and the distance of each member in them is computed.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -13,7 +13,7 @@ use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::object::{Kind as _, Object, Zset};
 
-/// Which command it is.
+/// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// GEORADIUS: the center and the radius have their places.
@@ -52,11 +52,11 @@ enum Order {
     Descending,
 }
 
-/// What was asked for.
+/// The parsed query.
 #[derive(Default)]
 struct Query {
     center: Option<Position>,
-    /// Whether the center was named, be it by a member of a key that does not exist.
+    /// Whether the center was a member, even one of a key that does not exist.
     from_member: bool,
     from_position: bool,
     shape: Option<(Shape, f64)>,
@@ -249,7 +249,7 @@ impl Query {
         (found, unit_m)
     }
 
-    /// Says what was found.
+    /// Writes the result.
     fn say(&self, found: &[Found], unit_m: f64, out: &mut dyn ReplySink) {
         let parts = 1 + [self.with_distance, self.with_hash, self.with_position].iter().filter(|with| **with).count();
         out.array(found.len());
@@ -271,7 +271,7 @@ impl Query {
     }
 }
 
-/// How many members a search looks at; 0 if its words are wrong.
+/// Returns the number of members that a search examines; 0 if its words are invalid.
 fn visits_of_search(name: &str, words: &[&[u8]], object: &Object) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
     let kind = match name {

@@ -1,4 +1,4 @@
-//! What changes a stream: XADD, XDEL, XTRIM and XSETID.
+//! Commands that change a stream: XADD, XDEL, XTRIM and XSETID.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -21,7 +21,7 @@ const ROUGH_ENTRIES_MAX: i64 = 1_000_000;
 
 /// The words of XADD and XTRIM in front of the entry.
 struct Options {
-    /// Which ID XADD was given; none for `*`.
+    /// The ID of XADD; none for `*`.
     id: Option<Said>,
     only_if_exists: bool,
     trim: Option<Trim>,
@@ -85,7 +85,7 @@ impl Options {
     }
 }
 
-/// How many entries `~` takes at most if nothing is said.
+/// Returns the default maximum of entries that `~` removes.
 fn rough_limit(limits: &Limits) -> u64 {
     match limits.stream_node_entries.get().saturating_mul(ROUGH_NODES) {
         ..=0 => ROUGH_ENTRIES as u64,
@@ -110,7 +110,7 @@ fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, 
     id.filter(|id| *id > last).ok_or(NOT_ABOVE.into())
 }
 
-/// Frees what was cut off after the stripes are unlocked.
+/// Frees the part that was cut off after the stripes are unlocked.
 fn free_late(ctx: &mut Ctx<'_>, cut: Option<Stream>) {
     ctx.garbage.extend(cut.map(|stream| Garbage::Object(stream.into_object())));
 }
@@ -187,7 +187,7 @@ pub(super) fn xdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// What XSETID sets beside the last ID.
+/// The properties that XSETID sets in addition to the last ID.
 #[derive(Default)]
 struct Facts {
     added: Option<u64>,

@@ -1,4 +1,4 @@
-//! XINFO: what is known of a stream.
+//! XINFO: properties of a stream.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -11,7 +11,7 @@ use crate::object::stream::{Stream, StreamId};
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
 
-/// Entries that FULL shows if nothing else is said.
+/// The default number of entries that FULL shows.
 const SHOWN: usize = 10;
 
 pub(super) fn help(_: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -26,7 +26,7 @@ pub(super) fn help(_: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     crate::command::help("XINFO", &lines, out);
 }
 
-/// How many entries are to be shown; none without FULL.
+/// Parses the number of entries to show; none without FULL.
 fn shown(words: &[&[u8]]) -> Result<Option<usize>, Refused> {
     const WRONG: &str = "ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.";
     match words {
@@ -64,7 +64,7 @@ fn tell(stream: &Stream, shown: Option<usize>, out: &mut dyn ReplySink) {
     };
     number(out, "length", stream.len() as u64);
     number(out, "radix-tree-keys", stream.nodes() as u64);
-    // There is no tree; one of so many keys has at least one more node.
+    // There is no tree; a tree of this many keys has at least one more node.
     number(out, "radix-tree-nodes", stream.nodes() as u64 + 1);
     id(out, "last-generated-id", facts.last);
     id(out, "max-deleted-entry-id", facts.max_deleted);

@@ -1,7 +1,7 @@
 //! Commands on streams, without consumer groups.
 //!
-//! Words are read in Redis's order, as which of several errors is said depends on it. What is added wakes those who wait
-//! for it in XREAD, whether the key was there or not.
+//! Words are parsed in Redis's order, as that determines which of several errors is reported. An added entry wakes
+//! clients blocked by XREAD, whether the key existed or not.
 
 mod change;
 mod info;
@@ -56,7 +56,7 @@ enum Seq {
 }
 
 impl Said {
-    /// `ms-seq` or `ms`, with `ms-*` where `takes_next` says so.
+    /// Parses `ms-seq` or `ms`, with `takes_next` also `ms-*`.
     fn parse(word: &[u8], takes_next: bool) -> Result<Said, Refused> {
         let said = || {
             let word = c_string(word, (word.len() <= ID_WORD_MAX).then_some(word.len())?);
@@ -83,7 +83,7 @@ fn strict_id(word: &[u8]) -> Result<StreamId, Refused> {
     Said::parse(word, false).map(|said| said.or(0))
 }
 
-/// An end of a range: an ID, `-` or `+`, or one that is excluded behind `(`. `seq` is what is left out.
+/// Parses an end of a range: an ID, `-` or `+`, or an excluded one after `(`. `seq` is the default sequence number.
 fn range_end(word: &[u8], seq: u64) -> Result<(StreamId, bool), Refused> {
     if let [b'(', id, rest @ ..] = word {
         let _ = (id, rest);
@@ -105,7 +105,7 @@ fn say_element(element: Element<'_>, out: &mut dyn ReplySink) {
     out.bulk(element.text(&mut itoa::Buffer::new()));
 }
 
-/// An entry as every command says it.
+/// Writes an entry in the form common to all commands.
 fn say_entry(entry: &Entry<'_>, out: &mut dyn ReplySink) {
     out.array(2);
     say_id(entry.id, out);

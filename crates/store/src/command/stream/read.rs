@@ -1,10 +1,10 @@
-//! What reads a stream: XLEN, XRANGE and XREVRANGE, and XREAD, which may wait.
+//! Commands that read a stream: XLEN, XRANGE and XREVRANGE, and XREAD, which may block.
 //!
-//! Who waits in XREAD waits for entries behind an ID, so a `$` becomes the ID that it stands for before its client waits,
-//! and a stream that comes to life, or grows, is of use only to those whose ID is below its last one. Nothing is taken
-//! away, so all of them are served, in the order in which they came.
+//! A client blocked by XREAD waits for entries after an ID, so `$` is replaced by its ID before the client blocks, and
+//! a stream that is created, or grows, suits only clients whose ID is below its last one. Reading removes nothing, so
+//! all of them are served, in order of arrival.
 //!
-//! A client that waits for several streams gets what a transaction added to any of them (Redis 7.2).
+//! A client that waits for several streams gets the entries that a transaction added to any of them (Redis 7.2).
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
 
-/// What XREAD is given instead of an ID for the last entry of a stream (Redis 7.4).
+/// The ID in XREAD that means the last entry of a stream (Redis 7.4).
 const LATEST: &[u8] = b"+";
 
-/// Entries of a range that are gathered before any is said; more are counted first.
+/// The number of entries of a range that are collected before any is written; more are counted first.
 const GATHERED: usize = 32;
 
 pub(super) fn xlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -33,7 +33,7 @@ pub(super) fn xlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says up to `max` entries from one ID to another, or back.
+/// Writes up to `max` entries from one ID to another, or in reverse.
 pub(super) fn say_range(
     stream: &Stream,
     (start, end): (StreamId, StreamId),
@@ -186,7 +186,8 @@ impl Read {
         self.first + self.number
     }
 
-    /// Says what some of the streams have: each the place of a key among the command's, its word, and the ID behind which.
+    /// Writes the entries of some of the streams, each given by the key's index, the word's index, and the ID after
+    /// which to read.
     fn say(&self, ctx: &mut Ctx<'_>, found: &[(usize, usize, StreamId)], out: &mut dyn ReplySink) {
         let is_nested = out.keyed(found.len());
         for (place, word, after) in found {
@@ -217,7 +218,7 @@ fn after(stream: &Stream, word: &[u8]) -> Option<StreamId> {
     }
 }
 
-/// Whether a stream has entries behind an ID.
+/// Returns whether a stream has entries after an ID.
 fn has_behind(stream: &Stream, after: StreamId) -> bool {
     stream.last_entry().is_some_and(|last| last > after)
 }
@@ -280,7 +281,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says what the keys by which the client was woken have for it.
+/// Writes the entries of the keys that woke the client.
 fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Read::parse(words).map(|read| {
@@ -301,7 +302,7 @@ fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Whether a client that waits with these words has a use for what the key has.
+/// Returns whether the key's content suits a client that waits with these words.
 fn suits(words: &[&[u8]], key: &[u8], object: &Object) -> bool {
     let (Some(stream), Ok(read)) = (Stream::of(object), Read::parse(words)) else { return false };
     let mut pairs = (0..read.number).map(|place| (words[read.first + place], words[read.ids() + place]));

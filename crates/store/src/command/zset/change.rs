@@ -20,12 +20,12 @@ pub(crate) struct AddOptions {
     pub(crate) xx: bool,
     gt: bool,
     lt: bool,
-    /// CH: what was changed counts, too.
+    /// CH: changed members count, too.
     pub(crate) changed: bool,
     increments: bool,
 }
 
-/// What became of one member.
+/// The result for one member.
 #[derive(Clone, Copy, Default)]
 struct Added {
     added: bool,
@@ -113,7 +113,7 @@ fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, increments: bool) -> Result<(
 /// Scores with their members.
 pub(crate) type Scored<'a> = SmallVec<[(f64, &'a [u8]); 4]>;
 
-/// Adds members to key 0 and says what became of them.
+/// Adds members to key 0 and writes the result.
 pub(crate) fn add_scored(
     ctx: &mut Ctx<'_>,
     out: &mut dyn ReplySink,
@@ -170,7 +170,7 @@ fn zrem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says that members were removed from a key, and that the key went with the last of them.
+/// Emits the events of members removed from a key, and of the key removed with the last of them.
 pub(super) fn note_removal(ctx: &mut Ctx<'_>, key: usize, removed: usize, emptied: bool, event: &'static str) {
     if removed > 0 {
         ctx.notify(key, Class::Zset, event);
@@ -180,7 +180,7 @@ pub(super) fn note_removal(ctx: &mut Ctx<'_>, key: usize, removed: usize, emptie
     }
 }
 
-/// Says a score, or null.
+/// Writes a score, or null.
 fn say(score: Option<f64>, out: &mut dyn ReplySink) {
     match score {
         Some(score) => out.double(score),

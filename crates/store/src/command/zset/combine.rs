@@ -1,8 +1,8 @@
 //! Commands on several sorted sets: unions, intersections and differences.
 //!
-//! Sources are gone through from the smallest to the largest, as in Redis, because the order in which scores are added
-//! shows in their last digits. An intersection looks the members of the smallest up in the others; a difference looks
-//! the members of the first up in the others, or takes those of the others away, whichever is less work.
+//! Sources are processed from the smallest to the largest, as in Redis, because the order of adding scores affects
+//! their last digits. An intersection looks the members of the smallest up in the others; a difference looks the
+//! members of the first up in the others, or removes the members of the others, whichever is less work.
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -29,7 +29,7 @@ enum Operation {
     Count,
 }
 
-/// What becomes of the scores of one member.
+/// The combination of one member's scores.
 #[derive(Clone, Copy, Debug)]
 enum Aggregate {
     Sum,
@@ -70,7 +70,7 @@ struct Plan {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// Where counting ends, 0 for never.
+    /// The count at which to stop, 0 for never.
     limit: usize,
 }
 
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// Members that are gone through between looks at whether it is enough.
+/// The number of members processed between checks of the limit.
 const STEP: usize = 64;
 
 /// One of the inputs.
@@ -173,7 +173,7 @@ impl<'s> Source<'s> {
     }
 }
 
-/// What the sources make together.
+/// Returns the combination of the sources.
 fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation, now_ms: i64) -> (Vec<Scored>, usize) {
     let mut sources: Vec<(Option<Source<'_>>, f64)> = sources
         .iter()

@@ -1,7 +1,7 @@
 //! Commands on sorted sets, a theme per file.
 //!
-//! All that names one member costs a lookup and one or two descents of the tree; a command on a range finds its ranks
-//! first, so LIMIT skips for free, and then goes through what it returns under the stripe's lock.
+//! Commands on one member cost a look-up and one or two descents of the tree; a command on a range finds its ranks
+//! first, so LIMIT skips for free, and then iterates over its result under the stripe's lock.
 
 pub(super) mod change;
 pub(super) mod combine;
@@ -26,7 +26,7 @@ pub(super) fn score(word: &[u8]) -> Result<f64, Refused> {
     score::parse(word).ok_or(NOT_FLOAT.into())
 }
 
-/// Says a member with its score, which RESP3 has as a pair.
+/// Writes a member with its score, as a pair in RESP3.
 fn say_pair(member: &[u8], score: f64, nested: bool, out: &mut dyn ReplySink) {
     if nested {
         out.array(2);
@@ -35,7 +35,7 @@ fn say_pair(member: &[u8], score: f64, nested: bool, out: &mut dyn ReplySink) {
     out.double(score);
 }
 
-/// Puts what a command made into a key, or removes the key if it made nothing; says how many members there are.
+/// Stores a command's result in a key, or removes the key if it is empty; writes the number of members.
 pub(super) fn store(ctx: &mut Ctx<'_>, key: usize, zset: Zset, event: &'static str, out: &mut dyn ReplySink) {
     let len = zset.len();
     if len > 0 {
@@ -64,7 +64,7 @@ const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str
     }
 }
 
-/// A row of a command whose work grows with what it returns, changes or goes through.
+/// A row of a command whose work grows with its result, its changes or the members it examines.
 const fn per_element(
     name: &'static str,
     arity: i32,

@@ -39,7 +39,7 @@ fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 /// Different ranks chosen by chance, in order.
 fn different(count: usize, len: usize) -> Vec<usize> {
-    // Few of many are drawn until they are different; else all are gone through.
+    // A few of many are drawn until they are distinct; otherwise all are scanned.
     if count < len / 3 {
         let mut ranks = BTreeSet::new();
         while ranks.len() < count {

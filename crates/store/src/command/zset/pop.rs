@@ -1,7 +1,7 @@
-//! Commands that take members from an end: ZPOPMIN, ZPOPMAX, ZMPOP, and their kin that wait for a member.
+//! Commands that remove members from an end: ZPOPMIN, ZPOPMAX, ZMPOP, and their blocking variants.
 //!
-//! Those look at their keys like their siblings, and leave a waiter ([`block`](crate::block)) if no key has members; what
-//! is served to it later is taken by the same functions.
+//! The latter check their keys like the former, and leave a waiter ([`block`](crate::block)) if no key has members;
+//! members are later served to it by the same functions.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl End {
         }
     }
 
-    /// Says the members at this end and removes them; gives how many they are.
+    /// Writes the members at this end and removes them; returns their number.
     fn pop(
         self,
         zset: &mut Zset,
@@ -122,7 +122,7 @@ fn zpopmax(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     pop(ctx, out, End::Highest);
 }
 
-/// What ZMPOP and BZMPOP say behind their keys: the end, and how many members.
+/// The words of ZMPOP and BZMPOP after their keys: the end, and the number of members.
 struct Multi {
     end: End,
     count: usize,
@@ -149,7 +149,7 @@ impl Multi {
         Ok(Multi { end, count })
     }
 
-    /// Pops from a key that has members, and says them with its name.
+    /// Pops from a key that has members, and writes them with its name.
     fn pop(&self, ctx: &mut Ctx<'_>, key: usize, out: &mut dyn ReplySink) -> Result<(), Refused> {
         let name = ctx.words[ctx.places[key].word as usize];
         pop_from(ctx, key, self.end, self.count, out, |len, out| {
@@ -191,7 +191,7 @@ fn zmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Takes one member and says it between its key and its score.
+/// Removes one member and writes it between its key and its score.
 fn take_one(ctx: &mut Ctx<'_>, key: usize, end: End, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let name = ctx.words[ctx.places[key].word as usize];
     pop_from(ctx, key, end, 1, out, |_, out| {

@@ -18,7 +18,7 @@ use crate::value::Garbage;
 const NOT_SCORES: &str = "ERR min or max is not a float";
 const NOT_MEMBERS: &str = "ERR min or max not valid string range item";
 
-/// How a range is named.
+/// The criterion of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -104,7 +104,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// What LIMIT leaves of a range.
+/// The LIMIT of a range.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     offset: i64,
@@ -138,8 +138,8 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Reads a query whose ends are words `first` and the following one. `by` and `back` are what the command's name
-    /// decides; ZRANGE and ZRANGESTORE leave them to options.
+    /// Parses a query whose ends are word `first` and the following one. `by` and `back` are set if the command's name
+    /// implies them; for ZRANGE and ZRANGESTORE they are options.
     fn parse(
         words: &[&'a [u8]],
         first: usize,
@@ -192,7 +192,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// How many elements a command of the ZRANGE or ZREMRANGE families goes over; 0 if its words are wrong.
+/// Returns the number of elements that a command of the ZRANGE or ZREMRANGE families processes; 0 if its words are
+/// invalid.
 pub(super) fn ranks_of_query(name: &str, words: &[&[u8]], object: &Object) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
     let (first, by, back) = match name {
@@ -278,7 +279,7 @@ fn zrangestore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Says how many members are in the range of words 2 and 3.
+/// Writes the number of members in the range of words 2 and 3.
 fn count(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, by: By) {
     let words = ctx.words;
     let result = Named::parse(by, words[2], words[3]).and_then(|named| {
@@ -333,7 +334,7 @@ fn zremrangebylex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     remove(ctx, out, By::Lex, "zremrangebylex");
 }
 
-/// Says a member's rank, from the end if `back`; with its score if asked for (Redis 7.2).
+/// Writes a member's rank, from the end if `back`; with its score if requested (Redis 7.2).
 fn rank(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, back: bool) {
     let words = ctx.words;
     let with_score = match words {
