@@ -23,6 +23,7 @@ pub mod listener;
 pub mod local_reply;
 pub mod log;
 pub mod lua;
+mod mux;
 pub mod pace;
 pub mod persist;
 pub mod process;

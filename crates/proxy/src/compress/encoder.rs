@@ -1,6 +1,6 @@
-//! Compression of a body into chunks.
+//! Compression of a body.
 //!
-//! Data is pushed as it arrives; the compressor's output is sent in chunks. The compressor holds some of it back to
+//! Data is pushed as it arrives; the compressor's output is passed on in pieces. The compressor holds some of it back to
 //! find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow sender
 //! reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
 
@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use sluicegate_config::model::{CompressionAlgorithm, CompressionLimits};
-use sluicegate_wire::http::write_chunk;
 
 /// The assumed memory of a compressor, bytes: twice its window, and tables of at least that size.
 const MEMORY: u64 = 300 * 1024;
 
-/// Bytes of one chunk at most.
+/// Bytes of one piece at most.
 const PIECE: usize = 16 * 1024;
 
 /// Memory that compressors hold, given back when this is dropped.
@@ -71,31 +70,31 @@ impl Encoder {
         self.compress.is_none()
     }
 
-    /// Appends chunks with the output for `data`.
-    pub(crate) fn push(&mut self, data: &[u8], out: &mut Vec<u8>) {
+    /// Passes the output for `data` on.
+    pub(crate) fn push(&mut self, data: &[u8], give: &mut dyn FnMut(&[u8])) {
         self.moved.0 += data.len() as u64;
         if self.is_identity() {
             self.moved.1 += data.len() as u64;
-            return write_chunk(data, out);
+            return give(data);
         }
         self.holds = true;
-        self.run(data, FlushCompress::None, out);
+        self.run(data, FlushCompress::None, give);
     }
 
-    /// Appends the data held back; `false` if there is none.
-    pub(crate) fn flush(&mut self, out: &mut Vec<u8>) -> bool {
+    /// Passes the data held back on; `false` if there is none.
+    pub(crate) fn flush(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         if !std::mem::take(&mut self.holds) {
             return false;
         }
-        self.run(b"", FlushCompress::Sync, out);
+        self.run(b"", FlushCompress::Sync, give);
         true
     }
 
-    /// Appends the end of the data; the last chunk is the caller's.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+    /// Passes the end of the data on.
+    pub(crate) fn finish(&mut self, give: &mut dyn FnMut(&[u8])) {
         self.holds = false;
         if self.compress.is_some() {
-            self.run(b"", FlushCompress::Finish, out);
+            self.run(b"", FlushCompress::Finish, give);
         }
     }
 
@@ -104,7 +103,7 @@ impl Encoder {
         std::mem::take(&mut self.moved)
     }
 
-    fn run(&mut self, mut data: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+    fn run(&mut self, mut data: &[u8], flush: FlushCompress, give: &mut dyn FnMut(&[u8])) {
         let Some((compress, _)) = &mut self.compress else { return };
         let mut piece = [0; PIECE];
         loop {
@@ -114,7 +113,7 @@ impl Encoder {
             let count = (compress.total_out() - given) as usize;
             data = &data[(compress.total_in() - taken) as usize..];
             if count > 0 {
-                write_chunk(&piece[..count], out);
+                give(&piece[..count]);
                 self.moved.1 += count as u64;
             }
             // A piece that is not full means that there is no more output.
@@ -129,10 +128,8 @@ impl Encoder {
 mod tests {
     use std::io::Read;
 
-    use proptest::prelude::*;
-    use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_last_chunk};
-
     use super::*;
+    use proptest::prelude::*;
 
     const ALL: [CompressionAlgorithm; 4] = [
         CompressionAlgorithm::Identity,
@@ -143,19 +140,6 @@ mod tests {
 
     fn encoder(algorithm: CompressionAlgorithm) -> Encoder {
         Encoder::new(algorithm, &CompressionLimits::default(), &Arc::default()).expect("no limit")
-    }
-
-    fn without_chunks(mut chunks: &[u8]) -> Vec<u8> {
-        let mut decoder = BodyDecoder::new(Framing::Chunked);
-        let mut data = Vec::new();
-        loop {
-            let (taken, event) = decoder.decode(chunks).expect("chunks");
-            match event {
-                BodyEvent::Data(range) => data.extend_from_slice(&chunks[range]),
-                BodyEvent::End | BodyEvent::More => return data,
-            }
-            chunks = &chunks[taken..];
-        }
     }
 
     fn plain(algorithm: CompressionAlgorithm, data: &[u8]) -> Vec<u8> {
@@ -183,29 +167,22 @@ mod tests {
                 let mut encoder = encoder(algorithm);
                 let (mut out, mut all) = (Vec::new(), Vec::new());
                 for (data, flush) in &pieces {
-                    // An empty chunk would be the end.
-                    if !data.is_empty() {
-                        encoder.push(data, &mut out);
-                    }
+                    encoder.push(data, &mut |piece| out.extend_from_slice(piece));
                     all.extend_from_slice(data);
                     if *flush {
-                        encoder.flush(&mut out);
+                        encoder.flush(&mut |piece| out.extend_from_slice(piece));
                     }
                 }
-                if !noise.is_empty() {
-                    encoder.push(&noise, &mut out);
-                    all.extend_from_slice(&noise);
-                }
-                encoder.flush(&mut out);
+                encoder.push(&noise, &mut |piece| out.extend_from_slice(piece));
+                all.extend_from_slice(&noise);
+                encoder.flush(&mut |piece| out.extend_from_slice(piece));
                 // Noise grows by little, so buffers are bounded by what is pushed.
                 prop_assert!(out.len() <= all.len() + all.len() / 16 + 1024);
-                encoder.finish(&mut out);
-                let compressed = out.len();
-                write_last_chunk(std::iter::empty(), &mut out);
-                prop_assert_eq!(plain(algorithm, &without_chunks(&out)), &all[..]);
+                encoder.finish(&mut |piece| out.extend_from_slice(piece));
+                prop_assert_eq!(plain(algorithm, &out), &all[..]);
                 let (read, written) = encoder.take_moved();
                 prop_assert_eq!(read, all.len() as u64);
-                prop_assert!(written <= compressed as u64);
+                prop_assert_eq!(written, out.len() as u64);
             }
         }
     }
@@ -215,12 +192,11 @@ mod tests {
         let mut encoder = encoder(CompressionAlgorithm::Gzip);
         let mut out = Vec::new();
         for text in ["slow ", "and ", "steady"] {
-            encoder.push(text.as_bytes(), &mut out);
-            assert!(encoder.flush(&mut out));
-            assert!(!encoder.flush(&mut out), "there is nothing more");
+            encoder.push(text.as_bytes(), &mut |piece| out.extend_from_slice(piece));
+            assert!(encoder.flush(&mut |piece| out.extend_from_slice(piece)));
+            assert!(!encoder.flush(&mut |piece| out.extend_from_slice(piece)), "there is nothing more");
             let mut said = vec![0; 64];
-            let data = without_chunks(&out);
-            let count = flate2::read::GzDecoder::new(&data[..]).read(&mut said).expect("the start of gzip");
+            let count = flate2::read::GzDecoder::new(&out[..]).read(&mut said).expect("the start of gzip");
             assert!(count > 0);
         }
     }

@@ -16,7 +16,7 @@ use crate::proxied::{HandshakeError, Proxied};
 pub(super) async fn receive(session: &mut Session) -> bool {
     match header(session).await {
         Ok(Header { len, addresses, tlvs, .. }) => {
-            session.input.consume(len);
+            session.front.skip(len);
             let own = session.client.ends();
             let ends = match addresses {
                 Addresses::Inet { source, destination } => (Some(source), Some(destination)),
@@ -35,20 +35,20 @@ pub(super) async fn receive(session: &mut Session) -> bool {
 async fn header(session: &mut Session) -> Result<Header, HandshakeError> {
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
-    session.timer.set(limit.map(|limit| session.client.accepted + limit));
+    session.front.arm(limit.map(|limit| session.client.accepted + limit));
     let size = session.worker().buffers.size();
     poll_fn(|cx| {
         loop {
-            if let Some(header) = read(session.input.data(), size)? {
+            if let Some(header) = read(session.front.input(), size)? {
                 return Poll::Ready(Ok(header));
             }
-            let silent = session.input.is_empty();
-            match session.poll_fill(cx) {
+            let silent = session.front.input().is_empty();
+            match session.front.poll_fill(cx, &session.place.worker().buffers) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(Ok(_)) if silent => return Poll::Ready(Err(HandshakeError::Empty)),
                 Poll::Ready(Ok(_)) => return Poll::Ready(Err(HandshakeError::Truncated)),
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(HandshakeError::Abort)),
-                Poll::Pending => return session.timer.poll(cx).map(|()| Err(HandshakeError::Timeout)),
+                Poll::Pending => return session.front.poll_alarm(cx).map(|()| Err(HandshakeError::Timeout)),
             }
         }
     })

@@ -6,12 +6,13 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use sluicegate_config::model::{ErrorPage, Mode};
-use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
+use sluicegate_wire::http::{HeadError, Limits, RequestHead};
 
-use super::{Session, drain, handshake};
+use super::{Session, handshake};
 use crate::counters::Counters;
 use crate::hook::Hook;
 use crate::listener::Accepted;
+use crate::mux::Front;
 use crate::proxied::Proxied;
 use crate::rule::{self, Verdict};
 use crate::server;
@@ -46,7 +47,7 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         session.listener().count(index, |counters| counters.conn_tot.add(1));
         let counters = session.frontend().frontend.figures.at(index);
         let options = &session.frontend().config.options;
-        session.socket.settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
+        session.front.socket().settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
         counters.conn_rate.add(now, 1);
         let rules = &session.run_of_frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
@@ -57,8 +58,9 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         Tracked::count(&Tracked::default(), &session.client.tracked.borrow(), Counted::Session);
         if session.frontend().config.mode == Mode::Tcp {
             let watch = session.place.watch();
+            let stream = session.new_stream();
             // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
-            if watch.unless_killed(Box::pin(tcp::serve(&mut session))).await != Some(true) {
+            if watch.unless_killed(Box::pin(tcp::serve(Front::H1(&mut session.front), stream))).await != Some(true) {
                 return;
             }
         }
@@ -124,7 +126,8 @@ async fn serve_http(session: &mut Session) {
             Arrival::Request(stream, head, now) => {
                 let watch = session.place.watch();
                 // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
-                let serving = Box::write(Box::new_uninit(), http::serve(session, stream, head, now));
+                let serving =
+                    Box::write(Box::new_uninit(), http::serve(Front::H1(&mut session.front), stream, head, now));
                 match watch.unless_killed(Box::into_pin(serving)).await {
                     Some(after) => after,
                     None => return,
@@ -136,7 +139,7 @@ async fn serve_http(session: &mut Session) {
         match after {
             After::KeepAlive => {}
             After::Close => return,
-            After::Drain => return Box::pin(drain(session)).await,
+            After::Drain => return Box::pin(session.drain()).await,
         }
     }
 }
@@ -157,11 +160,10 @@ impl NextRequest {
         let times = &session.frontend().config.timeouts;
         let for_head = times.http_request.or(times.client);
         let timeout = if session.client.requests() == 0 { for_head } else { times.http_keep_alive.or(for_head) };
-        session.timer.set(timeout.map(|timeout| started + timeout));
+        session.front.arm(timeout.map(|timeout| started + timeout));
         // The last request's bytes are used up: an idle connection keeps no buffer.
-        let worker = session.place.worker();
-        worker.buffers.retire(&mut session.input);
-        NextRequest { stream: None, started, fresh: !session.input.is_empty() }
+        session.front.give_back(&session.place.worker().buffers, false);
+        NextRequest { stream: None, started, fresh: !session.front.input().is_empty() }
     }
 
     fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<Arrival> {
@@ -171,21 +173,21 @@ impl NextRequest {
             {
                 return Poll::Ready(arrival);
             }
-            if session.ended {
+            if session.front.has_ended() {
                 return Poll::Ready(Arrival::Gone);
             }
-            if self.stream.is_none() && session.input.is_empty() {
+            if self.stream.is_none() && session.front.input().is_empty() {
                 session.follow();
             }
             let waits_on = session.frontend().config.options.idle_close_on_response;
-            if session.is_stopping() && !waits_on && session.client.requests() > 0 && session.input.is_empty() {
+            if session.is_stopping() && !waits_on && session.client.requests() > 0 && session.front.input().is_empty() {
                 return Poll::Ready(Arrival::Stopping);
             }
             session.place.waits(cx.waker());
-            match session.poll_fill(cx) {
+            match session.front.poll_fill(cx, &session.place.worker().buffers) {
                 Poll::Ready(Ok(count)) if count > 0 => self.fresh = true,
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
-                Poll::Pending => return session.timer.poll(cx).map(|()| Arrival::TimedOut),
+                Poll::Pending => return session.front.poll_alarm(cx).map(|()| Arrival::TimedOut),
             }
         }
     }
@@ -201,7 +203,7 @@ impl NextRequest {
         };
         let lenient = stream.cx.frontend.config.options.unsafe_requests;
         let limits = &Limits { lenient, ..session.worker().limits };
-        match parse_request(session.input.data(), limits, &mut stream.cx.request) {
+        match session.front.parse_head(limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
                 note_start(session, &mut stream, self.started);
                 stream.cx.request_number = session.client.count_request();
@@ -213,7 +215,7 @@ impl NextRequest {
                 if session.client.requests() > 0 {
                     let times = &session.frontend().config.timeouts;
                     let timeout = times.http_request.or(times.client);
-                    session.timer.set(timeout.map(|timeout| self.started + timeout));
+                    session.front.arm(timeout.map(|timeout| self.started + timeout));
                 }
                 None
             }
@@ -236,15 +238,16 @@ fn note_start(session: &Session, stream: &mut Active, started: Instant) {
 
 /// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
 async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
-    let silent = session.input.is_empty();
+    let silent = session.front.input().is_empty();
+    let mut fault = None;
     let (code, who, answered) = match arrival {
         Arrival::Invalid(error) => {
-            session.capture(Fault::Head(error));
+            fault = Some(Fault::Head(error));
             (error.request_status(), b'P', true)
         }
         Arrival::TimedOut => (408, b'c', true),
         // A client that ended its side can still read; one that broke the connection can't.
-        _ => (400, b'C', session.ended),
+        _ => (400, b'C', session.front.has_ended()),
     };
     // An idle keep-alive connection ends without a word and without a line.
     if silent && session.client.requests() > 0 {
@@ -261,6 +264,9 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         });
     }
     let mut stream = session.new_stream();
+    if let Some(fault) = fault {
+        stream.capture_request(session.front.input(), fault);
+    }
     if counted {
         stream.cx.count(Counted::Request);
         stream.cx.count(Counted::Error);
@@ -268,7 +274,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     stream.cx.log.no_request = true;
     note_start(session, &mut stream, started);
     stream.cx.log.status = i32::from(code);
-    stream.note_received(session.input.len());
+    stream.note_received(session.front.input().len());
     stream.end(who, b'R');
     if unlogged {
         stream.cx.log.level = Some(sluicegate_config::model::LogLevel::Silent);
@@ -278,13 +284,12 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     }
     let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
     if answered && !ignored && !hushed {
-        let page = status::error_page(code).raw.as_bytes();
         // One try: nobody waits for the room of who has shown no sense so far.
-        stream.count_sent(session.socket.try_write(page).unwrap_or(0));
+        stream.count_sent(session.front.try_page(code));
     }
     drop(stream);
     if answered {
-        drain(session).await;
+        session.drain().await;
     }
 }
 

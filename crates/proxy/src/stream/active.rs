@@ -9,14 +9,15 @@ use std::time::Instant;
 use sluicegate_config::model::Mode;
 
 use super::kept::Stream;
-use super::{Beginning, Client, Endings, Killer, LogRecord, Side, StreamContext, Timers};
+use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::counters::Counters;
+use crate::process::Phase;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::site::Site;
 use crate::stick::{Counted, now_ms};
 use crate::worker::Worker;
-use sluicegate_wire::http::adjust_names;
+use sluicegate_wire::http::NameCases;
 
 /// Streams that a worker keeps for the next request.
 const KEPT: usize = 256;
@@ -281,16 +282,32 @@ impl Active {
         self.cx.sockets.clear_server(keep);
     }
 
-    /// Gives the names of a head that was written for the client the case that it needs.
-    pub(crate) fn adjust_client_names(&self, head: &mut [u8]) {
-        self.adjust_names(self.cx.frontend.config.options.case_for_clients, head);
+    /// The case that names of a head need for the client, if any.
+    #[inline]
+    pub(crate) fn client_names(&self) -> Option<&NameCases> {
+        self.names(self.cx.frontend.config.options.case_for_clients)
     }
 
-    /// Gives the names of a written head the case of `h1-case-adjust`, where an option asks for it.
-    pub(crate) fn adjust_names(&self, wanted: bool, head: &mut [u8]) {
-        if wanted {
-            adjust_names(&self.worker.running.config.global.name_cases, head);
-        }
+    /// The case of names by `h1-case-adjust`, where an option asks for it.
+    #[inline]
+    pub(crate) fn names(&self, wanted: bool) -> Option<&NameCases> {
+        wanted.then(|| &self.worker.running.config.global.name_cases)
+    }
+
+    /// The process is stopping, or nothing listens to the client's address any more: its connection should carry no
+    /// further request.
+    pub(crate) fn is_stopping(&self) -> bool {
+        let removed = || self.cx.client.listener.as_ref().is_some_and(|listener| listener.is_removed());
+        self.worker.phase() != Phase::Serving || removed()
+    }
+
+    /// Keeps what the client sent as the frontend's last invalid request.
+    pub(crate) fn capture_request(&self, received: &[u8], fault: Fault) {
+        let event = self.worker.running.process.next_invalid();
+        let at = self.worker.wall_clock(Instant::now());
+        let mut invalid = Invalid::new(event, at, received, fault, true);
+        invalid.source = self.cx.client.ends().0;
+        self.cx.frontend.frontend.invalid.set(invalid);
     }
 
     /// Writes the log line before the stream's end (`option logasap`).

@@ -34,27 +34,27 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, Mode, ProxyId};
-use sluicegate_transport::Buffer;
 use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
-    status, write_chunk, write_last_chunk, write_request, write_response,
+    status,
 };
 
 use self::motion::{Event, Finish};
 use self::wait::Coming;
-use super::flow::{Flow, Moved};
-use super::inspect::{self, BodyCame, Patience, Peek};
+use super::filter::Filter;
+use super::flow::Flow;
+use super::inspect::{self, BodyCame, Patience};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Fault, Invalid, Killer, LastServer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
+use crate::mux::{Back, End, Front, HeadForm, Moved, Peek, h1};
 use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::path_and_query;
 use crate::server::{self, Observed, ServerConnection};
-use crate::session::Session;
 use crate::site::Site;
 use crate::stick::Counted;
 
@@ -95,22 +95,22 @@ fn length_size(response: &Message, body: usize) -> usize {
 }
 
 /// Serves one request, whose head was complete at `now`.
-pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead, now: Instant) -> After {
+pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: RequestHead, now: Instant) -> After {
     let worker = stream.worker().clone();
+    let memory = std::mem::take(&mut stream.response_out);
+    let version = front.take_head(&head, worker.limits.max_fields, memory);
     let cx = &mut stream.cx;
     cx.log.request_done = Some(now);
-    let received = &session.input.data()[..head.head_len];
     let line = &mut cx.log.request_line;
     line.extend_from_slice(cx.request.method());
     line.push(b' ');
     line.extend_from_slice(cx.request.target());
-    if let Some(version) = version_of(first_line(received)) {
+    if let Some(version) = version {
         line.push(b' ');
-        line.extend_from_slice(version);
+        line.extend_from_slice(&version);
     }
     line.truncate(worker.running.config.global.tune.http_logurilen);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
-    session.input.consume(head.head_len);
     stream.begin();
     let cx = &stream.cx;
     let counters = cx.frontend.frontend.figures.at(worker.index);
@@ -127,7 +127,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         client_timeout: frontend.config.timeouts.client,
         compress: None,
         server_timeout: None,
-        up: Flow::new(Vec::new(), head.body, head.body),
+        up: Flow::new(head.body),
         peek: None,
         left: false,
         up_failed: false,
@@ -137,31 +137,17 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         constant: false,
         client_active: now,
         server_active: now,
-        session,
+        front,
         stream,
         head,
     };
     let after = match exchange.run(frontend, &worker.running.proxies).await {
         Ok(after) | Err(after) => after,
     };
-    let Exchange { mut stream, up, client_active, server_active, .. } = exchange;
+    let Exchange { mut front, mut stream, client_active, server_active, .. } = exchange;
     stream.cx.client.set_last_active(client_active.max(server_active));
-    stream.request_out = up.into_memory();
+    stream.response_out = front.take_memory();
     after
-}
-
-/// The request line as it came, without its end and without the empty lines that may precede it.
-fn first_line(received: &[u8]) -> &[u8] {
-    let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
-    let line = &received[start..];
-    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(line.len());
-    &line[..end]
-}
-
-/// The last of a request line's three words.
-fn version_of(line: &[u8]) -> Option<&[u8]> {
-    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-    words.nth(2)
 }
 
 /// Whether a target is the one of `monitor-uri`, or has its path where that names no host.
@@ -180,7 +166,7 @@ fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
 
 /// One request with everything it needs. An `Err` of its steps is an early end that was answered or can't be.
 struct Exchange<'a> {
-    session: &'a mut Session,
+    front: Front<'a>,
     stream: Active,
     head: RequestHead,
     /// The method that the server sees: rules may have changed the client's.
@@ -252,30 +238,35 @@ impl Exchange<'_> {
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
         let reuse = self.stream.cx.client.requests() > 1;
-        let mut connection = self.connect(backend, reuse, None).await?;
+        let mut back = self.connect(backend, reuse, None).await?;
         loop {
-            let mut input = Buffer::default();
-            self.stream.use_server(&connection);
-            let last = LastServer::new(backend.id, connection.server().shared.index);
+            self.stream.use_server(back.connection());
+            let last = LastServer::new(backend.id, back.connection().server().shared.index);
             self.stream.cx.client.set_last_server(last);
-            let result = self.converse(frontend, backend, &mut connection, &mut input).await;
+            let result = self.converse(frontend, backend, &mut back).await;
             self.stream.server_gone();
-            let extra = !input.is_empty();
-            worker.buffers.reclaim(&mut input);
-            match result? {
-                Outcome::Done { after, keep_server } => {
-                    if keep_server && !extra {
-                        connection.release(&worker.idle, worker.index);
-                    }
-                    return Ok(after);
-                }
+            let extra = !back.input().is_empty();
+            let (connection, sent) = back.take_apart(&worker.buffers);
+            let outcome = match result {
                 // The next attempt makes its own connection, so there is one repetition at most.
-                Outcome::Repeat => {
+                Ok(Outcome::Repeat) => {
                     drop(connection);
-                    connection = self.connect(backend, false, None).await?;
+                    back = self.connect(backend, false, Some((None, sent))).await?;
+                    continue;
                 }
-                Outcome::Retry => connection = self.connect(backend, false, Some(connection)).await?,
+                Ok(Outcome::Retry) => {
+                    back = self.connect(backend, false, Some((Some(connection), sent))).await?;
+                    continue;
+                }
+                Ok(Outcome::Done { after, keep_server }) => Ok((after, keep_server)),
+                Err(after) => Err(after),
+            };
+            self.stream.request_out = sent.into_memory();
+            let (after, keep_server) = outcome?;
+            if keep_server && !extra {
+                connection.release(&worker.idle, worker.index);
             }
+            return Ok(after);
         }
     }
 
@@ -313,10 +304,10 @@ impl Exchange<'_> {
         let content = &proxy.rules.tcp_request_content;
         if !content.is_empty() {
             let delay = proxy.config.inspect_delay;
-            let max_fields = self.session.worker().limits.max_fields;
+            let max_fields = self.stream.worker().limits.max_fields;
             let seen = &mut self.stream.cx.request_content;
             let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, max_fields, seen));
-            let verdict = inspect::request_content(self.session, &mut self.stream, peek, content, delay).await;
+            let verdict = inspect::request_content(&mut self.front, &mut self.stream, peek, content, delay).await;
             self.obey(verdict, Hook::TcpRequestContent).await?;
         }
         self.stream.cx.count_request(proxy);
@@ -359,9 +350,9 @@ impl Exchange<'_> {
         }
         let worker = self.stream.worker().clone();
         let held = match &coming {
-            Some(coming) => coming.input.len(),
+            Some(coming) => coming.back.input().len(),
             None if hook.is_response() => 0,
-            None => self.session.input.len(),
+            None => self.front.input().len(),
         };
         self.stream.cx.hold(held, hook, worker.limits.max_head);
         let verdict = match rule::try_run(list, hook, &mut self.stream.cx, worker.scripts()) {
@@ -442,24 +433,29 @@ impl Exchange<'_> {
                     log.status = 0;
                 }
                 self.stream.end(if refused { b'P' } else { b'L' }, phase);
-                self.session.socket.discard();
+                self.front.give_up();
                 Err(After::Close)
             }
         }
     }
 
-    /// A connection to a server of `backend`, or another one after one that `failed`; the client may leave meanwhile.
+    /// A connection to a server of `backend`, or another one for a request that was sent before, and perhaps in place of
+    /// the one that it was sent on; the client may leave meanwhile.
     async fn connect(
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,
         reuse: bool,
-        failed: Option<ServerConnection>,
-    ) -> Step<ServerConnection> {
+        before: Option<(Option<ServerConnection>, h1::Writer)>,
+    ) -> Step<Back> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
         self.stream.count_failed_rewrites();
-        let session = &mut *self.session;
-        let gone = poll_fn(|cx| session.poll_gone(cx, half));
+        let (failed, sent) = match before {
+            Some((failed, sent)) => (failed, Some(sent)),
+            None => (None, None),
+        };
+        let front = &mut self.front;
+        let gone = poll_fn(|cx| front.poll_gone(cx, &worker.buffers, half));
         let result = tokio::select! {
             biased;
             result = server::assign_and_connect(backend, &mut self.stream.cx, &worker, reuse, failed) => Some(result),
@@ -468,7 +464,8 @@ impl Exchange<'_> {
         match result {
             Some(Ok(connection)) => {
                 self.stream.note_addresses(&connection);
-                Ok(connection)
+                let sent = sent.unwrap_or_else(|| h1::Writer::new(std::mem::take(&mut self.stream.request_out)));
+                Ok(Back::new(connection, sent))
             }
             Some(Err(failure)) => {
                 let ending = failure.ending();
@@ -486,78 +483,44 @@ impl Exchange<'_> {
     }
 
     /// Sends the request and relays the response.
-    async fn converse(
-        &mut self,
-        frontend: &ProxyRun,
-        backend: &ProxyRun,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-    ) -> Step<Outcome> {
+    async fn converse(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back) -> Step<Outcome> {
         let request = &self.stream.cx.request;
         if self.sent_method == Method::Connect && request.first(b"content-length").is_some_and(|length| length != b"0")
         {
             // A server that takes CONNECT for opaque bytes and one that reads a body would disagree.
-            self.count_bad_response(connection);
+            self.count_bad_response(back.connection());
             return Err(self.page(502, b'S', b'H').await);
         }
         let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
-        if self.up.is_fresh() {
-            if let Some(name) = &backend.config.send_name_header {
-                self.stream.cx.request.delete_all(name.as_bytes());
-            }
-            let mut out = std::mem::take(&mut self.stream.request_out);
-            let proxies = (&**frontend, &**backend);
-            let worker = self.stream.worker().clone();
-            let request = &mut self.stream.cx.request;
-            let mut framing = self.head.body;
-            let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
-            if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, process, limits) {
-                framing = Framing::Chunked;
-                self.up.encode(encoder);
-            }
-            let field = match self.head.upgrade {
-                true => ConnectionField::None,
-                false => {
-                    ConnectionField::for_request(self.version, keep_server || backend.config.options.pretend_keepalive)
-                }
-            };
-            write_request(&self.stream.cx.request, framing, field, &mut out);
-            if let Some(name) = &backend.config.send_name_header {
-                // Behind everything else, as HAProxy writes it.
-                out.truncate(out.len() - 2);
-                let name = name.to_ascii_lowercase();
-                for part in [name.as_bytes(), b": ", connection.server().name().as_bytes(), b"\r\n\r\n"] {
-                    out.extend_from_slice(part);
-                }
-            }
-            self.stream.adjust_names(backend.config.options.case_for_servers, &mut out);
-            self.up.start(out);
+        if back.is_fresh() {
+            self.send_request(frontend, backend, back, keep_server);
         }
-        self.up.limit_trailers(self.session.worker().limits.max_fields);
+        self.up.start();
         if backend.config.options.drop_request_trailers {
             self.up.drop_trailers();
         }
         self.server_active = self.stream.cx.log.connect_done.unwrap_or_else(Instant::now);
         self.client_active = self.server_active;
         let head = loop {
-            match poll_fn(|cx| self.poll_head(cx, connection, input, backend.config.options.abortonclose)).await {
+            match poll_fn(|cx| self.poll_head(cx, back, backend.config.options.abortonclose)).await {
                 Event::Head(head) => break head,
                 Event::Interim(head) => {
-                    input.consume(head.head_len);
+                    back.take_head(&head, 0);
                     let head = std::mem::take(&mut self.stream.cx.response);
                     self.stream.count_server_response(head.status());
                     let passed = self.interim(&head).await;
                     self.stream.cx.response = head;
                     passed?;
                 }
-                event => return self.no_response(event, backend, connection, input).await,
+                event => return self.no_response(event, backend, back).await,
             }
         };
         let status = self.stream.cx.response.status();
-        if backend.config.retry_on.statuses.contains(&status) && self.may_retry(backend) {
+        if backend.config.retry_on.statuses.contains(&status) && self.may_retry(backend, back) {
             return Ok(Outcome::Retry);
         }
-        input.consume(head.head_len);
+        let max_fields = self.stream.worker().limits.max_fields;
+        back.take_head(&head, max_fields);
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(self.server_active);
         let size = head_size(&cx.response);
@@ -567,16 +530,15 @@ impl Exchange<'_> {
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
         self.stream.cx.count_response();
-        self.begins_malformed = connection.server().config.health.observe.is_some()
-            && walk_held(head.body, input.data(), |_, _| ()).is_err();
+        self.begins_malformed = back.connection().server().config.health.observe.is_some()
+            && walk_held(head.body, back.input(), |_, _| ()).is_err();
         let seen = if self.begins_malformed { Observed::InvalidHead } else { Observed::of_status(status) };
-        self.observe(backend, connection, seen);
+        self.observe(backend, back.connection(), seen);
         let looks = |proxy: &ProxyRun| {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
         let looked = looks(backend) || looks(frontend);
-        let max_fields = self.session.worker().limits.max_fields;
-        let mut coming = Coming { connection, input, framing: head.body, max_fields, peek: None };
+        let mut coming = Coming { back, framing: head.body, max_fields, peek: None };
         if looked {
             coming.look(&mut self.stream.cx.response_content);
         }
@@ -588,10 +550,10 @@ impl Exchange<'_> {
         if let Err(after) = passed {
             // What had come of the body of a response that rules refused is counted.
             if self.stream.cx.log.status != -1 {
-                self.stream.count(0, held_body(head.body, input.data()));
+                self.stream.count(0, held_body(head.body, back.input()));
             }
             // A response that is here to its end leaves its connection in order.
-            return match keep_server && head.keep_alive && self.up.is_done() && take_whole_body(head.body, input) {
+            return match keep_server && head.keep_alive && self.up.is_done() && back.take_whole_body() {
                 true => Ok(Outcome::Done { after, keep_server: true }),
                 false => Err(after),
             };
@@ -602,27 +564,56 @@ impl Exchange<'_> {
         }
         crate::persist::response_cookie(cx, backend);
         if let Err(after) = self.finish_response().await {
-            self.stream.count(0, held_body(head.body, input.data()));
+            self.stream.count(0, held_body(head.body, back.input()));
             return Err(after);
         }
         if frontend.config.logging.asap {
-            let held = held_body(head.body, input.data());
+            let held = held_body(head.body, back.input());
             self.stream.cx.log.bytes_read += held as u64;
             self.stream.log_so_far(self.stream.cx.log.response_started);
             self.stream.cx.log.bytes_read -= held as u64;
         }
         if head.tunnel {
-            return Ok(self.tunnel(frontend, backend, connection, input).await);
+            return Ok(self.tunnel(frontend, backend, back).await);
         }
-        self.respond((frontend, backend), connection, input, head, keep_server && head.keep_alive).await
+        self.respond((frontend, backend), back, head, keep_server && head.keep_alive).await
+    }
+
+    /// Sends the request's head to the server that was chosen.
+    fn send_request(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back, keep_server: bool) {
+        let name = &backend.config.send_name_header;
+        if let Some(name) = name {
+            self.stream.cx.request.delete_all(name.as_bytes());
+        }
+        let proxies = (&**frontend, &**backend);
+        let worker = self.stream.worker().clone();
+        let request = &mut self.stream.cx.request;
+        let mut framing = self.head.body;
+        let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
+        if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, process, limits) {
+            framing = Framing::Chunked;
+            self.up.filter(Filter::Compression(encoder));
+        }
+        let connection = match self.head.upgrade {
+            true => ConnectionField::None,
+            false => {
+                ConnectionField::for_request(self.version, keep_server || backend.config.options.pretend_keepalive)
+            }
+        };
+        let names = self.stream.names(backend.config.options.case_for_servers);
+        let form = HeadForm { framing, connection, names };
+        let name = name.as_ref().map(|name| name.to_ascii_lowercase());
+        let server = back.connection().server().clone();
+        // Behind everything else, as HAProxy writes it.
+        let last = name.as_ref().map(|name| (name.as_bytes(), server.name().as_bytes()));
+        back.send_head(&self.stream.cx.request, form, last);
     }
 
     /// The response's head, its body, and what is left of the request.
     async fn respond(
         &mut self,
         proxies: (&ProxyRun, &ProxyRun),
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
+        back: &mut Back,
         head: ResponseHead,
         keep_server: bool,
     ) -> Step<Outcome> {
@@ -631,7 +622,7 @@ impl Exchange<'_> {
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         let drained = silent && is_worth_draining(head.body);
         if silent && !drained {
-            self.stream.count(0, held_body(head.body, input.data()));
+            self.stream.count(0, held_body(head.body, back.input()));
         }
         let worker = self.stream.worker().clone();
         let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {
@@ -653,17 +644,15 @@ impl Exchange<'_> {
             true => (Framing::None, Framing::None),
             false => (head.body, framing),
         };
+        if silent && !drained {
+            back.forget_body();
+        }
         let keep_server = keep_server && (!silent || drained);
         let version = self.stream.cx.response.version();
         let keep = self.keeps_client() && framing != Framing::UntilClose && !chunks_in_1_0(version, framing);
-        let mut out = std::mem::take(&mut self.stream.response_out);
-        let response = &self.stream.cx.response;
-        let field = ConnectionField::for_response(self.version, response.version(), keep);
-        write_response(response, framing, field, &mut out);
-        self.stream.adjust_client_names(&mut out);
-        self.answered = true;
-        let mut down = Flow::new(out, source, framing);
-        down.limit_trailers(worker.limits.max_fields);
+        self.send_response_head(framing, keep);
+        let mut down = Flow::new(source);
+        down.start();
         if drained {
             down.drop_body();
         }
@@ -671,15 +660,14 @@ impl Exchange<'_> {
             down.drop_trailers();
         }
         if let Some(encoder) = encoder {
-            down.encode(encoder);
+            down.filter(Filter::Compression(encoder));
         }
-        let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
+        let finish = poll_fn(|cx| self.poll_bodies(cx, back, &mut down)).await;
         let complete = down.is_done();
         if complete && self.stream.cx.log.compressed.is_some() {
             self.stream.each_side(|counters| counters.comp_rsp.add(1));
         }
         let started = down.has_written();
-        self.stream.response_out = down.into_memory();
         let (who, phase) = match finish {
             Finish::Complete => {
                 let uploaded = self.up.is_done() && !self.up_failed;
@@ -692,23 +680,23 @@ impl Exchange<'_> {
             }
             Finish::ServerGone => {
                 self.count_server_abort();
-                self.count_broken_response(connection);
+                self.count_broken_response(back.connection());
                 (b'S', b'D')
             }
             // The body was found malformed behind a head that is not on its way yet: this can be told.
             Finish::BadResponse if !started => {
-                self.observe_body(proxies.1, connection);
-                self.capture_response(connection, input, Fault::Chunk);
+                self.observe_body(proxies.1, back.connection());
+                self.capture_response(back, Fault::Chunk);
                 self.answered = false;
                 self.stream.discount_response();
                 self.stream.cx.log.response_started = None;
-                self.count_bad_response(connection);
+                self.count_bad_response(back.connection());
                 return Err(self.page(502, b'P', b'H').await);
             }
             Finish::BadResponse => {
-                self.observe_body(proxies.1, connection);
-                self.capture_response(connection, input, Fault::Chunk);
-                self.count_bad_response(connection);
+                self.observe_body(proxies.1, back.connection());
+                self.capture_response(back, Fault::Chunk);
+                self.count_bad_response(back.connection());
                 (b'P', b'D')
             }
             Finish::ClientGone => {
@@ -716,7 +704,7 @@ impl Exchange<'_> {
                 (b'C', b'D')
             }
             Finish::BadBody => {
-                self.session.capture(Fault::Chunk);
+                self.stream.capture_request(self.front.input(), Fault::Chunk);
                 self.stream.at_front(|counters| counters.ereq.add(1));
                 (b'P', b'D')
             }
@@ -739,22 +727,32 @@ impl Exchange<'_> {
     }
 
     /// From here on both directions are plain bytes.
-    async fn tunnel(
-        &mut self,
-        frontend: &ProxyRun,
-        backend: &ProxyRun,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-    ) -> Outcome {
-        let mut out = std::mem::take(&mut self.stream.response_out);
-        write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
-        self.stream.adjust_client_names(&mut out);
-        self.answered = true;
+    async fn tunnel(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back) -> Outcome {
+        self.send_tunnel_head();
+        self.front.open_tunnel();
+        back.open_tunnel();
         let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &self.stream.cx.overrides);
-        let relay = Relay::new(self.session, &mut self.stream, &mut connection.socket, input, out, timeouts);
-        let ending = relay.run().await;
+        let up = Flow::new(Framing::UntilClose);
+        let ending = Relay::new(&mut self.front, &mut self.stream, back, up, timeouts).run().await;
         self.stream.end(ending.who, ending.phase);
         Outcome::Done { after: After::Close, keep_server: false }
+    }
+
+    /// Sends the head in the context to the client.
+    fn send_response_head(&mut self, framing: Framing, keep: bool) {
+        let response = &self.stream.cx.response;
+        let connection = ConnectionField::for_response(self.version, response.version(), keep);
+        let form = HeadForm { framing, connection, names: self.stream.client_names() };
+        self.front.send_head(response, form);
+        self.answered = true;
+    }
+
+    /// Sends the head of a response behind which plain bytes follow.
+    fn send_tunnel_head(&mut self) {
+        let names = self.stream.client_names();
+        let form = HeadForm { framing: Framing::None, connection: ConnectionField::None, names };
+        self.front.send_head(&self.stream.cx.response, form);
+        self.answered = true;
     }
 }
 
@@ -768,20 +766,6 @@ enum Outcome {
     Repeat,
     /// `retry-on`: once more, as after a connection that could not be made.
     Retry,
-}
-
-/// Takes a body out of the buffer if all of it is there.
-fn take_whole_body(framing: Framing, input: &mut Buffer) -> bool {
-    let mut decoder = BodyDecoder::new(framing);
-    let mut end = 0;
-    while !decoder.is_done() {
-        match decoder.decode(&input.data()[end..]) {
-            Ok((taken @ 1.., _)) => end += taken,
-            _ => return false,
-        }
-    }
-    input.consume(end);
-    true
 }
 
 /// Goes through what of a body came with its head. An error: its chunks are malformed.

@@ -3,6 +3,7 @@
 mod active;
 mod card;
 mod context;
+mod filter;
 mod flow;
 pub(crate) mod http;
 mod inspect;

@@ -13,12 +13,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::Proxy;
-use sluicegate_transport::{Buffer, Socket};
 use sluicegate_wire::http::Framing;
 
-use super::flow::{Flow, FlowError, Moved, Wait};
+use super::flow::Flow;
 use super::{Active, Endings, Overrides};
-use crate::session::Session;
+use crate::mux::{Back, FlowError, Front, Moved, Wait};
 
 /// The timeouts of a relay, the frontend's for the client's side and the backend's for the server's.
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +49,11 @@ impl RelayTimeouts {
     }
 }
 
-/// Both directions between a session's client and a server.
-pub(crate) struct Relay<'a> {
-    session: &'a mut Session,
+/// Both directions between a client and a server.
+pub(crate) struct Relay<'a, 'f> {
+    front: &'a mut Front<'f>,
     stream: &'a mut Active,
-    server: &'a mut Socket,
-    server_input: &'a mut Buffer,
+    back: &'a mut Back,
     timeouts: RelayTimeouts,
     up: Flow,
     down: Flow,
@@ -76,25 +74,23 @@ pub(crate) struct Relay<'a> {
 const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
 const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
 
-impl<'a> Relay<'a> {
-    /// A relay that sends `head` to the client before what the server says.
+impl<'a, 'f> Relay<'a, 'f> {
+    /// A relay between two ends that were made tunnels; `up` may have something on its way already.
     pub(crate) fn new(
-        session: &'a mut Session,
+        front: &'a mut Front<'f>,
         stream: &'a mut Active,
-        server: &'a mut Socket,
-        server_input: &'a mut Buffer,
-        head: Vec<u8>,
+        back: &'a mut Back,
+        up: Flow,
         timeouts: RelayTimeouts,
-    ) -> Relay<'a> {
+    ) -> Relay<'a, 'f> {
         let now = Instant::now();
         Relay {
-            session,
+            front,
             stream,
-            server,
-            server_input,
+            back,
             timeouts,
-            up: Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose),
-            down: Flow::new(head, Framing::UntilClose, Framing::UntilClose),
+            up,
+            down: Flow::new(Framing::UntilClose),
             up_ended: false,
             down_ended: false,
             up_blocked: false,
@@ -119,9 +115,7 @@ impl<'a> Relay<'a> {
         let (mut up, mut down) = (Moved::default(), Moved::default());
         let mut result = Poll::Pending;
         if !self.up_ended {
-            let session = &mut *self.session;
-            let step = self.up.poll(cx, &mut session.input, &mut session.socket, self.server, &worker.buffers, &mut up);
-            match step {
+            match self.up.poll(cx, self.front, self.back, &worker.buffers, &mut up) {
                 Ok(Wait::Done) => self.end_up(),
                 Ok(waiting) => self.up_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
@@ -129,10 +123,7 @@ impl<'a> Relay<'a> {
             }
         }
         if !self.down_ended && result.is_pending() {
-            let session = &mut *self.session;
-            let step =
-                self.down.poll(cx, self.server_input, self.server, &mut session.socket, &worker.buffers, &mut down);
-            match step {
+            match self.down.poll(cx, self.back, self.front, &worker.buffers, &mut down) {
                 Ok(Wait::Done) => self.end_down(),
                 Ok(waiting) => self.down_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
@@ -169,12 +160,12 @@ impl<'a> Relay<'a> {
 
     fn end_up(&mut self) {
         self.up_ended = true;
-        self.server.shutdown_write();
+        self.back.end_side();
     }
 
     fn end_down(&mut self) {
         self.down_ended = true;
-        self.session.socket.shutdown_write();
+        self.front.end_side();
     }
 
     fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
@@ -204,8 +195,8 @@ impl<'a> Relay<'a> {
             (Some(client), Some(server)) => Some(client.min(server)),
             (one, other) => one.or(other),
         };
-        self.session.timer.set(first);
-        std::task::ready!(self.session.timer.poll(cx));
+        self.front.arm(first);
+        std::task::ready!(self.front.poll_alarm(cx));
         let of_client = client.is_some() && client == first;
         let late = *self.late.get_or_insert(if of_client { CLIENT_LATE } else { SERVER_LATE });
         match of_client {

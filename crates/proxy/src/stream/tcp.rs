@@ -5,17 +5,18 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{Mode, ProxyId};
-use sluicegate_transport::Buffer;
+use sluicegate_wire::http::Framing;
 
+use super::flow::Flow;
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Applet, AppletIo, BoundService, Endings};
 use crate::hook::Hook;
+use crate::mux::{Back, Front, h1};
 use crate::persist;
 use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
 use crate::server;
-use crate::session::{Session, drain};
 
 /// How a session of TCP went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,40 +29,39 @@ enum Outcome {
     Http,
 }
 
-/// Serves the session; `true`: what the client sends is to be served as HTTP from its first byte.
-pub(crate) async fn serve(session: &mut Session) -> bool {
-    let outcome = serve_stream(session).await;
+/// Serves the session's stream; `true`: what the client sends is to be served as HTTP from its first byte.
+pub(crate) async fn serve(mut front: Front<'_>, stream: Active) -> bool {
+    let outcome = serve_stream(&mut front, stream).await;
     if outcome == Outcome::Unread {
-        session.socket.discard();
+        front.give_up();
     }
     outcome == Outcome::Http
 }
 
-async fn serve_stream(session: &mut Session) -> Outcome {
-    let mut stream = session.new_stream();
+async fn serve_stream(front: &mut Front<'_>, mut stream: Active) -> Outcome {
     stream.begin();
-    let outcome = converse(session, &mut stream).await;
+    let outcome = converse(front, &mut stream).await;
     if outcome == Outcome::Http {
         stream.abandon();
         return outcome;
     }
     // What came and went nowhere counts as well.
-    stream.count(session.input.len(), 0);
+    stream.count(front.input().len(), 0);
     outcome
 }
 
-async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
+async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
-    if let Err(service) = request_rules(frontend, session, stream).await {
-        return answer(service, session, stream).await;
+    if let Err(service) = request_rules(frontend, front, stream).await {
+        return answer(service, front, stream).await;
     }
     if stream.cx.switch_to_http {
         return Outcome::Http;
     }
     let looks = frontend.rules.looks_for_backend();
     if looks.request || looks.head {
-        inspect::see_request(session, stream, looks.head);
+        inspect::see_request(front, stream, looks.head);
     }
     let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, worker.scripts()).await;
     let Some(ProxyId(index)) = chosen else {
@@ -75,14 +75,14 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     stream.set_backend(backend);
     let _stay = backend.backend.enter(worker.index, Instant::now());
     if backend.id != frontend.id
-        && let Err(service) = request_rules(backend, session, stream).await
+        && let Err(service) = request_rules(backend, front, stream).await
     {
-        return answer(service, session, stream).await;
+        return answer(service, front, stream).await;
     }
     if let Some(key) = &backend.rules.balance_key {
         let looks = key.looks();
         if looks.request || looks.head {
-            inspect::see_request(session, stream, looks.head);
+            inspect::see_request(front, stream, looks.head);
         }
     }
     for list in [&backend.rules.persist, &backend.rules.use_server] {
@@ -91,7 +91,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
         }
     }
     if let Some(code) = &backend.rules.rdp_cookie {
-        inspect::see_request(session, stream, false);
+        inspect::see_request(front, stream, false);
         let value = code.value(&stream.cx).map(|value| value.into_text().into_owned());
         if let Some(value) = value {
             persist::rdp_cookie(&value, &mut stream.cx);
@@ -101,13 +101,13 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
         rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, worker.scripts()).await;
     }
     let half = backend.config.options.abortonclose;
-    let gone = poll_fn(|cx| session.poll_gone(cx, half));
+    let gone = poll_fn(|cx| front.poll_gone(cx, &worker.buffers, half));
     let result = tokio::select! {
         biased;
         result = server::assign_and_connect(backend, &mut stream.cx, &worker, false, None) => Some(result),
         () = gone => None,
     };
-    let mut connection = match result {
+    let connection = match result {
         Some(Ok(connection)) => connection,
         Some(Err(failure)) => {
             let ending = failure.ending();
@@ -116,7 +116,7 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
         }
         None => {
             // HAProxy tells a broken connection from one that was ended.
-            let phase = if session.ended { stream.cx.log.phase_before_server() } else { b'D' };
+            let phase = if front.has_ended() { stream.cx.log.phase_before_server() } else { b'D' };
             stream.end(b'C', phase);
             return Outcome::Unread;
         }
@@ -128,13 +128,14 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     stream.cx.in_response = true;
     stream.cx.variables.enter_response();
     stream.use_server(&connection);
-    let mut input = Buffer::default();
+    let mut back = Back::new(connection, h1::Writer::default());
+    let mut up = Flow::new(Framing::UntilClose);
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
         let delay = backend.config.response_inspect_delay;
-        let verdict = inspect::tcp_response(session, stream, &mut connection, &mut input, list, delay).await;
+        let verdict = inspect::tcp_response(front, stream, &mut back, &mut up, list, delay).await;
         if obey(verdict, Hook::TcpResponseContent, stream).is_err() {
-            worker.buffers.reclaim(&mut input);
+            back.take_apart(&worker.buffers);
             return Outcome::Unread;
         }
     }
@@ -144,9 +145,8 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
     }
     persist::store(&mut stream.cx);
     let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);
-    let relay = Relay::new(session, stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
-    let ending = relay.run().await;
-    worker.buffers.reclaim(&mut input);
+    let ending = Relay::new(front, stream, &mut back, up, timeouts).run().await;
+    let _connection = back.take_apart(&worker.buffers);
     stream.server_gone();
     stream.count_ending(ending);
     stream.end(ending.who, ending.phase);
@@ -157,14 +157,14 @@ async fn converse(session: &mut Session, stream: &mut Active) -> Outcome {
 /// its ending said.
 async fn request_rules(
     proxy: &ProxyRun,
-    session: &mut Session,
+    front: &mut Front<'_>,
     stream: &mut Active,
 ) -> Result<(), Option<BoundService>> {
     let list = &proxy.rules.tcp_request_content;
     if list.is_empty() {
         return Ok(());
     }
-    let verdict = inspect::tcp_request(session, stream, list, proxy.config.inspect_delay).await;
+    let verdict = inspect::tcp_request(front, stream, list, proxy.config.inspect_delay).await;
     obey(verdict, Hook::TcpRequestContent, stream)
 }
 
@@ -189,7 +189,7 @@ fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<
 }
 
 /// Lets a script's service talk with the client, until it returns; then the connection is closed.
-async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) -> Outcome {
+async fn answer(service: Option<BoundService>, front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let Some(service) = service else { return Outcome::Unread };
     let worker = stream.worker().clone();
     let now = Instant::now();
@@ -204,12 +204,12 @@ async fn answer(service: Option<BoundService>, session: &mut Session, stream: &m
     loop {
         let ended = running.burst(&mut stream.cx).await;
         let service = if ended.is_some() { None } else { Some(&mut *running as &mut dyn Applet) };
-        if !talk.go_on(service, session, stream).await || ended.is_some() {
+        if !talk.go_on(service, front, stream).await || ended.is_some() {
             break;
         }
     }
     stream.cx.lua.applet = None;
-    drain(session).await;
+    front.drain(&worker.buffers).await;
     Outcome::Read
 }
 
@@ -225,12 +225,12 @@ impl Talk {
     async fn go_on(
         &mut self,
         mut service: Option<&mut dyn Applet>,
-        session: &mut Session,
+        front: &mut Front<'_>,
         stream: &mut Active,
     ) -> bool {
         poll_fn(|cx| match &mut service {
-            Some(service) => self.poll(cx, Some(&mut **service), session, stream),
-            None => self.poll(cx, None, session, stream),
+            Some(service) => self.poll(cx, Some(&mut **service), front, stream),
+            None => self.poll(cx, None, front, stream),
         })
         .await
     }
@@ -239,15 +239,16 @@ impl Talk {
         &mut self,
         cx: &mut Context<'_>,
         service: Option<&mut dyn Applet>,
-        session: &mut Session,
+        front: &mut Front<'_>,
         stream: &mut Active,
     ) -> Poll<bool> {
         let mut waits = false;
         let mut moved = (0, 0);
+        let worker = stream.worker().clone();
         let io = stream.cx.lua.applet.get_or_insert_default();
         let mut written = 0;
         while written < io.output.len() {
-            match session.socket.poll_write(cx, &io.output[written..]) {
+            match front.poll_write(cx, &io.output[written..]) {
                 Poll::Ready(Ok(count)) => written += count,
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Pending => {
@@ -259,14 +260,14 @@ impl Talk {
         io.output.drain(..written);
         moved.1 += written;
         while !io.input_ended() && io.input_room() > 0 && service.is_some() {
-            let count = session.input.len().min(io.input_room());
+            let count = front.input().len().min(io.input_room());
             if count > 0 {
-                io.input().extend_from_slice(&session.input.data()[..count]);
-                session.input.consume(count);
+                io.input().extend_from_slice(&front.input()[..count]);
+                front.skip(count);
                 moved.0 += count;
                 continue;
             }
-            match session.poll_fill(cx) {
+            match front.poll_fill(cx, &worker.buffers) {
                 Poll::Ready(Ok(0)) => io.end_input(),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
@@ -288,8 +289,8 @@ impl Talk {
         if ready {
             return Poll::Ready(true);
         }
-        session.timer.set(self.timeout.filter(|_| waits).map(|timeout| self.active + timeout));
-        session.timer.poll(cx).map(|()| {
+        front.arm(self.timeout.filter(|_| waits).map(|timeout| self.active + timeout));
+        front.poll_alarm(cx).map(|()| {
             stream.end(b'c', b'D');
             false
         })

@@ -81,10 +81,11 @@ impl Exchange<'_> {
         let cx = &self.stream.cx;
         let times = &cx.backend.as_ref().unwrap_or(&cx.frontend).config.timeouts;
         let over = Instant::now() + times.tarpit.or(times.connect).unwrap_or_default();
-        self.session.timer.set(Some(over));
-        poll_fn(|cx| match self.session.poll_gone(cx, true) {
+        self.front.arm(Some(over));
+        let pool = &self.stream.worker().buffers;
+        poll_fn(|cx| match self.front.poll_gone(cx, pool, true) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.session.timer.poll(cx),
+            Poll::Pending => self.front.poll_alarm(cx),
         })
         .await;
         let log = &mut self.stream.cx.log;
@@ -189,10 +190,10 @@ impl Exchange<'_> {
         if self.stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent) {
             return After::Close;
         }
-        let page = status::error_page(code).raw.as_bytes();
         // What its start line, four fields and end count against the bytes that they are.
-        self.stream.count(0, page.len() - 1);
-        match self.send(page).await {
+        self.stream.count(0, status::error_page(code).raw.len() - 1);
+        self.front.send_page(code);
+        match self.flush().await {
             Ok(()) => After::Drain,
             Err(()) => After::Close,
         }
@@ -219,7 +220,7 @@ impl Exchange<'_> {
             return Box::pin(self.page(500, b'P', b'H')).await;
         }
         let mut moved = Moved::default();
-        let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+        let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
         let response = &self.stream.cx.response;
         let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
         // The pages that close say so in a field of their own.
@@ -228,23 +229,19 @@ impl Exchange<'_> {
         let sent = if silent { 0 } else { body.len() };
         self.stream.count(moved.body, head_size(response) + length + field + sent);
         let keep = !ending.close && complete && self.keeps_client();
-        let mut out = std::mem::take(&mut self.stream.response_out);
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());
-        let connection = ConnectionField::for_response(self.version, cx.response.version(), keep);
         let framing = match (silent, ending.length) {
             (true, _) => Framing::None,
             (false, true) => Framing::Length(body.len() as u64),
             (false, false) => Framing::UntilClose,
         };
-        write_response(&cx.response, framing, connection, &mut out);
-        self.stream.adjust_client_names(&mut out);
+        self.send_response_head(framing, keep);
         if !silent {
-            out.extend_from_slice(body);
+            self.front.send_data(body);
         }
-        let sent = self.send(&out).await;
-        self.stream.response_out = out;
-        match sent {
+        self.front.send_end(None);
+        match self.flush().await {
             Ok(()) if keep => After::KeepAlive,
             Ok(()) if complete => After::Close,
             Ok(()) => After::Drain,
@@ -254,7 +251,7 @@ impl Exchange<'_> {
 
     pub(super) fn keeps_client(&self) -> bool {
         // A client that has ended its side may have sent further requests before; they are served.
-        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping()
+        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.stream.is_stopping()
     }
 
     /// Passes an interim response on to clients that know what it is.
@@ -263,37 +260,29 @@ impl Exchange<'_> {
             return Ok(());
         }
         self.stream.count(0, head_size(head));
-        let mut out = std::mem::take(&mut self.stream.response_out);
-        write_response(head, Framing::None, ConnectionField::None, &mut out);
-        self.stream.adjust_client_names(&mut out);
-        let sent = self.send(&out).await;
-        out.clear();
-        self.stream.response_out = out;
-        sent.map_err(|()| After::Close)
+        let names = self.stream.client_names();
+        self.front.send_interim(head, HeadForm { framing: Framing::None, connection: ConnectionField::None, names });
+        self.flush().await.map_err(|()| After::Close)
     }
 
-    /// Sends bytes to the client while nothing else moves.
-    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        let mut at = 0;
+    /// Writes what was sent to the client while nothing else moves.
+    pub(super) async fn flush(&mut self) -> Result<(), ()> {
         self.client_active = Instant::now();
         let result = poll_fn(|cx| {
-            while at < bytes.len() {
-                match self.session.socket.poll_write(cx, &bytes[at..]) {
-                    Poll::Ready(Ok(count)) => {
-                        at += count;
-                        self.stream.count_sent(count);
-                        if at < bytes.len() {
-                            self.client_active = Instant::now();
-                        }
+            let mut moved = Moved::default();
+            let flushed = self.front.poll_flush(cx, &mut moved);
+            self.stream.count_sent(moved.written);
+            match flushed {
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(b'C')),
+                Poll::Pending => {
+                    if moved.written > 0 {
+                        self.client_active = Instant::now();
                     }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Err(b'C')),
-                    Poll::Pending => {
-                        self.session.timer.set(self.client_timeout.map(|timeout| self.client_active + timeout));
-                        return self.session.timer.poll(cx).map(|()| Err(b'c'));
-                    }
+                    self.front.arm(self.client_timeout.map(|timeout| self.client_active + timeout));
+                    self.front.poll_alarm(cx).map(|()| Err(b'c'))
                 }
             }
-            Poll::Ready(Ok(()))
         })
         .await;
         result.map_err(|who| self.stream.end(who, b'D'))

@@ -35,14 +35,14 @@ impl Exchange<'_> {
     }
 
     /// Keeps what is in the buffer as the backend's last invalid response.
-    pub(super) fn capture_response(&self, connection: &ServerConnection, input: &Buffer, fault: Fault) {
+    pub(super) fn capture_response(&self, back: &Back, fault: Fault) {
         let worker = self.stream.worker();
         let cx = &self.stream.cx;
         let Some(backend) = &cx.backend else { return };
         let event = worker.running.process.next_invalid();
         let at = worker.wall_clock(Instant::now());
-        let mut invalid = Invalid::new(event, at, input.data(), fault, false);
-        let server = connection.server();
+        let mut invalid = Invalid::new(event, at, back.input(), fault, false);
+        let server = back.connection().server();
         invalid.frontend = Some((cx.frontend.config.name.clone(), cx.frontend.config.uid));
         invalid.server = Some((server.name().clone(), server.config.sid));
         invalid.source = cx.source;

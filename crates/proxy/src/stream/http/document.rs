@@ -4,7 +4,6 @@
 //! others on the worker have their turn.
 
 use super::*;
-use crate::compress::Encoder;
 use crate::running::pages::Document;
 
 impl Exchange<'_> {
@@ -30,8 +29,8 @@ impl Exchange<'_> {
         self.compress = compress::choose(&mut cx.request, &frontend, &backend);
     }
 
-    /// An encoder for a service's answer, whose head is changed to fit.
-    pub(super) fn service_encoder(&mut self, framing: Framing) -> Option<Encoder> {
+    /// A filter for a service's answer, whose head is changed to fit.
+    pub(super) fn service_filter(&mut self, framing: Framing) -> Option<Filter> {
         let algorithm = self.compress?;
         let worker = self.stream.worker().clone();
         let cx = &mut self.stream.cx;
@@ -43,19 +42,25 @@ impl Exchange<'_> {
         let response = &mut cx.response;
         let encoder = compress::prepare_response(response, request, framing, algorithm, proxies, process, limits)?;
         cx.log.compressed = Some(algorithm);
-        Some(encoder)
+        Some(Filter::Compression(encoder))
     }
 
-    /// Appends the end of a service's body that was compressed; the last chunk is the caller's.
-    pub(super) fn end_encoded(&mut self, encoder: &mut Encoder, out: &mut Vec<u8>) {
-        encoder.finish(out);
-        self.count_encoder(encoder);
+    /// Sends the end of a service's body that has a filter.
+    pub(super) fn end_filtered(&mut self, filter: &mut Filter) {
+        filter.end(&mut |data| self.front.send_data(data));
+        self.count_compressed(filter.take_encoded());
         self.stream.each_side(|counters| counters.comp_rsp.add(1));
     }
 
-    pub(super) fn count_encoder(&self, encoder: &mut Encoder) {
-        let (read, written) = encoder.take_moved();
-        self.count_compressed((read, written, encoder.is_identity()));
+    /// Sends data of a service's body.
+    pub(super) fn send_filtered(&mut self, filter: Option<&mut Filter>, data: &[u8]) {
+        match filter {
+            Some(filter) => {
+                filter.data(data, &mut |data| self.front.send_data(data));
+                self.count_compressed(filter.take_encoded());
+            }
+            None => self.front.send_data(data),
+        }
     }
 
     /// Sends the head in the context with what `document` makes for a body.
@@ -71,40 +76,29 @@ impl Exchange<'_> {
             Version::Http10 => Framing::UntilClose,
         };
         let mut moved = Moved::default();
-        let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+        let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
         self.stream.count(moved.body, 0);
-        let mut out = std::mem::take(&mut self.stream.response_out);
-        let (silent, mut encoder) = self.local_head(framing, complete, &mut out).await?;
+        let (silent, mut filter) = self.local_head(framing, complete).await?;
         let mut body = Vec::new();
         let mut more = !silent;
         while more {
             body.clear();
             more = document.piece(&mut body);
             self.stream.count(0, body.len());
-            match (&mut encoder, framing) {
-                _ if body.is_empty() => {}
-                (Some(encoder), _) => {
-                    encoder.push(&body, &mut out);
-                    self.count_encoder(encoder);
+            self.send_filtered(filter.as_mut(), &body);
+            if !more {
+                if let Some(filter) = &mut filter {
+                    self.end_filtered(filter);
                 }
-                (None, Framing::Chunked) => write_chunk(&body, &mut out),
-                (None, _) => out.extend_from_slice(&body),
+                self.front.send_end(None);
             }
-            if let Some(encoder) = encoder.as_mut().filter(|_| !more) {
-                self.end_encoded(encoder, &mut out);
-            }
-            if !more && framing == Framing::Chunked {
-                write_last_chunk(std::iter::empty(), &mut out);
-            }
-            self.send(&out).await.map_err(|()| After::Close)?;
-            out.clear();
+            self.flush().await.map_err(|()| After::Close)?;
             tokio::task::yield_now().await;
         }
-        if !out.is_empty() {
-            self.send(&out).await.map_err(|()| After::Close)?;
-            out.clear();
+        if silent {
+            self.front.send_end(None);
+            self.flush().await.map_err(|()| After::Close)?;
         }
-        self.stream.response_out = out;
         Ok(match complete {
             true if framing == Framing::Chunked && self.keeps_client() => After::KeepAlive,
             true => After::Close,
@@ -112,29 +106,20 @@ impl Exchange<'_> {
         })
     }
 
-    /// Runs the rules of responses on a head that was made here, and writes it; gives whether no body may follow, and
-    /// what compresses it.
-    async fn local_head(
-        &mut self,
-        framing: Framing,
-        complete: bool,
-        out: &mut Vec<u8>,
-    ) -> Step<(bool, Option<Encoder>)> {
+    /// Runs the rules of responses on a head that was made here, and sends it; returns whether no body may follow, and
+    /// its filter.
+    async fn local_head(&mut self, framing: Framing, complete: bool) -> Step<(bool, Option<Filter>)> {
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(Instant::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        let encoder = self.service_encoder(framing);
+        let filter = self.service_filter(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == Method::Head;
-        let response = &self.stream.cx.response;
-        let field = ConnectionField::for_response(self.version, response.version(), keep);
-        write_response(response, if silent { Framing::None } else { framing }, field, out);
-        self.stream.adjust_client_names(out);
-        self.answered = true;
-        Ok((silent, encoder))
+        self.send_response_head(if silent { Framing::None } else { framing }, keep);
+        Ok((silent, filter))
     }
 
     /// The rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.

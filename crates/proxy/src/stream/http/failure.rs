@@ -4,23 +4,18 @@ use super::*;
 
 impl Exchange<'_> {
     /// There will be no response from this connection.
-    pub(super) async fn no_response(
-        &mut self,
-        event: Event,
-        backend: &ProxyRun,
-        connection: &ServerConnection,
-        input: &Buffer,
-    ) -> Step<Outcome> {
-        let dead = matches!(event, Event::ServerGone) && connection.was_reused() && input.is_empty();
-        if dead && is_idempotent(self.head.method) && self.up.replay() {
+    pub(super) async fn no_response(&mut self, event: Event, backend: &ProxyRun, back: &mut Back) -> Step<Outcome> {
+        let silent = back.input().is_empty();
+        let dead = matches!(event, Event::ServerGone) && back.connection().was_reused() && silent;
+        if dead && is_idempotent(self.head.method) && back.replay() {
             self.up_failed = false;
             return Ok(Outcome::Repeat);
         }
         match event {
-            Event::Invalid(_) => self.observe(backend, connection, Observed::InvalidHead),
-            Event::ServerTimeout => self.observe(backend, connection, Observed::ReadTimeout),
+            Event::Invalid(_) => self.observe(backend, back.connection(), Observed::InvalidHead),
+            Event::ServerTimeout => self.observe(backend, back.connection(), Observed::ReadTimeout),
             // Why the connection ended is not known any more.
-            Event::ServerGone => self.observe(backend, connection, Observed::BrokenPipe),
+            Event::ServerGone => self.observe(backend, back.connection(), Observed::BrokenPipe),
             _ => {}
         }
         let retry_on = &backend.config.retry_on;
@@ -30,10 +25,10 @@ impl Exchange<'_> {
             Event::ServerTimeout => retry_on.response_timeout,
             _ => false,
         };
-        if retryable && self.may_retry(backend) {
+        if retryable && self.may_retry(backend, back) {
             // As in HAProxy, an answer that failed counts even if another one covers for it; one that is late does not.
             if !dead && !matches!(event, Event::ServerTimeout) {
-                self.count_broken_response(connection);
+                self.count_broken_response(back.connection());
             }
             return Ok(Outcome::Retry);
         }
@@ -45,23 +40,23 @@ impl Exchange<'_> {
                 Err(self.page(502, b'S', b'H').await)
             }
             Event::ServerGone => {
-                self.count_bad_response(connection);
+                self.count_bad_response(back.connection());
                 // A head that ends in its middle is malformed.
-                let who = if input.is_empty() { b'S' } else { b'P' };
+                let who = if silent { b'S' } else { b'P' };
                 Err(self.page(502, who, b'H').await)
             }
             Event::Killed(killer) if self.stream.cx.client.requests() > 1 => Ok(self.leave_in_silence(killer.letter())),
             Event::Killed(killer) => {
-                self.count_bad_response(connection);
+                self.count_bad_response(back.connection());
                 Err(self.page(502, killer.letter(), b'H').await)
             }
             Event::Invalid(fault) => {
-                self.capture_response(connection, input, fault);
-                self.count_bad_response(connection);
+                self.capture_response(back, fault);
+                self.count_bad_response(back.connection());
                 Err(self.page(502, b'P', b'H').await)
             }
             Event::ServerTimeout => {
-                self.count_bad_response(connection);
+                self.count_bad_response(back.connection());
                 Err(self.page(504, b's', b'H').await)
             }
             Event::ClientTimeout => {
@@ -69,7 +64,7 @@ impl Exchange<'_> {
                 Err(self.page(408, b'c', b'H').await)
             }
             Event::BadBody => {
-                self.session.capture(Fault::Chunk);
+                self.stream.capture_request(self.front.input(), Fault::Chunk);
                 self.stream.at_front(|counters| counters.ereq.add(1));
                 // What came with the head counts as part of it, as it does for HAProxy.
                 match self.up.has_written() {
@@ -80,7 +75,7 @@ impl Exchange<'_> {
             // In the middle of its request nobody reads an answer, nor on a broken connection. A client that ended its
             // side could still read one.
             Event::ClientGone if !self.up.is_done() => Err(self.lost_client(b'H')),
-            Event::ClientGone if !self.session.ended => Err(self.lost_client(b'D')),
+            Event::ClientGone if !self.front.has_ended() => Err(self.lost_client(b'D')),
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
                 Err(self.page(400, b'C', b'H').await)
@@ -121,11 +116,9 @@ impl Exchange<'_> {
 
     /// Whether the request may go to a server once more (`retry-on`): nothing of it was forgotten, and there are retries
     /// left. If so, it is made ready for that.
-    pub(super) fn may_retry(&mut self, backend: &ProxyRun) -> bool {
+    pub(super) fn may_retry(&mut self, backend: &ProxyRun, back: &mut Back) -> bool {
         let cx = &mut self.stream.cx;
-        if cx.no_l7_retry
-            || cx.log.retries >= cx.overrides.retries.unwrap_or(backend.config.retries)
-            || !self.up.replay()
+        if cx.no_l7_retry || cx.log.retries >= cx.overrides.retries.unwrap_or(backend.config.retries) || !back.replay()
         {
             return false;
         }

@@ -2,10 +2,10 @@
 
 use std::task::{Context, Poll, ready};
 
-use sluicegate_wire::http::{Limits, parse_response};
+use sluicegate_wire::http::Limits;
 
-use super::super::flow::{FlowError, Wait};
 use super::*;
+use crate::mux::{FlowError, HeadError, Wait};
 
 /// What waiting for a response's head gave.
 pub(super) enum Event {
@@ -41,58 +41,35 @@ pub(super) enum Finish {
 
 impl Exchange<'_> {
     /// Moves the request, and looks for the response's head.
-    pub(super) fn poll_head(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-        abort_on_close: bool,
-    ) -> Poll<Event> {
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>, back: &mut Back, abort_on_close: bool) -> Poll<Event> {
         if let Some(killer) = self.stream.killed() {
             return Poll::Ready(Event::Killed(killer));
         }
         let mut up = Moved::default();
-        let waiting = match self.poll_up(cx, connection, &mut up) {
+        let waiting = match self.poll_up(cx, back, &mut up) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Event::BadBody),
             Err(_) => return Poll::Ready(Event::ClientGone),
         };
         let worker = self.stream.worker().clone();
-        let mut fresh = !input.is_empty();
-        loop {
-            if fresh {
-                let cx = &mut self.stream.cx;
-                let proxy = cx.backend.as_ref().unwrap_or(&cx.frontend);
-                let limits = Limits { lenient: proxy.config.options.unsafe_responses, ..worker.limits };
-                match parse_response(input.data(), &limits, self.sent_method, &mut cx.response) {
-                    // A tunnel that the client did not ask for would be read by it as a response.
-                    Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
-                        return Poll::Ready(Event::Invalid(Fault::Unexpected));
-                    }
-                    Ok(Some(head)) => {
-                        self.note(&up, true, false);
-                        return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
-                    }
-                    Ok(None) => {}
-                    Err(error) => return Poll::Ready(Event::Invalid(Fault::Head(error))),
-                }
+        let context = &mut self.stream.cx;
+        let proxy = context.backend.as_ref().unwrap_or(&context.frontend);
+        let limits = Limits { lenient: proxy.config.options.unsafe_responses, ..worker.limits };
+        match back.poll_head(cx, &worker.buffers, &limits, self.sent_method, &mut context.response) {
+            // A tunnel that the client did not ask for would be read by it as a response.
+            Poll::Ready(Ok(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
+                return Poll::Ready(Event::Invalid(Fault::Unexpected));
             }
-            worker.buffers.equip(input);
-            if input.spare().is_empty() {
-                input.compact();
+            Poll::Ready(Ok(head)) => {
+                self.note(&up, true, false);
+                return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
             }
-            match connection.socket.poll_read(cx, input.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    input.filled(count);
-                    fresh = true;
-                }
-                Poll::Ready(_) => return Poll::Ready(Event::ServerGone),
-                Poll::Pending => break,
-            }
+            Poll::Ready(Err(HeadError::Invalid(error))) => return Poll::Ready(Event::Invalid(Fault::Head(error))),
+            Poll::Ready(Err(HeadError::Gone)) => return Poll::Ready(Event::ServerGone),
+            Poll::Pending => {}
         }
-        worker.buffers.retire(input);
         self.note(&up, false, false);
-        if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
+        if waiting == Wait::Done && self.front.poll_gone(cx, &worker.buffers, abort_on_close).is_ready() {
             return Poll::Ready(Event::ClientGone);
         }
         // The server's time runs even while the client is slow to send: HAProxy answers 504 then.
@@ -101,25 +78,18 @@ impl Exchange<'_> {
     }
 
     /// Moves both bodies.
-    pub(super) fn poll_bodies(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-        down: &mut Flow,
-    ) -> Poll<Finish> {
+    pub(super) fn poll_bodies(&mut self, cx: &mut Context<'_>, back: &mut Back, down: &mut Flow) -> Poll<Finish> {
         if let Some(killer) = self.stream.killed() {
             return Poll::Ready(Finish::Killed(killer));
         }
         let (mut up_moved, mut moved) = (Moved::default(), Moved::default());
-        let up = match self.poll_up(cx, connection, &mut up_moved) {
+        let up = match self.poll_up(cx, back, &mut up_moved) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Finish::BadBody),
             Err(_) => return Poll::Ready(Finish::ClientGone),
         };
         let worker = self.stream.worker().clone();
-        let client = &mut self.session.socket;
-        let waiting = down.poll(cx, input, &mut connection.socket, client, &worker.buffers, &mut moved);
+        let waiting = down.poll(cx, back, &mut self.front, &worker.buffers, &mut moved);
         self.stream.count(0, moved.body);
         self.stream.count_sent(moved.written);
         self.count_encoded(down);
@@ -144,15 +114,13 @@ impl Exchange<'_> {
     pub(super) fn poll_up(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
+        back: &mut Back,
         moved: &mut Moved,
     ) -> Result<Wait, FlowError> {
         if self.up_failed || self.up.is_done() {
             return Ok(Wait::Done);
         }
-        let session = &mut *self.session;
-        let buffers = &self.stream.worker().buffers;
-        let step = self.up.poll(cx, &mut session.input, &mut session.socket, &mut connection.socket, buffers, moved);
+        let step = self.up.poll(cx, &mut self.front, back, &self.stream.worker().buffers, moved);
         self.stream.count(moved.body, 0);
         match step {
             Err(FlowError::Sink) => {
@@ -190,8 +158,8 @@ impl Exchange<'_> {
             (Some(client), Some(server)) => Some(client.min(server)),
             (one, other) => one.or(other),
         };
-        self.session.timer.set(first);
-        ready!(self.session.timer.poll(cx));
+        self.front.arm(first);
+        ready!(self.front.poll_alarm(cx));
         Poll::Ready(if server.is_some() && server == first { Side::Server } else { Side::Client })
     }
 }

@@ -10,66 +10,25 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use sluicegate_wire::http::{ConnectionField, Framing, Version, status, write_chunk, write_last_chunk, write_response};
+use sluicegate_wire::http::{Framing, Version, status};
 
 use super::{After, Exchange, Step};
-use crate::compress::Encoder;
 use crate::counters::head_size;
 use crate::hook::Hook;
-use crate::stream::flow::Moved;
+use crate::mux::{End, Moved};
+use crate::stream::filter::Filter;
 use crate::stream::{Applet, AppletIo, BoundService};
 
 /// The answer on its way out.
 #[derive(Default)]
 struct Outgoing {
-    bytes: Vec<u8>,
-    written: usize,
     /// Known once the head was made.
     framing: Option<Framing>,
     /// What a Content-Length still promises.
     left: u64,
     /// The client wants a head only.
     silent: bool,
-    /// What compresses the body, into chunks.
-    encoder: Option<Encoder>,
-}
-
-impl Outgoing {
-    fn is_written(&self) -> bool {
-        self.written == self.bytes.len()
-    }
-
-    /// Frames what the script sent, once everything before it was written; gives how many bytes of it count.
-    fn take(&mut self, io: &mut AppletIo) -> usize {
-        let Some(framing) = self.framing else { return 0 };
-        if !self.is_written() || io.output.is_empty() {
-            return 0;
-        }
-        if self.written > 0 {
-            self.bytes.clear();
-            self.written = 0;
-        }
-        let count = io.output.len();
-        // More than was promised would be read as the next response: it is cut off.
-        let promised = if let Framing::Length(_) = framing { self.left.min(count as u64) as usize } else { count };
-        self.left -= if let Framing::Length(_) = framing { promised as u64 } else { 0 };
-        if !self.silent {
-            match (&mut self.encoder, framing) {
-                (Some(encoder), _) if promised > 0 => {
-                    encoder.push(&io.output[..promised], &mut self.bytes);
-                    // What a script has said reaches the client now, however long it thinks about the rest.
-                    encoder.flush(&mut self.bytes);
-                }
-                (Some(_), _) | (None, Framing::None) => {}
-                (None, Framing::Chunked) => write_chunk(&io.output, &mut self.bytes),
-                (None, Framing::Length(_) | Framing::UntilClose) => {
-                    self.bytes.extend_from_slice(&io.output[..promised]);
-                }
-            }
-        }
-        io.output.clear();
-        count
-    }
+    filter: Option<Filter>,
 }
 
 impl Exchange<'_> {
@@ -89,7 +48,7 @@ impl Exchange<'_> {
         // What came with the head is there when the script begins; HAProxy's `length` counts it.
         let mut moved = Moved::default();
         let room = worker.buffers.size();
-        match self.up.collect(&mut self.session.input, io.input(), room, &mut moved) {
+        match self.up.collect(&mut self.front, io.input(), room, &mut moved) {
             Ok(true) => io.end_input(),
             Ok(false) => {}
             Err(_) => return self.refuse(400, b'P', b'R').await,
@@ -123,7 +82,8 @@ impl Exchange<'_> {
                 }
                 if continues && self.applet().input_room() > 0 {
                     continues = false;
-                    self.send(b"HTTP/1.1 100 Continue\r\n\r\n").await.map_err(|()| After::Close)?;
+                    self.front.send_continue();
+                    self.flush().await.map_err(|()| After::Close)?;
                 }
                 poll_fn(|cx| self.poll_service(cx, Some(&mut *service), &mut out)).await?;
             }
@@ -143,18 +103,16 @@ impl Exchange<'_> {
         if !whole {
             return Ok(After::Close);
         }
-        if let Some(mut encoder) = out.encoder.take() {
-            self.end_encoded(&mut encoder, &mut out.bytes);
+        if let Some(mut filter) = out.filter.take() {
+            self.end_filtered(&mut filter);
             out.framing = Some(Framing::Chunked);
         }
-        if out.framing == Some(Framing::Chunked) && !out.silent {
-            write_last_chunk(std::iter::empty(), &mut out.bytes);
-            poll_fn(|cx| self.poll_service(cx, None, &mut out)).await?;
-        }
+        self.front.send_end(None);
+        poll_fn(|cx| self.poll_service(cx, None, &mut out)).await?;
         let keep = self.keeps_client() && out.framing != Some(Framing::UntilClose);
         if !keep {
             let mut moved = Moved::default();
-            let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+            let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
             self.stream.count(moved.body, 0);
             return Ok(if complete { After::Close } else { After::Drain });
         }
@@ -207,23 +165,45 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        out.encoder = self.service_encoder(framing);
+        out.filter = self.service_filter(framing);
         let keep = self.keeps_client() && framing != Framing::UntilClose;
-        let silent = self.head.method == sluicegate_wire::http::Method::Head;
-        let response = &self.stream.cx.response;
-        let field = ConnectionField::for_response(self.version, response.version(), keep);
+        out.silent = self.head.method == sluicegate_wire::http::Method::Head;
         let written = match framing {
-            _ if silent => Framing::None,
-            _ if out.encoder.is_some() => Framing::Chunked,
+            _ if out.silent => Framing::None,
+            _ if out.filter.is_some() => Framing::Chunked,
             framing => framing,
         };
-        write_response(response, written, field, &mut out.bytes);
-        self.stream.adjust_client_names(&mut out.bytes);
-        out.silent = silent;
+        self.send_response_head(written, keep);
         out.left = length.unwrap_or(0);
         out.framing = Some(framing);
-        self.answered = true;
         Ok(())
+    }
+
+    /// Sends what the script said, once everything before it was written; returns how many bytes of it count.
+    fn take_output(&mut self, out: &mut Outgoing) -> usize {
+        let Some(framing) = out.framing else { return 0 };
+        let Some(io) = &mut self.stream.cx.lua.applet else { return 0 };
+        let mut output = std::mem::take(&mut io.output);
+        let count = output.len();
+        if count == 0 {
+            return 0;
+        }
+        // More than was promised would be read as the next response: it is cut off.
+        let limited = matches!(framing, Framing::Length(_));
+        let promised = if limited { out.left.min(count as u64) as usize } else { count };
+        out.left -= if limited { promised as u64 } else { 0 };
+        let bodiless = out.filter.is_none() && framing == Framing::None;
+        if !out.silent && !bodiless && promised > 0 {
+            self.send_filtered(out.filter.as_mut(), &output[..promised]);
+            // What a script has said reaches the client now, however long it thinks about the rest.
+            if let Some(filter) = &mut out.filter {
+                filter.flush(&mut |data| self.front.send_data(data));
+                self.count_compressed(filter.take_encoded());
+            }
+        }
+        output.clear();
+        self.applet().output = output;
+        count
     }
 
     /// Moves bytes both ways; ready when the script can go on, or, without one, when everything was written.
@@ -234,28 +214,29 @@ impl Exchange<'_> {
         out: &mut Outgoing,
     ) -> Poll<Step<()>> {
         let mut waits = false;
-        loop {
-            let count = out.take(self.applet());
-            self.stream.count(0, count);
-            if let Some(encoder) = &mut out.encoder {
-                self.count_encoder(encoder);
+        let pool = self.stream.worker().clone();
+        let pool = &pool.buffers;
+        let written = loop {
+            let mut moved = Moved::default();
+            let flushed = self.front.poll_flush(cx, &mut moved);
+            self.stream.count_sent(moved.written);
+            if moved.written > 0 {
+                self.client_active = Instant::now();
             }
-            if out.is_written() {
-                break;
-            }
-            match self.session.socket.poll_write(cx, &out.bytes[out.written..]) {
-                Poll::Ready(Ok(count)) => {
-                    out.written += count;
-                    self.stream.count_sent(count);
-                    self.client_active = Instant::now();
-                }
+            match flushed {
+                Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
                     waits = true;
-                    break;
+                    break false;
                 }
             }
-        }
+            let count = self.take_output(out);
+            self.stream.count(0, count);
+            if count == 0 {
+                break true;
+            }
+        };
         loop {
             let io = self.stream.cx.lua.applet.get_or_insert_default();
             let room = io.input_room();
@@ -263,7 +244,7 @@ impl Exchange<'_> {
                 break;
             }
             let mut moved = Moved::default();
-            match self.up.collect(&mut self.session.input, io.input(), room, &mut moved) {
+            match self.up.collect(&mut self.front, io.input(), room, &mut moved) {
                 Ok(true) => io.end_input(),
                 Ok(false) => {}
                 Err(_) => return Poll::Ready(Err(After::Close)),
@@ -272,13 +253,13 @@ impl Exchange<'_> {
             if moved.body > 0 {
                 self.client_active = Instant::now();
             }
-            if !self.session.input.is_empty() || self.applet().input_ended() {
+            if !self.front.input().is_empty() || self.applet().input_ended() {
                 continue;
             }
-            match self.session.poll_fill(cx) {
-                Poll::Ready(Ok(count)) if count > 0 => {}
+            match self.front.poll_more(cx, pool, &mut Moved::default()) {
+                Poll::Ready(Ok(())) => {}
                 // The client ended in the middle of its body, or broke the connection.
-                Poll::Ready(_) => return Poll::Ready(Err(After::Close)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
                     waits = true;
                     break;
@@ -288,24 +269,26 @@ impl Exchange<'_> {
         let io = self.stream.cx.lua.applet.get_or_insert_default();
         let ready = match service {
             Some(service) => service.poll_ready(cx, io).is_ready(),
-            None => out.is_written() && io.output.is_empty(),
+            None => written && io.output.is_empty(),
         };
         if ready {
             return Poll::Ready(Ok(()));
         }
         let half = self.stream.cx.frontend.config.options.abortonclose;
-        if !waits && self.session.poll_gone(cx, half).is_ready() {
+        if !waits && self.front.poll_gone(cx, pool, half).is_ready() {
             return Poll::Ready(Err(After::Close));
         }
-        self.session.timer.set(self.client_timeout.filter(|_| waits).map(|timeout| self.client_active + timeout));
-        self.session.timer.poll(cx).map(|()| Err(After::Close))
+        self.front.arm(self.client_timeout.filter(|_| waits).map(|timeout| self.client_active + timeout));
+        self.front.poll_alarm(cx).map(|()| Err(After::Close))
     }
 
     /// Reads the rest of the request's body.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Step<()>> {
+        let pool = self.stream.worker().clone();
+        let pool = &pool.buffers;
         loop {
             let mut moved = Moved::default();
-            let complete = self.up.discard(&mut self.session.input, &mut moved);
+            let complete = self.up.discard(&mut self.front, &mut moved);
             self.stream.count(moved.body, 0);
             if moved.body > 0 {
                 self.client_active = Instant::now();
@@ -315,12 +298,12 @@ impl Exchange<'_> {
                 Ok(false) => {}
                 Err(_) => return Poll::Ready(Err(After::Close)),
             }
-            match self.session.poll_fill(cx) {
-                Poll::Ready(Ok(count)) if count > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(Err(After::Close)),
+            match self.front.poll_more(cx, pool, &mut Moved::default()) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
-                    self.session.timer.set(self.client_timeout.map(|timeout| self.client_active + timeout));
-                    return self.session.timer.poll(cx).map(|()| Err(After::Close));
+                    self.front.arm(self.client_timeout.map(|timeout| self.client_active + timeout));
+                    return self.front.poll_alarm(cx).map(|()| Err(After::Close));
                 }
             }
         }

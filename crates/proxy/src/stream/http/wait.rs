@@ -9,14 +9,12 @@ use std::task::{Context, Poll, ready};
 use sluicegate_config::model::BodyWait;
 
 use super::super::Content;
-use super::super::flow::{FlowError, Wait};
 use super::*;
+use crate::mux::{FlowError, Wait};
 
 /// A server's response while rules see it.
 pub(super) struct Coming<'a> {
-    pub(super) connection: &'a mut ServerConnection,
-    /// What came behind the head.
-    pub(super) input: &'a mut Buffer,
+    pub(super) back: &'a mut Back,
     pub(super) framing: Framing,
     /// `tune.http.maxhdr`.
     pub(super) max_fields: usize,
@@ -28,7 +26,7 @@ impl Coming<'_> {
     /// Shows rules what is here of the body.
     pub(super) fn look(&mut self, content: &mut Content) -> &Peek {
         let peek = self.peek.get_or_insert_with(|| Peek::new(self.framing, self.max_fields, content));
-        peek.look(self.input.data(), content);
+        self.back.look(peek, content);
         peek
     }
 }
@@ -53,10 +51,10 @@ enum Came {
 impl Exchange<'_> {
     /// Shows rules what is here of the request's body.
     pub(super) fn peek_request(&mut self) {
+        let max_fields = self.stream.worker().limits.max_fields;
         let content = &mut self.stream.cx.request_content;
-        let max_fields = self.session.worker().limits.max_fields;
         let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, max_fields, content));
-        peek.look(self.session.input.data(), content);
+        self.front.look(peek, content);
     }
 
     /// How long a proxy waits for the request's body: `timeout http-request` from the request's first byte on, or without
@@ -78,11 +76,10 @@ impl Exchange<'_> {
             let request = &mut self.stream.cx.request;
             if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
                 request.delete_all(b"expect");
-                // Who does not get it sends the body after a while all the same.
-                let _ = self.session.socket.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
+                self.front.try_continue();
             }
         }
-        let came = inspect::body(self.session, &mut self.stream, peek, patience, at_least).await;
+        let came = inspect::body(&mut self.front, &mut self.stream, peek, patience, at_least).await;
         self.client_active = Instant::now();
         match came {
             BodyCame::Enough => Ok(()),
@@ -111,10 +108,10 @@ impl Exchange<'_> {
             Came::Enough | Came::Ended => Ok(()),
             Came::Malformed => {
                 if let Some(backend) = self.stream.cx.backend.clone() {
-                    self.observe_body(&backend, coming.connection);
+                    self.observe_body(&backend, coming.back.connection());
                 }
-                self.capture_response(coming.connection, coming.input, Fault::Chunk);
-                self.count_bad_response(coming.connection);
+                self.capture_response(coming.back, Fault::Chunk);
+                self.count_bad_response(coming.back.connection());
                 self.stream.cx.log.response_started = None;
                 Err(self.page(502, b'P', b'H').await)
             }
@@ -125,7 +122,7 @@ impl Exchange<'_> {
                 Err(After::Close)
             }
             Came::BadBody => {
-                self.session.capture(Fault::Chunk);
+                self.stream.capture_request(self.front.input(), Fault::Chunk);
                 self.stream.at_front(|counters| counters.ereq.add(1));
                 Err(self.page(400, b'P', b'D').await)
             }
@@ -144,7 +141,7 @@ impl Exchange<'_> {
         at_least: u64,
     ) -> Poll<Came> {
         let mut up = Moved::default();
-        let waiting = match self.poll_up(cx, coming.connection, &mut up) {
+        let waiting = match self.poll_up(cx, coming.back, &mut up) {
             Ok(waiting) => waiting,
             Err(FlowError::Malformed) => return Poll::Ready(Came::BadBody),
             Err(_) => return Poll::Ready(Came::ClientGone),
@@ -158,34 +155,28 @@ impl Exchange<'_> {
                 return Poll::Ready(Came::Malformed);
             }
             let enough = at_least > 0 && content.data.len() as u64 >= at_least;
-            if peek.is_complete() || enough || coming.input.len() == worker.buffers.size() {
+            if peek.is_complete() || enough || coming.back.is_full(&worker.buffers) {
                 return Poll::Ready(Came::Enough);
             }
-            worker.buffers.equip(coming.input);
-            if coming.input.spare().is_empty() {
-                coming.input.compact();
-            }
-            match coming.connection.socket.poll_read(cx, coming.input.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    coming.input.filled(count);
-                }
+            match coming.back.poll_fill(cx, &worker.buffers) {
+                Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(Came::Ended),
                 Poll::Pending => break,
             }
         }
-        worker.buffers.retire(coming.input);
+        coming.back.rest(&worker.buffers);
         self.note(&up, self.stream.cx.response_content.data.len() > known, false);
         let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
         let abort_on_close = proxy.config.options.abortonclose;
-        if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
+        if waiting == Wait::Done && self.front.poll_gone(cx, &worker.buffers, abort_on_close).is_ready() {
             return Poll::Ready(Came::ClientGone);
         }
         let server = self.server_timeout.map_or(deadline, |timeout| deadline.min(self.server_active + timeout));
         let client =
             self.client_timeout.filter(|_| waiting == Wait::Source).map(|timeout| self.client_active + timeout);
         let late = client.is_none_or(|client| server <= client);
-        self.session.timer.set(Some(if late { server } else { client.unwrap_or(server) }));
-        ready!(self.session.timer.poll(cx));
+        self.front.arm(Some(if late { server } else { client.unwrap_or(server) }));
+        ready!(self.front.poll_alarm(cx));
         Poll::Ready(if late { Came::Late } else { Came::ClientTimeout })
     }
 }

@@ -4,8 +4,10 @@
 //! what never comes is waited for, as long as the configuration says.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use sluicegate_config::model::BindAddress;
 use sluicegate_proxy::engines::Engines;
@@ -253,6 +255,46 @@ fn response_rules_wait_while_the_request_goes_on() {
         .collect();
     let talks: Vec<_> = (0..rules.len()).map(|index| (index, vec![b"hello".to_vec()], true)).collect();
     compare(&frontends, &rest, &talks, str::to_owned);
+}
+
+/// A large upload passes through a pipe, which may be full when the rules are done.
+#[test]
+fn what_is_on_its_way_while_response_rules_wait_arrives() {
+    const SIZE: usize = 32 << 20;
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = origin.local_addr().expect("bound");
+    let served = Served::start(&format!(
+        "frontend f\n mode tcp\n bind 127.0.0.1:1\n default_backend b\nbackend b\n mode tcp\n tcp-response \
+         inspect-delay 60s\n tcp-response content accept if {{ res.len ge 2 }}\n server s {address}\n"
+    ));
+    let mut client = TcpStream::connect(served.addresses[0]).expect("connected");
+    let (mut peer, _) = origin.accept().expect("a connection");
+    let sent = Arc::new(AtomicUsize::new(0));
+    let progress = sent.clone();
+    let upload = std::thread::spawn(move || {
+        for number in 0..SIZE / 4096 {
+            client.write_all(&[number as u8; 4096]).expect("sent");
+            progress.fetch_add(1, Ordering::Relaxed);
+        }
+        client
+    });
+    peer.write_all(b"a").expect("sent");
+    // Nobody reads, so at some time nothing moves any more. If that was seen too early, less is tried.
+    let mut known = 0;
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = sent.load(Ordering::Relaxed);
+        if now > 0 && now == std::mem::replace(&mut known, now) {
+            break;
+        }
+    }
+    peer.write_all(b"b").expect("sent");
+    let mut piece = [0; 4096];
+    for number in 0..SIZE / 4096 {
+        peer.read_exact(&mut piece).expect("all of it");
+        assert!(piece.iter().all(|byte| *byte == number as u8), "in piece {number}");
+    }
+    upload.join().expect("all was sent");
 }
 
 #[test]

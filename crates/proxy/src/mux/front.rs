@@ -1,0 +1,196 @@
+//! A stream's end towards its client.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use sluicegate_transport::BufferPool;
+use sluicegate_wire::http::{Message, RequestHead};
+
+#[cfg(test)]
+use super::memory;
+use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
+use crate::stream::Content;
+
+/// A stream's end towards its client.
+pub(crate) enum Front<'a> {
+    /// HTTP/1, or plain bytes: the connection itself, which has this stream alone.
+    H1(&'a mut h1::Front),
+    /// A stream of several in memory.
+    #[cfg(test)]
+    Memory(memory::Front),
+}
+
+/// Runs an expression on whichever end it is.
+macro_rules! on {
+    ($front:expr, $end:ident => $run:expr) => {
+        match $front {
+            Front::H1($end) => $run,
+            #[cfg(test)]
+            Front::Memory($end) => $run,
+        }
+    };
+}
+
+impl Front<'_> {
+    /// Sets the time of [`Front::poll_alarm`]. A stream has one timer.
+    #[inline]
+    pub(crate) fn arm(&mut self, at: Option<Instant>) {
+        on!(self, end => end.arm(at));
+    }
+
+    /// Ready when that time has come.
+    #[inline]
+    pub(crate) fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        on!(self, end => end.poll_alarm(cx))
+    }
+
+    /// Consumes a request's head: its body follows, with `max_fields` trailers at most. `memory` is for what is sent.
+    /// Returns the version as the client said it, if it did.
+    pub(crate) fn take_head(&mut self, head: &RequestHead, max_fields: usize, memory: Vec<u8>) -> Option<[u8; 8]> {
+        on!(self, end => end.take_head(head, max_fields, memory))
+    }
+
+    /// Reads and writes plain bytes from here on.
+    pub(crate) fn open_tunnel(&mut self) {
+        on!(self, end => end.open_tunnel());
+    }
+
+    /// Returns the memory of what was sent.
+    pub(crate) fn take_memory(&mut self) -> Vec<u8> {
+        on!(self, end => end.take_memory())
+    }
+
+    /// Bytes that were received and not consumed, as they came.
+    pub(crate) fn input(&self) -> &[u8] {
+        on!(self, end => end.input())
+    }
+
+    /// Consumes plain bytes.
+    pub(crate) fn skip(&mut self, count: usize) {
+        on!(self, end => end.skip(count));
+    }
+
+    /// The client has ended its side: what is here is all there will be.
+    pub(crate) fn has_ended(&self) -> bool {
+        on!(self, end => end.has_ended())
+    }
+
+    /// There is no room for more before something is consumed.
+    pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
+        on!(self, end => end.is_full(pool))
+    }
+
+    /// Receives what has come. 0 is the client's end.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        on!(self, end => end.poll_fill(cx, pool))
+    }
+
+    /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
+    /// is gone; with `half` also when it has ended its side.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
+        on!(self, end => end.poll_gone(cx, pool, half))
+    }
+
+    /// Holds these bytes instead of what the client sent.
+    pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
+        on!(self, end => end.replace(bytes, pool));
+    }
+
+    /// Shows rules what is here of the body.
+    pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
+        on!(self, end => end.look(peek, content));
+    }
+
+    /// Sends a head; its body follows.
+    pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>) {
+        on!(self, end => end.send_head(head, form));
+    }
+
+    /// Sends an interim response.
+    pub(crate) fn send_interim(&mut self, head: &Message, form: HeadForm<'_>) {
+        on!(self, end => end.send_interim(head, form));
+    }
+
+    /// Lets a client that waits for it send its body, if that can be said at once.
+    pub(crate) fn try_continue(&mut self) {
+        on!(self, end => end.try_continue());
+    }
+
+    /// The same behind what is sent already.
+    pub(crate) fn send_continue(&mut self) {
+        on!(self, end => end.send_continue());
+    }
+
+    /// Sends a built-in page as it is, and nothing behind it.
+    pub(crate) fn send_page(&mut self, code: u16) {
+        on!(self, end => end.send_page(code));
+    }
+
+    /// Writes plain bytes.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        on!(self, end => end.poll_write(cx, bytes))
+    }
+
+    /// Ends this side of a tunnel.
+    pub(crate) fn end_side(&mut self) {
+        on!(self, end => end.end_side());
+    }
+
+    /// Ends the stream without an answer.
+    pub(crate) fn give_up(&mut self) {
+        on!(self, end => end.give_up());
+    }
+
+    /// Ends a stream whose client may still be sending, so that it reads what it was sent.
+    pub(crate) async fn drain(&mut self, pool: &BufferPool) {
+        on!(self, end => end.drain(pool).await);
+    }
+}
+
+impl End for Front<'_> {
+    #[inline]
+    fn h1(&mut self) -> Option<h1::Wire<'_>> {
+        on!(self, end => end.h1())
+    }
+
+    fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
+        on!(self, end => end.next(moved))
+    }
+
+    fn data(&self) -> &[u8] {
+        on!(self, end => end.data())
+    }
+
+    fn consume(&mut self, count: usize) {
+        on!(self, end => end.consume(count));
+    }
+
+    fn trailers(&mut self) -> Message {
+        on!(self, end => end.trailers())
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
+        on!(self, end => end.poll_more(cx, pool, moved))
+    }
+
+    fn rest(&mut self, pool: &BufferPool) {
+        on!(self, end => end.rest(pool));
+    }
+
+    fn has_room(&self, pool: &BufferPool) -> bool {
+        on!(self, end => end.has_room(pool))
+    }
+
+    fn send_data(&mut self, data: &[u8]) {
+        on!(self, end => end.send_data(data));
+    }
+
+    fn send_end(&mut self, trailers: Option<&Message>) {
+        on!(self, end => end.send_end(trailers));
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
+        on!(self, end => end.poll_flush(cx, moved))
+    }
+}

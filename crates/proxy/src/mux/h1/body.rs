@@ -1,0 +1,273 @@
+//! Bodies of HTTP/1: how one is found in what was received, and how one is framed in what is sent.
+
+use std::task::{Context, Poll};
+
+use sluicegate_transport::{Buffer, BufferPool, Socket};
+use sluicegate_wire::http::{
+    BodyDecoder, BodyEvent, Framing, Message, NameCases, adjust_names, write_chunk, write_last_chunk,
+};
+
+use super::super::{Body, FlowError, Moved};
+
+/// The parts of an end: its socket, what was received, and both bodies.
+pub(crate) struct Wire<'a> {
+    pub(crate) socket: &'a mut Socket,
+    pub(crate) input: &'a mut Buffer,
+    pub(crate) reader: &'a mut Reader,
+    pub(crate) writer: &'a mut Writer,
+}
+
+impl Wire<'_> {
+    /// Reads more of the body.
+    pub(super) fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &BufferPool,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        let Wire { socket, input, reader, .. } = self;
+        pool.equip(input);
+        let result = match socket.poll_read(cx, input.spare()) {
+            Poll::Ready(Ok(0)) => reader.source_closed(),
+            Poll::Ready(Ok(count)) => {
+                reader.streams = count == pool.size();
+                input.filled(count);
+                moved.read += count;
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(Err(_)) => Err(FlowError::Source),
+            Poll::Pending => {
+                pool.retire(input);
+                return Poll::Pending;
+            }
+        };
+        pool.retire(input);
+        Poll::Ready(result)
+    }
+}
+
+/// A body that is received.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub(super) decoder: BodyDecoder,
+    /// Body bytes at the start of the input that were found and not consumed.
+    pub(super) direct: usize,
+    /// The end was found, behind these bytes.
+    pub(super) complete: bool,
+    /// The last read filled its buffer: more comes than that.
+    pub(super) streams: bool,
+}
+
+impl Reader {
+    /// A body that is framed so.
+    pub(crate) fn new(framing: Framing) -> Reader {
+        let decoder = BodyDecoder::new(framing);
+        Reader { complete: decoder.is_done(), decoder, direct: 0, streams: false }
+    }
+
+    /// Limits trailers as the fields of a head are limited.
+    pub(crate) fn limit_trailers(&mut self, max_fields: usize) {
+        self.decoder.limit_trailers(max_fields);
+    }
+
+    /// Finds the next event in what was received.
+    pub(crate) fn next(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
+        if self.direct > 0 {
+            return Ok(Some(Body::Data(self.direct)));
+        }
+        while !self.complete && !input.is_empty() {
+            let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            moved.count(&event, &self.decoder);
+            match event {
+                BodyEvent::More => input.consume(taken),
+                BodyEvent::End => {
+                    input.consume(taken);
+                    self.complete = true;
+                    if self.fields().next().is_some() {
+                        return Ok(Some(Body::Trailers));
+                    }
+                }
+                BodyEvent::Data(range) => {
+                    debug_assert_eq!(range.end, taken);
+                    input.consume(range.start);
+                    self.direct = range.len();
+                    self.complete = self.decoder.is_done();
+                    return Ok(Some(Body::Data(self.direct)));
+                }
+            }
+        }
+        Ok(self.complete.then_some(Body::End))
+    }
+
+    pub(super) fn data<'a>(&self, input: &'a Buffer) -> &'a [u8] {
+        &input.data()[..self.direct]
+    }
+
+    pub(super) fn consume(&mut self, input: &mut Buffer, count: usize) {
+        input.consume(count);
+        self.direct -= count;
+    }
+
+    /// Trailers as they came.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let decoder = match &self.decoder {
+            BodyDecoder::Chunked(decoder) => Some(decoder),
+            _ => None,
+        };
+        decoder.into_iter().flat_map(|decoder| decoder.trailers())
+    }
+
+    pub(super) fn trailers(&self) -> Message {
+        let mut trailers = Message::new();
+        for (name, value) in self.fields() {
+            trailers.add(name, value);
+        }
+        trailers
+    }
+
+    /// The source has ended, and so has a body that ends with its connection.
+    pub(super) fn source_closed(&mut self) -> Result<(), FlowError> {
+        if !matches!(self.decoder, BodyDecoder::UntilClose) {
+            return Err(FlowError::Closed);
+        }
+        self.complete = true;
+        Ok(())
+    }
+}
+
+/// A message that is sent: rendered bytes, and how its body is framed.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    /// Rendered bytes, a head or chunks, and how many of them were written.
+    pub(super) out: Vec<u8>,
+    pub(super) written: usize,
+    pub(super) chunked: bool,
+    /// Something that was written since the message began is not in `out` any more.
+    pub(super) forgotten: bool,
+}
+
+impl Writer {
+    /// Nothing to write, with memory for it.
+    pub(crate) fn new(memory: Vec<u8>) -> Writer {
+        Writer { out: memory, ..Writer::default() }
+    }
+
+    /// The memory, to be used again.
+    pub(crate) fn into_memory(mut self) -> Vec<u8> {
+        self.out.clear();
+        self.out
+    }
+
+    /// Begins a message whose body is framed so; its head is to be rendered into what this returns. What was not written
+    /// of the one before stays in front of it.
+    pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            self.forgotten = false;
+        }
+        self.chunked = framing == Framing::Chunked;
+        &mut self.out
+    }
+
+    /// Gives names of a rendered head the case that they need.
+    pub(super) fn adjust_names(head: &mut [u8], names: Option<&NameCases>) {
+        if let Some(names) = names {
+            adjust_names(names, head);
+        }
+    }
+
+    /// Nothing was rendered yet, or everything is still here; then all of it is written again.
+    pub(super) fn replay(&mut self) -> bool {
+        if !self.forgotten {
+            self.written = 0;
+        }
+        !self.forgotten
+    }
+
+    /// Nothing was rendered yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.out.is_empty() && !self.forgotten
+    }
+
+    pub(super) fn has_room(&self, limit: usize) -> bool {
+        (self.written == 0 || self.written == self.out.len()) && self.out.len() - self.written < limit
+    }
+
+    pub(super) fn forget_written(&mut self) {
+        if self.written > 0 && self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            self.forgotten = true;
+        }
+    }
+
+    pub(super) fn data(&mut self, data: &[u8]) {
+        self.forget_written();
+        if self.chunked {
+            write_chunk(data, &mut self.out);
+        } else {
+            self.out.extend_from_slice(data);
+        }
+    }
+
+    pub(super) fn end(&mut self, trailers: Option<&Message>) {
+        if self.chunked {
+            self.forget_written();
+            let fields = trailers.into_iter().flat_map(|trailers| trailers.fields());
+            write_last_chunk(fields.map(|(_, name, value)| (name, value)), &mut self.out);
+        }
+    }
+
+    /// Writes what is rendered.
+    pub(super) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        while self.written < self.out.len() {
+            match socket.poll_write(cx, &self.out[self.written..]) {
+                Poll::Ready(Ok(count)) => {
+                    self.written += count;
+                    moved.written += count;
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(FlowError::Sink)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_sent_again_only_while_everything_that_was_written_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (sending, _receiver) = UnixStream::pair().unwrap();
+            let (mut socket, mut moved) = (Socket::Unix(sending), Moved::default());
+            let mut writer = Writer::new(Vec::new());
+            assert!(writer.is_fresh());
+            writer.begin(Framing::Length(6)).extend_from_slice(b"head ");
+            writer.data(b"abc");
+            for (wanted, replayable) in [(8, true), (16, true), (27, false)] {
+                if wanted == 27 {
+                    // Written whole once more, then followed by bytes that push the first ones out.
+                    assert!(poll_fn(|cx| writer.poll_flush(cx, &mut socket, &mut moved)).await.is_ok());
+                    writer.data(b"def");
+                }
+                assert!(poll_fn(|cx| writer.poll_flush(cx, &mut socket, &mut moved)).await.is_ok());
+                assert_eq!((moved.written, writer.replay()), (wanted, replayable));
+                assert!(!writer.is_fresh());
+            }
+        });
+    }
+}

@@ -1,0 +1,512 @@
+//! HTTP/1 and plain bytes: one stream of a connection at a time, whose ends own the socket.
+//!
+//! A body stays in the buffer that it was read into until it is written, collected or skipped. What is sent is rendered
+//! behind its head, so that both go out in one write.
+
+mod body;
+mod relay;
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
+use sluicegate_wire::http::{
+    ConnectionField, Framing, Limits, Message, Method, RequestHead, ResponseHead, parse_request, parse_response,
+    status, write_request, write_response,
+};
+
+pub(crate) use body::{Reader, Wire, Writer};
+pub(crate) use relay::{Passing, relay};
+
+use super::{Body, End, FlowError, HeadForm, Moved, Peek};
+use crate::server::ServerConnection;
+use crate::stream::Content;
+
+/// How long, and how much, a client that was answered early may go on sending before it is closed.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+const DRAIN_BYTES: usize = 4 * 1024 * 1024;
+
+/// An end that has a socket.
+pub(crate) trait Wired {
+    /// Its parts.
+    fn wire(&mut self) -> Wire<'_>;
+    /// What was received, and what it is to its message.
+    fn received(&self) -> (&Buffer, &Reader);
+    /// What is sent.
+    fn sent(&mut self) -> (&mut Writer, &mut Socket);
+    /// The same to look at.
+    fn writer(&self) -> &Writer;
+}
+
+impl<T: Wired> End for T {
+    #[inline]
+    fn h1(&mut self) -> Option<Wire<'_>> {
+        Some(self.wire())
+    }
+
+    fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
+        let Wire { input, reader, .. } = self.wire();
+        reader.next(input, moved)
+    }
+
+    fn data(&self) -> &[u8] {
+        let (input, reader) = self.received();
+        reader.data(input)
+    }
+
+    fn consume(&mut self, count: usize) {
+        let Wire { input, reader, .. } = self.wire();
+        reader.consume(input, count);
+    }
+
+    fn trailers(&mut self) -> Message {
+        self.received().1.trailers()
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
+        self.wire().poll_more(cx, pool, moved)
+    }
+
+    fn rest(&mut self, pool: &BufferPool) {
+        pool.retire(self.wire().input);
+    }
+
+    fn has_room(&self, pool: &BufferPool) -> bool {
+        self.writer().has_room(pool.size())
+    }
+
+    fn send_data(&mut self, data: &[u8]) {
+        self.sent().0.data(data);
+    }
+
+    fn send_end(&mut self, trailers: Option<&Message>) {
+        self.sent().0.end(trailers);
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
+        let (writer, socket) = self.sent();
+        writer.poll_flush(cx, socket, moved)
+    }
+}
+
+/// A client's connection with the request that it carries.
+#[derive(Debug)]
+pub(crate) struct Front {
+    socket: Socket,
+    input: Buffer,
+    timer: Timer,
+    /// The client has sent its FIN; what is in `input` is all there will be.
+    ended: bool,
+    reader: Reader,
+    writer: Writer,
+}
+
+impl Wired for Front {
+    #[inline]
+    fn wire(&mut self) -> Wire<'_> {
+        let Front { socket, input, reader, writer, .. } = self;
+        Wire { socket, input, reader, writer }
+    }
+
+    fn received(&self) -> (&Buffer, &Reader) {
+        (&self.input, &self.reader)
+    }
+
+    fn sent(&mut self) -> (&mut Writer, &mut Socket) {
+        (&mut self.writer, &mut self.socket)
+    }
+
+    fn writer(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl Front {
+    /// An accepted connection.
+    pub(crate) fn new(socket: Socket) -> Front {
+        Front {
+            socket,
+            input: Buffer::default(),
+            timer: Timer::default(),
+            ended: false,
+            reader: Reader::new(Framing::UntilClose),
+            writer: Writer::default(),
+        }
+    }
+
+    /// The socket, for options and addresses.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// What was received and not consumed.
+    pub(crate) fn input(&self) -> &[u8] {
+        self.input.data()
+    }
+
+    /// Consumes bytes that precede a message.
+    pub(crate) fn skip(&mut self, count: usize) {
+        self.input.consume(count);
+    }
+
+    /// The client has ended its side.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Sets the time of [`Front::poll_alarm`].
+    #[inline]
+    pub(crate) fn arm(&mut self, at: Option<Instant>) {
+        self.timer.set(at);
+    }
+
+    /// Ready when that time has come.
+    #[inline]
+    pub(crate) fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.poll(cx)
+    }
+
+    /// Returns the buffer's memory if it is empty, or with whatever it holds if `all`.
+    pub(crate) fn give_back(&mut self, pool: &BufferPool, all: bool) {
+        if all {
+            pool.reclaim(&mut self.input);
+        } else {
+            pool.retire(&mut self.input);
+        }
+    }
+
+    /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        // Without readiness no buffer is taken.
+        std::task::ready!(self.socket.poll_read_ready(cx))?;
+        pool.equip(&mut self.input);
+        if self.input.spare().is_empty() {
+            self.input.compact();
+        }
+        if self.input.spare().is_empty() {
+            return Poll::Pending;
+        }
+        let result = self.socket.poll_read(cx, self.input.spare());
+        match result {
+            Poll::Ready(Ok(0)) => self.ended = true,
+            Poll::Ready(Ok(count)) => self.input.filled(count),
+            _ => {}
+        }
+        pool.retire(&mut self.input);
+        result
+    }
+
+    /// Ready when the client is gone; with `half` also when it has ended its side. What it sends meanwhile is kept.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
+        loop {
+            if self.ended {
+                return if half { Poll::Ready(()) } else { Poll::Pending };
+            }
+            match self.poll_fill(cx, pool) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Holds these bytes instead of what the client sent.
+    pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
+        pool.equip(&mut self.input);
+        self.input.replace(bytes);
+        pool.retire(&mut self.input);
+    }
+
+    /// There is no room for more before something is consumed.
+    pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
+        self.input.len() == pool.size()
+    }
+
+    /// Parses a request's head that may be here.
+    pub(crate) fn parse_head(
+        &self,
+        limits: &Limits,
+        request: &mut Message,
+    ) -> Result<Option<RequestHead>, sluicegate_wire::http::HeadError> {
+        parse_request(self.input.data(), limits, request)
+    }
+
+    /// Consumes a head that was parsed: its body follows, with `max_fields` trailers at most. Returns the version as it
+    /// was written.
+    pub(crate) fn take_head(&mut self, head: &RequestHead, max_fields: usize, memory: Vec<u8>) -> Option<[u8; 8]> {
+        let version = version_of(first_line(&self.input.data()[..head.head_len]));
+        let version = version.and_then(|version| version.try_into().ok());
+        self.input.consume(head.head_len);
+        self.reader = Reader::new(head.body);
+        self.reader.limit_trailers(max_fields);
+        self.writer = Writer::new(memory);
+        version
+    }
+
+    /// Reads and writes plain bytes from here on.
+    pub(crate) fn open_tunnel(&mut self) {
+        self.reader = Reader::new(Framing::UntilClose);
+    }
+
+    /// Returns the memory of what was sent.
+    pub(crate) fn take_memory(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.writer).into_memory()
+    }
+
+    /// Shows rules what is here of the body.
+    pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
+        peek.look(self.input.data(), content);
+    }
+
+    /// Sends a head; its body follows.
+    pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>) {
+        let out = self.writer.begin(form.framing);
+        write_response(head, form.framing, form.connection, out);
+        Writer::adjust_names(out, form.names);
+    }
+
+    /// Sends an interim response.
+    pub(crate) fn send_interim(&mut self, head: &Message, form: HeadForm<'_>) {
+        let out = self.writer.begin(Framing::None);
+        write_response(head, Framing::None, ConnectionField::None, out);
+        Writer::adjust_names(out, form.names);
+    }
+
+    /// Lets a client that waits for it send its body, if that can be written at once: who does not get it sends the body
+    /// after a while all the same.
+    pub(crate) fn try_continue(&mut self) {
+        let _ = self.socket.try_write(CONTINUE);
+    }
+
+    /// The same behind what is sent already.
+    pub(crate) fn send_continue(&mut self) {
+        self.writer.begin(Framing::None).extend_from_slice(CONTINUE);
+    }
+
+    /// Sends a built-in page as it is.
+    pub(crate) fn send_page(&mut self, code: u16) {
+        self.writer.begin(Framing::None).extend_from_slice(status::error_page(code).raw.as_bytes());
+    }
+
+    /// Writes a built-in page without waiting; returns how much of it went out.
+    pub(crate) fn try_page(&mut self, code: u16) -> usize {
+        self.socket.try_write(status::error_page(code).raw.as_bytes()).unwrap_or(0)
+    }
+
+    /// Writes plain bytes.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.socket.poll_write(cx, bytes)
+    }
+
+    /// Ends this side of the connection.
+    pub(crate) fn end_side(&mut self) {
+        self.socket.shutdown_write();
+    }
+
+    /// The connection is closed at once: what the client has sent is taken from the kernel, so that it does not reset
+    /// what was written.
+    pub(crate) fn give_up(&mut self) {
+        self.socket.discard();
+    }
+
+    /// Ends a connection whose client may still be sending: its FIN is awaited, within limits, so that the kernel does
+    /// not reset the connection under an answer that was not read yet.
+    pub(crate) async fn drain(&mut self, pool: &BufferPool) {
+        self.socket.shutdown_write();
+        if self.ended {
+            return;
+        }
+        self.timer.set(Some(Instant::now() + DRAIN_TIME));
+        let mut room = DRAIN_BYTES;
+        poll_fn(|cx| {
+            loop {
+                self.input.consume(self.input.len());
+                match self.poll_fill(cx, pool) {
+                    Poll::Ready(Ok(count)) if count > 0 && count <= room => room -= count,
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => return self.timer.poll(cx),
+                }
+            }
+        })
+        .await;
+    }
+}
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The request line as it came, without its end and without the empty lines that may precede it.
+fn first_line(received: &[u8]) -> &[u8] {
+    let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
+    let line = &received[start..];
+    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(line.len());
+    &line[..end]
+}
+
+/// The last of a request line's three words.
+fn version_of(line: &[u8]) -> Option<&[u8]> {
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    words.nth(2)
+}
+
+/// A connection to a server with the request that it serves.
+#[derive(Debug)]
+pub(crate) struct Back {
+    connection: ServerConnection,
+    input: Buffer,
+    reader: Reader,
+    writer: Writer,
+}
+
+impl Wired for Back {
+    #[inline]
+    fn wire(&mut self) -> Wire<'_> {
+        let Back { connection, input, reader, writer } = self;
+        Wire { socket: &mut connection.socket, input, reader, writer }
+    }
+
+    fn received(&self) -> (&Buffer, &Reader) {
+        (&self.input, &self.reader)
+    }
+
+    fn sent(&mut self) -> (&mut Writer, &mut Socket) {
+        (&mut self.writer, &mut self.connection.socket)
+    }
+
+    fn writer(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl Back {
+    /// A connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream got its
+    /// request from, or has memory for one.
+    pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
+        Back { connection, input: Buffer::default(), reader: Reader::new(Framing::UntilClose), writer }
+    }
+
+    pub(crate) fn connection(&self) -> &ServerConnection {
+        &self.connection
+    }
+
+    /// The connection with what a retry needs: what was sent, if all of it is still here.
+    pub(crate) fn take_apart(mut self, pool: &BufferPool) -> (ServerConnection, Writer) {
+        pool.reclaim(&mut self.input);
+        (self.connection, self.writer)
+    }
+
+    /// Prepares to send everything once more to another connection, if nothing of it was forgotten.
+    pub(crate) fn replay(&mut self) -> bool {
+        self.writer.replay()
+    }
+
+    /// Sends a request's head; its body follows. `last` is a field behind all others.
+    pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
+        let out = self.writer.begin(form.framing);
+        write_request(head, form.framing, form.connection, out);
+        if let Some((name, value)) = last {
+            out.truncate(out.len() - 2);
+            for part in [name, b": ", value, b"\r\n\r\n"] {
+                out.extend_from_slice(part);
+            }
+        }
+        Writer::adjust_names(out, form.names);
+    }
+
+    /// Reads and writes plain bytes from here on.
+    pub(crate) fn open_tunnel(&mut self) {
+        self.reader = Reader::new(Framing::UntilClose);
+    }
+
+    /// Receives a response's head.
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &BufferPool,
+        limits: &Limits,
+        method: Method,
+        response: &mut Message,
+    ) -> Poll<Result<ResponseHead, super::HeadError>> {
+        let mut fresh = !self.input.is_empty();
+        loop {
+            if fresh {
+                match parse_response(self.input.data(), limits, method, response) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Err(super::HeadError::Invalid(error))),
+                }
+            }
+            match self.poll_fill(cx, pool) {
+                Poll::Ready(Ok(count)) if count > 0 => fresh = true,
+                Poll::Ready(_) => return Poll::Ready(Err(super::HeadError::Gone)),
+                Poll::Pending => break,
+            }
+        }
+        pool.retire(&mut self.input);
+        Poll::Pending
+    }
+
+    /// Reads what has come; 0 is the server's end. Its buffer stays.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
+        pool.equip(&mut self.input);
+        if self.input.spare().is_empty() {
+            self.input.compact();
+        }
+        let result = self.connection.socket.poll_read(cx, self.input.spare());
+        if let Poll::Ready(Ok(count)) = result {
+            self.input.filled(count);
+        }
+        result
+    }
+
+    /// Consumes a head that was parsed: its body follows, with `max_fields` trailers at most.
+    pub(crate) fn take_head(&mut self, head: &ResponseHead, max_fields: usize) {
+        self.input.consume(head.head_len);
+        self.reader = Reader::new(head.body);
+        self.reader.limit_trailers(max_fields);
+    }
+
+    /// Forgets that a body follows.
+    pub(crate) fn forget_body(&mut self) {
+        self.reader = Reader::new(Framing::None);
+    }
+
+    /// What was received and not consumed.
+    pub(crate) fn input(&self) -> &[u8] {
+        self.input.data()
+    }
+
+    /// There is no room for more before something is consumed.
+    pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
+        self.input.len() == pool.size()
+    }
+
+    /// Holds these bytes instead of what the server sent.
+    pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
+        pool.equip(&mut self.input);
+        self.input.replace(bytes);
+        pool.retire(&mut self.input);
+    }
+
+    /// Takes a body if all of it is here.
+    pub(crate) fn take_whole_body(&mut self) -> bool {
+        let (body, mut moved) = (self.reader.clone(), Moved::default());
+        loop {
+            match self.next(&mut moved) {
+                Ok(Some(Body::Data(count))) => self.consume(count),
+                Ok(Some(Body::Trailers)) => {}
+                Ok(Some(Body::End)) => return true,
+                Ok(None) | Err(_) => {
+                    self.reader = body;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Ends this side of the connection.
+    pub(crate) fn end_side(&mut self) {
+        self.connection.socket.shutdown_write();
+    }
+}

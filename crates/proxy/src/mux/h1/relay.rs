@@ -1,0 +1,285 @@
+//! A body on its way from one end of HTTP/1 to another, unchanged.
+//!
+//! A relay holds at most one buffer of the source's bytes and about two of rendered ones, and reads only when all of
+//! that is written, so a slow sink stops the source. A head goes out in one write with the body bytes that are there.
+//! Body bytes whose framing doesn't change are written from the buffer they were read into; chunked bodies are
+//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here. A large body
+//! whose framing doesn't change passes from socket to socket through a pipe ([`Pipe`]), and is not seen here.
+
+use std::task::{Context, Poll};
+
+use sluicegate_transport::{BufferPool, Pipe, give_way};
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, write_chunk, write_last_chunk};
+
+use super::Wire;
+use crate::mux::{FlowError, Moved, Wait};
+
+/// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
+const SPLICED_MIN: u64 = 64 * 1024;
+
+/// Bytes that are asked for at a time; a pipe takes what it can.
+const SPLICED_MAX: usize = 1 << 20;
+
+/// Bytes that pass in one turn, which takes a fraction of a millisecond; others have theirs then.
+const SPLICED_TURN: usize = 1 << 20;
+
+/// What came of an attempt to fill a pipe.
+enum Spliced {
+    /// Something is in it, or the source has ended.
+    Filled,
+    /// The source has nothing yet.
+    Nothing,
+    /// There is no pipe, or the source knows none.
+    Not,
+}
+
+/// What a relay keeps between two polls, and how it treats the body.
+#[derive(Debug, Default)]
+pub(crate) struct Passing {
+    /// Body bytes on their way past us.
+    pub(crate) pipe: Option<Pipe>,
+    /// The body is read and not written.
+    pub(crate) silent: bool,
+    pub(crate) no_trailers: bool,
+}
+
+/// Moves what can be moved without waiting.
+pub(crate) fn relay(
+    passing: &mut Passing,
+    cx: &mut Context<'_>,
+    source: Wire<'_>,
+    sink: Wire<'_>,
+    pool: &BufferPool,
+    moved: &mut Moved,
+) -> Result<Wait, FlowError> {
+    Relay { passing, source, sink }.poll(cx, pool, moved)
+}
+
+struct Relay<'a> {
+    passing: &'a mut Passing,
+    source: Wire<'a>,
+    sink: Wire<'a>,
+}
+
+impl Relay<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
+        let mut passed = 0;
+        loop {
+            self.render(pool.size(), moved)?;
+            if self.sink.writer.poll_flush(cx, self.sink.socket, moved)?.is_pending() {
+                return Ok(Wait::Sink);
+            }
+            while self.source.reader.direct > 0 {
+                self.sink.writer.forgotten = true;
+                let direct = &self.source.input.data()[..self.source.reader.direct];
+                match self.sink.socket.poll_write(cx, direct) {
+                    Poll::Ready(Ok(count)) => {
+                        self.source.reader.consume(self.source.input, count);
+                        moved.written += count;
+                    }
+                    Poll::Ready(Err(_)) => return Err(FlowError::Sink),
+                    Poll::Pending => return Ok(Wait::Sink),
+                }
+            }
+            if self.passing.pipe.is_some() && self.drain(cx, pool, moved)?.is_pending() {
+                return Ok(Wait::Sink);
+            }
+            if self.source.reader.complete {
+                pool.retire(self.source.input);
+                return Ok(Wait::Done);
+            }
+            if self.source.input.is_empty() {
+                if self.is_large() && self.source.socket.splices() && self.sink.socket.splices() {
+                    match self.splice(cx, pool, moved)? {
+                        Spliced::Filled => {
+                            passed += self.passing.pipe.as_ref().map_or(0, Pipe::len);
+                            if passed >= SPLICED_TURN {
+                                give_way(cx.waker());
+                                return Ok(Wait::Source);
+                            }
+                            continue;
+                        }
+                        Spliced::Nothing => {
+                            pool.retire(self.source.input);
+                            return Ok(Wait::Source);
+                        }
+                        Spliced::Not => {}
+                    }
+                }
+                match self.source.poll_more(cx, pool, moved)? {
+                    Poll::Ready(()) if self.source.input.is_empty() => {
+                        self.end_of_source();
+                        continue;
+                    }
+                    Poll::Ready(()) => {}
+                    Poll::Pending => return Ok(Wait::Source),
+                }
+            }
+            self.decode_direct(moved)?;
+        }
+    }
+
+    /// Whether so much is to come that the detour through a pipe pays.
+    fn is_large(&self) -> bool {
+        match self.source.reader.decoder {
+            _ if self.sink.writer.chunked || self.passing.silent => false,
+            BodyDecoder::Length(left) => left >= SPLICED_MIN,
+            BodyDecoder::UntilClose => self.source.reader.streams,
+            BodyDecoder::Chunked(_) => false,
+        }
+    }
+
+    /// Takes body bytes of the source into a pipe. Everything before them has been written.
+    fn splice(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Spliced, FlowError> {
+        let Wire { socket, reader, .. } = &mut self.source;
+        match socket.poll_read_ready(cx) {
+            Poll::Pending => return Ok(Spliced::Nothing),
+            Poll::Ready(Err(_)) => return Err(FlowError::Source),
+            Poll::Ready(Ok(())) => {}
+        }
+        let Some(mut pipe) = pool.take_pipe() else { return Ok(Spliced::Not) };
+        let most = if let BodyDecoder::Length(left) = reader.decoder { left } else { u64::MAX };
+        let count = match socket.poll_fill(cx, &mut pipe, usize::try_from(most).unwrap_or(usize::MAX).min(SPLICED_MAX))
+        {
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_)) => {
+                pool.give_back_pipe(pipe);
+                reader.source_closed()?;
+                self.end_of_source();
+                return Ok(Spliced::Filled);
+            }
+            Poll::Ready(Err(error)) => {
+                pool.give_back_pipe(pipe);
+                // Any other fault of the socket comes again with the next read.
+                let is_able = error.kind() != std::io::ErrorKind::InvalidInput;
+                return if is_able { Err(FlowError::Source) } else { Ok(Spliced::Not) };
+            }
+            Poll::Pending => {
+                pool.give_back_pipe(pipe);
+                return Ok(Spliced::Nothing);
+            }
+        };
+        self.sink.writer.forgotten = true;
+        self.passing.pipe = Some(pipe);
+        moved.read += count;
+        moved.body += count;
+        match &mut reader.decoder {
+            BodyDecoder::Length(left) => {
+                *left -= count as u64;
+                reader.complete = *left == 0;
+            }
+            // It goes back to reading, which tells whether as much comes.
+            _ => reader.streams = count >= pool.size(),
+        }
+        Ok(Spliced::Filled)
+    }
+
+    /// Sends what is in the pipe.
+    fn drain(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Poll<()>, FlowError> {
+        while let Some(pipe) = &mut self.passing.pipe {
+            match self.sink.socket.poll_drain(cx, pipe) {
+                Poll::Ready(Ok(count)) => {
+                    moved.written += count;
+                    pool.note_spliced(count);
+                    if pipe.is_empty()
+                        && let Some(pipe) = self.passing.pipe.take()
+                    {
+                        pool.give_back_pipe(pipe);
+                    }
+                }
+                Poll::Ready(Err(_)) => return Err(FlowError::Sink),
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// A body that ended with its connection has no trailers.
+    fn end_of_source(&mut self) {
+        if !self.passing.silent {
+            self.sink.writer.end(None);
+        }
+    }
+
+    /// Appends body bytes to the rendered ones: behind a head that is not written yet, and whenever chunks are made.
+    fn render(&mut self, limit: usize, moved: &mut Moved) -> Result<(), FlowError> {
+        if self.passing.silent {
+            return self.skip(moved);
+        }
+        let Relay { passing, source: Wire { input, reader, .. }, sink: Wire { writer, .. } } = self;
+        let behind_head = writer.written == 0 && !writer.out.is_empty();
+        if reader.complete || reader.direct > 0 || !(behind_head || writer.chunked) {
+            return Ok(());
+        }
+        if writer.chunked && writer.written < writer.out.len() && writer.written > 0 {
+            return Ok(());
+        }
+        while !reader.complete && !input.is_empty() && writer.out.len() - writer.written < limit {
+            writer.forget_written();
+            let (taken, event) = reader.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            moved.count(&event, &reader.decoder);
+            let mut ended = event == BodyEvent::End;
+            if let BodyEvent::Data(range) = event {
+                let data = &input.data()[range];
+                if writer.chunked {
+                    write_chunk(data, &mut writer.out);
+                } else {
+                    writer.out.extend_from_slice(data);
+                }
+                ended = reader.decoder.is_done();
+            }
+            if ended {
+                reader.complete = true;
+                if writer.chunked {
+                    match &reader.decoder {
+                        BodyDecoder::Chunked(decoder) if !passing.no_trailers => {
+                            write_last_chunk(decoder.trailers(), &mut writer.out);
+                        }
+                        _ => write_last_chunk(std::iter::empty(), &mut writer.out),
+                    }
+                }
+            }
+            input.consume(taken);
+        }
+        Ok(())
+    }
+
+    /// Reads body bytes that go nowhere.
+    fn skip(&mut self, moved: &mut Moved) -> Result<(), FlowError> {
+        let Wire { input, reader, .. } = &mut self.source;
+        while !reader.complete && !input.is_empty() {
+            let (taken, event) = reader.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            moved.count(&event, &reader.decoder);
+            input.consume(taken);
+            reader.complete = event == BodyEvent::End || reader.decoder.is_done();
+        }
+        Ok(())
+    }
+
+    /// Finds the next body bytes to write from where they are.
+    fn decode_direct(&mut self, moved: &mut Moved) -> Result<(), FlowError> {
+        if self.passing.silent {
+            return self.skip(moved);
+        }
+        let Wire { input, reader, .. } = &mut self.source;
+        if self.sink.writer.chunked || input.is_empty() {
+            return Ok(());
+        }
+        let (taken, event) = reader.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+        moved.count(&event, &reader.decoder);
+        match event {
+            BodyEvent::More => input.consume(taken),
+            BodyEvent::End => {
+                input.consume(taken);
+                reader.complete = true;
+            }
+            BodyEvent::Data(range) => {
+                debug_assert_eq!(range.end, taken);
+                input.consume(range.start);
+                reader.direct = range.len();
+                reader.complete = matches!(reader.decoder, BodyDecoder::Length(0));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Between connections and streams: [`Front`] towards a client, [`Back`] towards a server.
+//!
+//! A stream's driver works on messages: it reads a body as events ([`Body`]), sends heads, data and trailers, waits for
+//! room, and ends or resets its side. Sockets, buffers, framing and whatever else a protocol has of its own stand below,
+//! in the module of that protocol. Both ends are enums, because a driver asks them several times for each message and
+//! the branch is always taken the same way.
+//!
+//! HTTP/1 ([`h1`]) has one stream of a connection at a time, so its ends own the socket. Of two such ends whose bodies
+//! pass unchanged the bytes are not seen as events: they are written from where they were read, or pass from socket to
+//! socket through a pipe ([`h1::relay`]). Every other pair goes through the events. An end in memory proves in tests that
+//! nothing above depends on HTTP/1: it has streams side by side, byte credit and resets.
+//!
+//! **Invariant:** nothing outside this module and the session that owns a connection touches a client's socket, buffer
+//! or timer, or the socket and the buffer of a connection to a server.
+
+mod back;
+mod front;
+pub(crate) mod h1;
+#[cfg(test)]
+pub(crate) mod memory;
+mod peek;
+#[cfg(test)]
+mod tests;
+
+use std::task::{Context, Poll};
+
+use sluicegate_transport::BufferPool;
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, ConnectionField, Framing, Message, NameCases};
+
+pub(crate) use back::{Back, HeadError};
+pub(crate) use front::Front;
+pub(crate) use peek::Peek;
+
+/// What comes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// So many bytes, which lie in [`End::data`] until they are consumed.
+    Data(usize),
+    /// Fields behind the data, in [`End::trailers`].
+    Trailers,
+    /// The message is complete.
+    End,
+}
+
+/// What a flow waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Bytes from its source.
+    Source,
+    /// Room at its sink.
+    Sink,
+    /// Nothing: everything was written.
+    Done,
+}
+
+/// Why a flow ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowError {
+    /// The source closed before the body was complete.
+    Closed,
+    /// The source failed.
+    Source,
+    /// The sink failed.
+    Sink,
+    /// The source's framing is malformed.
+    Malformed,
+}
+
+/// Bytes that moved during polls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// Read from the source.
+    pub(crate) read: usize,
+    /// Body data found in the input, trailers, and a byte for the end of a chunked body, as HAProxy counts them.
+    pub(crate) body: usize,
+    /// Written to the sink.
+    pub(crate) written: usize,
+}
+
+impl Moved {
+    pub(crate) fn count(&mut self, event: &BodyEvent, decoder: &BodyDecoder) {
+        match event {
+            BodyEvent::End => {
+                if let BodyDecoder::Chunked(decoder) = decoder {
+                    self.body += decoder.trailers().map(|(name, value)| name.len() + value.len()).sum::<usize>() + 1;
+                }
+            }
+            BodyEvent::More => {}
+            BodyEvent::Data(range) => self.body += range.len(),
+        }
+    }
+}
+
+/// How a head is to be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadForm<'a> {
+    /// The framing of the body that follows, where the protocol frames bodies by their heads.
+    pub(crate) framing: Framing,
+    /// What is announced of the connection, where the protocol does that.
+    pub(crate) connection: ConnectionField,
+    /// The case of names, where the protocol has any.
+    pub(crate) names: Option<&'a NameCases>,
+}
+
+/// One side of a stream: where a message comes from, and where the other one goes.
+pub(crate) trait End {
+    /// Returns the parts of an end that speaks HTTP/1.
+    fn h1(&mut self) -> Option<h1::Wire<'_>>;
+
+    /// Returns the next event of what is here of the body; `None`: more is to come first.
+    fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError>;
+
+    /// Returns the data of the last event, as far as it was not consumed.
+    fn data(&self) -> &[u8];
+
+    /// Consumes data; a receiver gets credit for it.
+    fn consume(&mut self, count: usize);
+
+    /// Returns the trailers of the body that has ended, once.
+    fn trailers(&mut self) -> Message;
+
+    /// Receives more of the body.
+    fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
+
+    /// Returns memory that is not needed while nothing comes.
+    fn rest(&mut self, pool: &BufferPool);
+
+    /// Returns whether data may be sent now, without anything being kept back for long.
+    fn has_room(&self, pool: &BufferPool) -> bool;
+
+    /// Sends data behind what is not written yet.
+    fn send_data(&mut self, data: &[u8]);
+
+    /// Ends the message, with these trailers.
+    fn send_end(&mut self, trailers: Option<&Message>);
+
+    /// Writes what was sent.
+    fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
+}
