@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::child::{Guard, free_port, start, wait_for_port};
 use crate::release;
 use crate::run::{output, root};
 
@@ -148,37 +148,6 @@ pub(crate) struct Bench {
     origin_port: u16,
 }
 
-/// A child that is ended with the bench.
-pub(crate) struct Guard(Child);
-
-impl Guard {
-    pub(crate) fn new(child: Child) -> Guard {
-        Guard(child)
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Waits until it ends by itself.
-    pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus, String> {
-        self.0.wait().map_err(|error| error.to_string())
-    }
-
-    /// Ends it in order, by a signal as `kill` writes it: what it says at its end is written then.
-    pub(crate) fn end(mut self, signal: &str) -> Result<(), String> {
-        output("kill", &[signal, &self.id().to_string()]).ok_or("it had ended by itself")?;
-        self.wait().map(drop)
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Bench {
     pub(crate) fn new() -> Result<Bench, String> {
         let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
@@ -309,7 +278,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.redis.0.kill();
+        self.redis.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -326,35 +295,6 @@ pub(crate) fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
     } else {
         start(0, &binary().display().to_string(), &["run", &file])
     }
-}
-
-pub(crate) fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
-    let core = core.to_string();
-    Command::new("taskset")
-        .args(["-c", &core, program])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map(Guard)
-        .map_err(|error| format!("{program}: {error}"))
-}
-
-pub(crate) fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
-    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
-}
-
-pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if Instant::now() > deadline {
-            return Err(format!("nothing listens on port {port} after 10 s"));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
 }
 
 pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {

@@ -10,7 +10,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bench::{Guard, cpu_time_us, free_port, machine, on_core, start, stolen, wait_for_port, wrk};
+use crate::bench::{cpu_time_us, machine, on_core, stolen, wrk};
+use crate::child::{Guard, free_port, start, wait_for_port};
 use crate::run::{PACKAGED, built, root};
 
 const RUNS: usize = 15;

@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::{
-    self, Bench, Goals, Guard, Options, Sample, Setup, each, find, free_port, machine, median, stolen, table,
-    wait_for_port,
-};
+use crate::bench::{self, Bench, Goals, Options, Sample, Setup, each, find, machine, median, stolen, table};
+use crate::child::{Guard, free_port, wait_for_port};
 use crate::release;
 use crate::run::{output, root};
 
@@ -200,7 +198,7 @@ impl Cluster {
                 "--cluster-port",
                 &bus,
             ];
-            nodes.push(bench::start(1, "redis-server", &arguments)?);
+            nodes.push(crate::child::start(1, "redis-server", &arguments)?);
             wait_for_port(port)?;
             ports.push(port);
         }

@@ -7,7 +7,8 @@
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::bench::{free_port, machine, median, spread, start, wait_for_port};
+use crate::bench::{machine, median, spread};
+use crate::child::{free_port, start, wait_for_port};
 use crate::release;
 use crate::report::number;
 use crate::run::root;

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use crate::bench::{Bench, Setup, busy, free_port, machine, median, on_core, spread, start_proxy, wait_for_port, wrk};
+use crate::bench::{Bench, Setup, busy, machine, median, on_core, spread, start_proxy, wrk};
+use crate::child::{free_port, wait_for_port};
 use crate::release;
 use crate::run::root;
 

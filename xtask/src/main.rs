@@ -5,6 +5,7 @@
 
 mod bench;
 mod changed;
+mod child;
 mod clients;
 mod compare;
 mod connection;
@@ -38,7 +39,8 @@ cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench compare BASE  CPU time of another build and of this one; names what is worse
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
-cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
+cargo xtask bench guard         instructions of the hot paths; names what grew by 1 % over the parent commit or by 3 %
+                                over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench logs          what a log line costs of a request
 cargo xtask bench proxy         the proxy against haproxy; parts by name

@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluicegate_transport::Socket;
 use sluicegate_wire::engine::{Own, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 use tokio::runtime::Handle;
@@ -466,12 +467,8 @@ impl Way {
                 }
             }
             Way::Here(options, connect) => {
-                let connecting = async {
-                    let socket = (connect.0)()?;
-                    socket.set_nonblocking(true)?;
-                    tokio::net::UnixStream::from_std(socket).map(Stream::Unix)
-                };
-                let mut stream = connecting.await.map_err(|error| Failure::Connect(error.to_string()))?;
+                let connected = (connect.0)().and_then(Socket::of_unix);
+                let mut stream = Stream::Plain(connected.map_err(|error| Failure::Connect(error.to_string()))?);
                 let greeting = handshake::greet(&mut stream, options, db);
                 let greeted = tokio::time::timeout(options.timeout_connect, greeting).await;
                 greeted.map_err(|_| Failure::QueueTimeout(options.timeout_connect))?.map_err(Failure::Connect)?;

@@ -10,7 +10,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio::net::TcpStream;
+use sluicegate_transport::Socket;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -84,12 +84,12 @@ impl Tls {
         Ok(Tls { options, config: Arc::new(config), name })
     }
 
-    pub(crate) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(&self, socket: Socket, host: &str) -> io::Result<TlsStream<Socket>> {
         let name = match &self.name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned()).map_err(io::Error::other)?,
         };
-        TlsConnector::from(self.config.clone()).connect(name, stream).await
+        TlsConnector::from(self.config.clone()).connect(name, socket).await
     }
 }
 

@@ -72,3 +72,40 @@ impl FrontendShared {
         self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_gate_that_is_shut_stays_shut_and_changes_wake_once() {
+        let frontend = FrontendShared::new(1, None, None);
+        let mut watch = frontend.watch_gate();
+        let mut check = |to, gate, changes| {
+            frontend.set_gate(to);
+            assert_eq!((frontend.gate(), watch.has_changed().unwrap()), (gate, changes), "{to:?}");
+            watch.mark_unchanged();
+        };
+        check(Gate::Open, Gate::Open, false);
+        check(Gate::Paused, Gate::Paused, true);
+        check(Gate::Paused, Gate::Paused, false);
+        check(Gate::Open, Gate::Open, true);
+        check(Gate::Shut, Gate::Shut, true);
+        check(Gate::Open, Gate::Shut, false);
+    }
+
+    #[test]
+    fn another_session_rate_begins_anew() {
+        let frontend = FrontendShared::new(1, None, Some(1));
+        let now = Instant::now();
+        let pace = frontend.pace().expect("a rate");
+        assert!(pace.take(now).is_ok());
+        assert!(pace.take(now).is_err());
+        frontend.set_session_rate(Some(1));
+        assert!(frontend.pace().expect("a rate").take(now).is_ok());
+        frontend.set_session_rate(None);
+        assert!(frontend.pace().is_none());
+    }
+}

@@ -27,6 +27,12 @@ pub fn remember() {
     });
 }
 
+/// Remembers a text in place of the file, for tests; the first text of the process counts.
+#[cfg(test)]
+pub(crate) fn remember_text(text: &str) {
+    HOSTS.get_or_init(|| parse(text));
+}
+
 /// hosts(5): an address and its names on each line, `#` begins a comment.
 fn parse(text: &str) -> Hosts {
     let mut hosts = Hosts::new();

@@ -1,10 +1,13 @@
-//! Connected sockets, and the timers, buffers and pipes with which their bytes move.
+//! Listening and connected sockets, and the timers, buffers and pipes with which their bytes move.
 //!
 //! The crate knows no protocol and no configuration. Its objects belong to the thread whose runtime they are
 //! registered with.
 
 mod address;
 mod buffer;
+mod connect;
+mod half;
+mod listener;
 mod pipe;
 mod slice;
 mod socket;
@@ -12,6 +15,9 @@ mod timer;
 
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
+pub use connect::{LocalEnd, connect_tcp, connect_tcp_from, connect_to_any};
+pub use half::{ReadHalf, WriteHalf};
+pub use listener::Listener;
 pub use pipe::{Pipe, Pipes};
 pub use slice::{SLICE, give_way};
 pub use socket::Socket;

@@ -3,9 +3,11 @@
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
 //! socket was readable, which saves the read that would only return `EAGAIN`.
 
-use std::io::{self, Read as _};
+use std::io::{self, IoSlice, Read as _};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -35,6 +37,18 @@ impl Socket {
         } else {
             Ok(Socket::Unix(UnixStream::from_std(fd.into())?))
         }
+    }
+
+    /// A TCP connection of this thread's runtime; sets `TCP_NODELAY`.
+    pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Socket> {
+        stream.set_nodelay(true)?;
+        Ok(Socket::Tcp(stream))
+    }
+
+    /// Registers a unix connection with this thread's runtime.
+    pub fn of_unix(stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
+        stream.set_nonblocking(true)?;
+        Ok(Socket::Unix(UnixStream::from_std(stream)?))
     }
 
     /// Moves it from the runtime that registered it to this thread's.
@@ -67,6 +81,13 @@ impl Socket {
             Socket::Tcp(stream) => stream.peer_addr().ok(),
             Socket::Unix(_) => None,
         }
+    }
+
+    /// The path of this or the other end, empty for an end without one; `None` for TCP.
+    pub fn unix_path(&self, of_peer: bool) -> Option<PathBuf> {
+        let Socket::Unix(stream) = self else { return None };
+        let address = if of_peer { stream.peer_addr() } else { stream.local_addr() };
+        Some(address.ok()?.as_pathname().map_or_else(PathBuf::new, Path::to_owned))
     }
 
     /// Ready when reading makes sense.
@@ -133,6 +154,22 @@ impl Socket {
         }
     }
 
+    /// Appends what is there, up to the spare capacity; `WouldBlock` where nothing is.
+    pub fn try_read_buf(&self, into: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_read_buf(into),
+            Socket::Unix(stream) => stream.try_read_buf(into),
+        }
+    }
+
+    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an earlier
+    /// turn.
+    pub fn is_quiet(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let peeked = socket2::SockRef::from(self).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Writes what fits; `WouldBlock` where nothing does.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -178,8 +215,13 @@ impl Socket {
 
     /// Sends FIN: this side has said everything.
     pub fn shutdown_write(&self) {
+        self.shutdown(Shutdown::Write);
+    }
+
+    /// Ends one or both directions for all owners of the connection, which wakes their tasks.
+    pub fn shutdown(&self, how: Shutdown) {
         // A connection that is already gone has nothing left to shut; nobody can act on that error.
-        let _ = socket2::SockRef::from(self).shutdown(Shutdown::Write);
+        let _ = socket2::SockRef::from(self).shutdown(how);
     }
 
     /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is
@@ -219,5 +261,46 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Socket::poll_write(self.get_mut(), cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::coverage::Coverage;
 use super::grammar::{Words, is_container};
 use super::script::{Settings, Step, shown};
 use super::value::{Value, frame};
-use crate::bench::{Guard, free_port, wait_for_port};
+use crate::child::{Guard, free_port, wait_for_port};
 use crate::connection::Connection;
 
 /// Commands that are sent before a reply is read.

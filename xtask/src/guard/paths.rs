@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Build;
-use crate::bench::{Guard, free_port, wait_for_port};
+use crate::child::{Guard, free_port, wait_for_port};
 
 /// Repetitions of the two runs of most paths: whole pipelines.
 const REPETITIONS: [u64; 2] = [480, 1_440];
@@ -527,9 +527,12 @@ fn command(words: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
 }
 
-/// Instructions of one repetition, in the thread that repeats, from a run with few and one with many.
+/// Instructions of one repetition in the worker's thread, from a run with few and one with many. It is the first that the
+/// program starts; a program without threads has its main thread alone. Other threads depend on the time that passes: the
+/// control thread writes the log.
 fn each([few, many]: [u64; 2], one: impl Fn(u64) -> Result<Vec<u64>, String>) -> Result<u64, String> {
     let (least, most) = (one(few)?, one(many)?);
-    let grown = least.iter().zip(&most).map(|(few, many)| many.saturating_sub(*few)).max();
-    grown.map(|grown| grown / (many - few)).ok_or_else(|| "callgrind saw no thread".to_owned())
+    let of_worker = |counts: &[u64]| counts.get(1).or(counts.first()).copied();
+    let (least, most) = of_worker(&least).zip(of_worker(&most)).ok_or("callgrind saw no thread")?;
+    Ok(most.saturating_sub(least) / (many - few))
 }

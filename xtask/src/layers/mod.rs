@@ -57,7 +57,8 @@ fn read(path: &Path) -> String {
 
 /// The modules of a crate and their references, tests apart.
 fn tree(name: &str, files: &[PathBuf]) -> Tree {
-    let own = Path::new("crates").join(name).join("src");
+    // The tools lie beside the program's crates.
+    let own = if name == "xtask" { Path::new(name).join("src") } else { Path::new("crates").join(name).join("src") };
     let mut tree = Tree::default();
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
         let Ok(inside) = file.strip_prefix(&own) else { continue };

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::bench::{Guard, cpu_time_us, free_port, start, wait_for_port};
+use crate::bench::cpu_time_us;
+use crate::child::{Guard, free_port, start, wait_for_port};
 use crate::report::{Options, number};
 use crate::run::output;
 

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::bench::{Guard, free_port, wait_for_port};
-use crate::store::Client;
+use crate::child::{Guard, free_port, wait_for_port};
+use crate::connection::Client;
 
 /// Connections, pipeline, how many requests.
 type Amount = [u32; 3];

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use super::peer::{Peer, Server};
-use crate::bench::{Guard, median, spread};
+use crate::bench::{median, spread};
+use crate::child::Guard;
 use crate::report::{Options, Part};
 use crate::run::root;
 

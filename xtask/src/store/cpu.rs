@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::peer::{Client, Peer, Server, fill};
+use super::peer::{Peer, Server, fill};
 use crate::bench::{median, spread};
+use crate::connection::Client;
 use crate::report::{Options, Part, ratios};
 use crate::run::output;
 

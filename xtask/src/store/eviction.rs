@@ -6,8 +6,9 @@
 
 use std::fmt::Write as _;
 
-use super::peer::{Answer, Peer};
+use super::peer::Peer;
 use crate::bench::{median, spread};
+use crate::connection::Answer;
 use crate::random::Random;
 use crate::report::{Options, Part};
 

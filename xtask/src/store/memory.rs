@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::peer::{Client, Peer, Server, fill};
+use super::peer::{Peer, Server, fill};
+use crate::connection::Client;
 use crate::random::Random;
 use crate::report::{Options, Part};
 

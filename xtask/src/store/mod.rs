@@ -13,7 +13,6 @@ mod scripts;
 mod stalls;
 
 use crate::report::{Measure, Report};
-pub(crate) use peer::Client;
 
 const STORE: Report = Report { name: "store", title: "The store", parts: PARTS };
 const SCRIPTS: Report = Report { name: "scripts", title: "Scripts", parts: SCRIPT_PARTS };

@@ -288,7 +288,7 @@ pub(super) fn memory(options: &Options) -> Result<Part, String> {
         "{SCRIPTS} loaded scripts of about 80 bytes, each run once: {each:.0} bytes each beside its text."
     );
     part.goal("bytes of a loaded script beside its text", "≤ 8192", each, |bytes| bytes <= 8192.0);
-    let run = |client: &mut super::peer::Client| {
+    let run = |client: &mut crate::connection::Client| {
         super::peer::fill(client, 500_000, |_| {
             [&b"EVAL"[..], b"local t = {} for i = 1, 10 do t[i] = ARGV[1] .. i end return #t", b"0", b"x"]
                 .map(<[u8]>::to_vec)

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::peer::{Client, Peer, Server, fill};
+use super::peer::{Peer, Server, fill};
+use crate::connection::Client;
 use crate::random::Random;
 use crate::report::{Options, Part};
 use crate::run::{built, run};

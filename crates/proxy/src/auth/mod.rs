@@ -200,3 +200,57 @@ fn jobs() -> Option<&'static SyncSender<Job>> {
     })
     .as_ref()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn list(users: &[(&str, Password)]) -> Arc<UserList> {
+        let user =
+            |password: &Password| User { password: password.clone(), groups: Vec::new(), right: Mutex::new(None) };
+        let users = users.iter().map(|(name, password)| ((*name).to_owned(), Arc::new(user(password))));
+        Arc::new(UserList { users: users.collect() })
+    }
+
+    fn hashed(password: &str) -> Password {
+        let hash = crypt::hash(password.as_bytes(), "$1$salt1234", &mut crypt::Scratch::new()).expect("MD5");
+        Password::Hashed(String::from_utf8(hash).expect("text"))
+    }
+
+    #[test]
+    fn a_worker_goes_on_while_the_thread_of_hashes_is_stuck() {
+        let list = list(&[("stuck", hashed("a")), ("waits", hashed("b")), ("clear", Password::Clear("c".into()))]);
+        let stuck = list.users["stuck"].clone();
+        let held = stuck.right.lock();
+        let (answer, is_right) = tokio::sync::oneshot::channel();
+        let job = Job { user: stuck.clone(), password: b"a".to_vec(), answer };
+        jobs().expect("a thread").send(job).unwrap_or_else(|_| panic!("the thread has ended"));
+
+        // Another user's hash waits behind it, and the one that asks is free meanwhile.
+        let check = begin(&list, b"waits:b".to_vec(), None).expect("a hash is needed");
+        let mut finish = pin!(check.finish());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(finish.as_mut().poll(&mut cx).is_pending());
+        assert!(list.user(b"clear:c", None).is_some());
+        assert!(list.user(b"clear:b", None).is_none());
+        assert!(begin(&list, b"clear:c".to_vec(), None).is_none(), "no hash");
+        assert!(finish.as_mut().poll(&mut cx).is_pending());
+
+        drop(held);
+        assert_eq!(is_right.blocking_recv(), Ok(true));
+        let known = loop {
+            match finish.as_mut().poll(&mut cx) {
+                Poll::Ready(known) => break known,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        assert!(known.right && list.user(b"waits:b", Some(&known)).is_some());
+        // Both are remembered, so neither needs a hash again.
+        for credentials in [b"stuck:a", b"waits:b"] {
+            assert!(begin(&list, credentials.to_vec(), None).is_none(), "{credentials:?}");
+        }
+    }
+}

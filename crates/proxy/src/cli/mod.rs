@@ -27,14 +27,11 @@ pub use tables::fuzz_table_words;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::StatsLevel;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use sluicegate_transport::{self as transport, Listener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -48,64 +45,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for want of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A client's connection.
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    /// A listener of its own on a socket that others may listen on later.
-    fn new(socket: &Arc<OwnedFd>) -> io::Result<Listener> {
-        let raw = socket2::Socket::from(socket.try_clone()?);
-        raw.set_nonblocking(true)?;
-        if raw.local_addr()?.is_unix() {
-            Ok(Listener::Unix(UnixListener::from_std(OwnedFd::from(raw).into())?))
-        } else {
-            Ok(Listener::Tcp(TcpListener::from_std(OwnedFd::from(raw).into())?))
-        }
-    }
-
-    async fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
-            Listener::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, into),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
+/// A listener of its own on a socket that others may listen on later.
+fn listener(socket: &OwnedFd) -> io::Result<Listener> {
+    Listener::from_fd(socket.try_clone()?)
 }
 
 /// The settings shared by the clients of some sockets.
@@ -159,7 +101,7 @@ pub async fn serve(current: Arc<Current>) -> io::Result<()> {
         }
         for socket in sockets {
             let mut accepting = JoinSet::new();
-            let listener = Listener::new(&socket.listener)?;
+            let listener = listener(&socket.listener)?;
             accepting.spawn(accept(
                 listener,
                 (socket.level, socket.exposes),
@@ -200,11 +142,7 @@ impl protocol::Commands for Current {
 /// Answers one client that came another way than by a stats socket: over a connection that the master made. One line is
 /// answered, as a stats socket answers it.
 pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixStream, rights: protocol::Rights) {
-    let begin = || -> io::Result<UnixStream> {
-        stream.set_nonblocking(true)?;
-        UnixStream::from_std(stream)
-    };
-    let Ok(stream) = begin() else { return };
+    let Ok(stream) = transport::Socket::of_unix(stream) else { return };
     let running = current.running();
     let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
     let mut session = protocol::Session::new(rights.level, timeout, running.process.started);
@@ -222,7 +160,7 @@ where
     let mut listeners = JoinSet::new();
     for Socket { listener, level, exposes } in sockets {
         let connections = Connections::default();
-        let listener = Listener::new(&listener)?;
+        let listener = self::listener(&listener)?;
         listeners.spawn(accept(listener, (level, exposes), serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
@@ -244,10 +182,10 @@ async fn accept<C>(
         // The place is taken before the connection, so what exceeds the limit waits in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok(stream) => {
+            Ok((stream, _)) => {
                 let commands = commands.clone();
                 connections.lock().spawn(async move {
-                    if let Stream::Unix(stream) = &stream
+                    if let transport::Socket::Unix(stream) = &stream
                         && exposes
                     {
                         // The conversation times out a silent client.

@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
+use sluicegate_transport::Socket;
 use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, Limits, Message, Method, Version, parse_response, status, write_chunk, write_last_chunk,
 };
 
 use super::host::{host, set_functions, wait_for};
 use super::http::{is_field_name, is_field_value, push_header_table};
-use super::operation::{Operation, Outcome, Stream, Target};
+use super::operation::{Operation, Outcome, Target};
 
 /// Bytes of an answer's body.
 const BODY_MAX: usize = 64 << 20;
@@ -89,7 +90,7 @@ impl Request {
         }
     }
 
-    async fn connect(&self) -> Result<Stream, Failure> {
+    async fn connect(&self) -> Result<Socket, Failure> {
         let mut targets = vec![self.target.clone()];
         if let Target::Name(name, port) = &self.target {
             let found = crate::hosts::lookup(name, *port).await.map_err(|_| Failure::Unresolved)?;
@@ -128,7 +129,7 @@ impl Request {
                 }
             }
             reader.input.reserve(CHUNK);
-            match stream.try_read(&mut reader.input) {
+            match stream.try_read_buf(&mut reader.input) {
                 Ok(0) => return reader.end(),
                 Ok(_) => {
                     if reader.read()? {

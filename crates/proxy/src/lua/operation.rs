@@ -2,21 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::ServerAddress;
-use sluicegate_transport::Socket;
+use sluicegate_transport::{Socket, UnixAddress, connect_tcp, connect_to_any};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::httpclient;
-use crate::server::connect_unix;
 use crate::stream::AppletWait;
 
 /// An operation that a coroutine waits for.
@@ -26,9 +23,9 @@ pub(super) enum Operation {
     /// `core.sleep`, `core.msleep`.
     Sleep(Duration),
     /// Bytes to read, or the end of them.
-    Readable(Arc<Stream>, Option<Duration>),
+    Readable(Arc<Socket>, Option<Duration>),
     /// Room to write.
-    Writable(Arc<Stream>, Option<Duration>),
+    Writable(Arc<Socket>, Option<Duration>),
     /// A connection.
     Connect(Target, Option<Duration>),
     /// A store's or engine's reply.
@@ -50,7 +47,7 @@ pub(super) enum Outcome {
     /// Its time was up.
     TimedOut,
     /// The connection, or the error.
-    Connected(io::Result<Stream>),
+    Connected(io::Result<Socket>),
     /// The reply.
     Reply(Reply),
     /// The addresses, or why there are none.
@@ -74,78 +71,12 @@ pub(super) enum Target {
     Descriptor(RawFd),
 }
 
-/// A connection. It belongs to the runtime it was made in and may be awaited from any other.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Appends available bytes, up to the buffer's spare capacity.
-    pub(super) fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.try_read_buf(buffer),
-            Stream::Unix(stream) => stream.try_read_buf(buffer),
-        }
-    }
-
-    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.try_write(bytes),
-            Stream::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-
-    pub(super) async fn readable(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.readable().await,
-            Stream::Unix(stream) => stream.readable().await,
-        }
-    }
-
-    pub(super) async fn writable(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.writable().await,
-            Stream::Unix(stream) => stream.writable().await,
-        }
-    }
-
-    /// Returns whether it is open with nothing to read. The kernel is asked, because the runtime's readiness may be one
-    /// iteration old.
-    pub(super) fn is_quiet(&self) -> bool {
-        let descriptor = match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-        };
-        let mut byte = 0u8;
-        // SAFETY: the descriptor is open while `self` exists, and the byte is writable.
-        let count = unsafe { libc::recv(descriptor, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
-        count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
-    }
-
-    /// Shuts down one or both directions for all holders of the connection, so that waiting tasks wake up.
-    pub(super) fn shutdown(&self, how: libc::c_int) {
-        let descriptor = match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-        };
-        // SAFETY: the descriptor is open while `self` is. An error means that it is shut already.
-        unsafe { libc::shutdown(descriptor, how) };
-    }
-
-    /// `ip:port` of this or the other end; a unix socket's path.
-    pub(super) fn name(&self, peer: bool) -> Option<String> {
-        match self {
-            Stream::Tcp(stream) => {
-                let address = if peer { stream.peer_addr() } else { stream.local_addr() };
-                address.ok().map(|address| format!("{}:{}", address.ip(), address.port()))
-            }
-            Stream::Unix(stream) => {
-                let address = if peer { stream.peer_addr() } else { stream.local_addr() };
-                address.ok().map(|address| address.as_pathname().map_or(String::new(), |p| p.display().to_string()))
-            }
-        }
+/// `ip:port` of this or the other end of a connection; a unix socket's path.
+pub(super) fn end_name(socket: &Socket, of_peer: bool) -> Option<String> {
+    let address = if of_peer { socket.peer_addr() } else { socket.local_addr() };
+    match address {
+        Some(address) => Some(format!("{}:{}", address.ip(), address.port())),
+        None => socket.unix_path(of_peer).map(|path| path.display().to_string()),
     }
 }
 
@@ -214,21 +145,12 @@ async fn within(limit: Option<Duration>, ready: impl Future<Output = io::Result<
 }
 
 impl Target {
-    pub(super) async fn connect(self) -> io::Result<Stream> {
+    pub(super) async fn connect(self) -> io::Result<Socket> {
         match self {
-            Target::Inet(address) => tcp(address).await,
-            Target::Name(host, port) => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
-                for address in crate::hosts::lookup(&host, port).await? {
-                    match tcp(address).await {
-                        Ok(stream) => return Ok(stream),
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
-            }
-            Target::Unix(path) => unix(&ServerAddress::Unix(path)),
-            Target::Abstract(name) => unix(&ServerAddress::Abstract(name)),
+            Target::Inet(address) => connect_tcp(address).await,
+            Target::Name(host, port) => connect_to_any(crate::hosts::lookup(&host, port).await?).await,
+            Target::Unix(path) => UnixAddress::Path(&path).connect(),
+            Target::Abstract(name) => UnixAddress::Abstract(&name).connect(),
             Target::Descriptor(descriptor) => {
                 // SAFETY: the number is only duplicated: the script's process keeps what it inherited.
                 let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -236,9 +158,7 @@ impl Target {
                     return Err(io::Error::last_os_error());
                 }
                 // SAFETY: a fresh descriptor without another owner.
-                let stream = std::os::unix::net::UnixStream::from(unsafe { OwnedFd::from_raw_fd(copy) });
-                stream.set_nonblocking(true)?;
-                UnixStream::from_std(stream).map(Stream::Unix)
+                Socket::of_unix(unsafe { OwnedFd::from_raw_fd(copy) }.into())
             }
         }
     }
@@ -284,23 +204,26 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
 
-/// Connects to a unix socket as a server's address would be; the system answers at once.
-fn unix(address: &ServerAddress) -> io::Result<Stream> {
-    match connect_unix(address)? {
-        Socket::Unix(stream) => Ok(Stream::Unix(stream)),
-        Socket::Tcp(_) => Err(io::ErrorKind::InvalidInput.into()),
-    }
-}
-
-async fn tcp(address: SocketAddr) -> io::Result<Stream> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    Ok(Stream::Tcp(stream))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_looked_up_in_the_remembered_file() {
+        // Inside a chroot the system's resolver knows none of them, as it knows no name of this domain.
+        crate::hosts::remember_text("127.0.0.1 remembered.invalid\n");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let socket = Target::Name("remembered.invalid".to_owned(), address.port()).connect().await.unwrap();
+            assert_eq!(end_name(&socket, true), Some(address.to_string()));
+            let Outcome::Resolved(found) = Operation::Resolve("Remembered.invalid".to_owned()).perform().await else {
+                panic!("a name is resolved")
+            };
+            assert_eq!(found.unwrap(), [address.ip()]);
+        });
+    }
 
     #[test]
     fn targets_are_read_as_haproxy_reads_them() {

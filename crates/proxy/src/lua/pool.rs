@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::operation::Stream;
+use sluicegate_transport::Socket;
 
 /// Connections that rest in all pools of a worker.
 const ALL_MAX: usize = 1024;
@@ -23,7 +23,7 @@ pub(super) const IDLE: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(1);
 
 struct Resting {
-    stream: Stream,
+    stream: Socket,
     until: Instant,
     reused: u32,
 }
@@ -82,13 +82,13 @@ impl Pools {
 }
 
 /// A connection that rests under this name, and how often it was taken so far.
-pub(super) fn take(name: &str) -> Option<(Stream, u32)> {
+pub(super) fn take(name: &str) -> Option<(Socket, u32)> {
     let found = POOLS.with_borrow_mut(|pools| pools.take(name))?;
     Some((found.stream, found.reused + 1))
 }
 
 /// Keeps a connection for others.
-pub(super) fn put(name: &str, stream: Stream, reused: u32, most: usize, idle: Duration) {
+pub(super) fn put(name: &str, stream: Socket, reused: u32, most: usize, idle: Duration) {
     let until = Instant::now() + idle.min(Duration::from_secs(86_400));
     POOLS.with_borrow_mut(|pools| pools.put(name, Resting { stream, until, reused }, most));
     if !SWEEPING.replace(true) {

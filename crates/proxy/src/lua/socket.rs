@@ -10,14 +10,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::ErrorKind;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{argument, check_bytes, continuation, function, push_bytes, raise, to_bytes};
+use sluicegate_transport::Socket as Stream;
 
 use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions, wait_for};
-use super::operation::{Operation, Outcome, Stream, Target};
+use super::operation::{Operation, Outcome, Target, end_name};
 use super::pool;
 
 /// Most bytes that one `receive` collects.
@@ -90,7 +92,7 @@ impl Socket {
             self.start = 0;
         }
         self.buffer.reserve(want.clamp(CHUNK, 16 * CHUNK));
-        let result = stream.try_read(&mut self.buffer);
+        let result = stream.try_read_buf(&mut self.buffer);
         match result {
             Ok(0) => self.ended = true,
             Ok(_) => {}
@@ -103,7 +105,7 @@ impl Socket {
 
     fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            stream.shutdown(libc::SHUT_RDWR);
+            stream.shutdown(Shutdown::Both);
         }
         self.buffer = Vec::new();
         (self.start, self.scanned) = (0, 0);
@@ -413,7 +415,7 @@ unsafe fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int
             if !socket.luasocket
                 && let Some(stream) = &socket.stream
             {
-                stream.shutdown(libc::SHUT_RDWR);
+                stream.shutdown(Shutdown::Both);
             }
         }
         receive_on(lua)
@@ -581,7 +583,7 @@ unsafe fn name(lua: *mut lua_State, peer: bool) -> c_int {
     unsafe {
         let socket = check(lua);
         let split = socket.luasocket && !socket.unix;
-        match socket.stream.as_ref().and_then(|stream| stream.name(peer)) {
+        match socket.stream.as_ref().and_then(|stream| end_name(stream, peer)) {
             Some(text) if split => {
                 let port = text.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
                 let ip = text.rsplit_once(':').map_or("", |(ip, _)| ip).to_owned();
@@ -603,12 +605,12 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let how = match argument(lua, 2) {
-            None | Some(b"both") => libc::SHUT_RDWR,
-            Some(b"send") => libc::SHUT_WR,
-            Some(b"receive") => libc::SHUT_RD,
+            None | Some(b"both") => Shutdown::Both,
+            Some(b"send") => Shutdown::Write,
+            Some(b"receive") => Shutdown::Read,
             Some(_) => {
                 ffi::luaL_argerror(lua, 2, c"'both', 'send' or 'receive' expected".as_ptr());
-                0
+                Shutdown::Both
             }
         };
         let socket = check(lua);
@@ -616,8 +618,8 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
             Some(stream) => {
                 stream.shutdown(how);
                 // A script that has shut down reading does not get data still in the kernel.
-                socket.ended |= how != libc::SHUT_WR;
-                socket.cut |= how != libc::SHUT_RD;
+                socket.ended |= how != Shutdown::Write;
+                socket.cut |= how != Shutdown::Read;
                 ffi::lua_pushinteger(lua, 1);
             }
             None => ffi::lua_pushnil(lua),

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::{Socket, connect_tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -163,7 +164,7 @@ async fn over_udp(index: usize, socket: Arc<UdpSocket>, payload: usize, heard: m
 /// Asks over TCP (RFC 7766): one connection for many questions, each message behind its length.
 async fn over_tcp(index: usize, address: SocketAddr, mut asked: mpsc::Receiver<Vec<u8>>, heard: mpsc::Sender<Heard>) {
     while let Some(first) = asked.recv().await {
-        let connected = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
+        let connected = tokio::time::timeout(CONNECT, connect_tcp(address)).await;
         if let Ok(Ok(stream)) = connected {
             // An error counts as no answer; the question is sent again after its timeout.
             let _ = converse(index, stream, first, &mut asked, &heard).await;
@@ -173,12 +174,12 @@ async fn over_tcp(index: usize, address: SocketAddr, mut asked: mpsc::Receiver<V
 
 async fn converse(
     index: usize,
-    stream: TcpStream,
+    stream: Socket,
     first: Vec<u8>,
     asked: &mut mpsc::Receiver<Vec<u8>>,
     heard: &mpsc::Sender<Heard>,
 ) -> io::Result<()> {
-    let (mut reader, mut writer) = stream.into_split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let read = async {
         loop {
             let length = reader.read_u16().await?;

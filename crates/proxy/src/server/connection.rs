@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
-use sluicegate_transport::{Socket, UnixAddress};
+use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use socket2::TcpKeepalive;
-use tokio::net::TcpStream;
 
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::shared::{ServerRun, Slot};
@@ -100,15 +99,13 @@ pub(super) async fn connect_tcp(
     let connecting = async {
         match &local {
             Some(local) => source::connect(local, address).await,
-            None => TcpStream::connect(address).await,
+            None => transport::connect_tcp(address).await,
         }
     };
-    let stream = match limit {
-        Some(limit) => tokio::time::timeout(limit, connecting).await??,
-        None => connecting.await?,
-    };
-    stream.set_nodelay(true)?;
-    Ok(Socket::Tcp(stream))
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, connecting).await?,
+        None => connecting.await,
+    }
 }
 
 /// Sends the bytes that precede the stream's. They are few and the connection is new, so there is room for them.

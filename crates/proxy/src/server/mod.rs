@@ -38,7 +38,7 @@ pub use assign::{ServerFailure, assign_and_connect};
 pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
-pub(crate) use connection::{connect_unix, keepalive};
+pub(crate) use connection::keepalive;
 pub use header::Headers;
 pub use health::{CheckReport, Health};
 pub use idle::IdleConnections;

@@ -1,27 +1,15 @@
 //! The source address of a connection to a server (`source`).
-//!
-//! The ports of a range are tried in turn: whether a port is free shows when it is bound or when the connection starts,
-//! since the same port may be used for connections to different servers. So there is no list of free ports to keep
-//! consistent with the kernel's.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use sluicegate_config::model::{self, ForeignSource, Source};
+use sluicegate_transport::{LocalEnd, Socket, connect_tcp_from};
 use sluicegate_wire::http::Message;
-use socket2::{Domain, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream};
 
 use crate::sample::header_values;
 use crate::site::Site;
 use crate::stream::StreamContext;
-
-/// Ports of a range that one attempt tries.
-const TRIES_MAX: u16 = 1024;
-
-/// The start of the next search in a range.
-static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// The address bound before a connection is made.
 #[derive(Clone, Copy, Debug)]
@@ -87,11 +75,11 @@ pub(super) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Ser
     source(proxy, server).map(|source| Local { source, foreign: None })
 }
 
-/// Begins a connection from there.
-pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to an address from there.
+pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<Socket> {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let Source { address: own, ports, interface, .. } = local.source;
-    let (from, first, count) = match local.foreign {
+    let (ip, first_port, ports) = match local.foreign {
         Some(Some(from)) => (from.ip(), from.port(), 1),
         Some(None) => (any, 0, 1),
         None => {
@@ -99,30 +87,7 @@ pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Resul
             (own.unwrap_or(any), low, high - low + 1)
         }
     };
-    let start = if count > 1 { NEXT.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
-    let mut taken = io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
-    for step in 0..count.min(TRIES_MAX) {
-        let port = first + ((u32::from(start) + u32::from(step)) % u32::from(count)) as u16;
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        if local.foreign.is_some() {
-            if address.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
-        }
-        if let Some(interface) = interface {
-            socket.bind_device(Some(interface.as_bytes()))?;
-        }
-        // Connections to several servers may share a port.
-        socket.set_reuse_address(true)?;
-        let begun = async {
-            if port != 0 || !from.is_unspecified() {
-                socket.bind(&SocketAddr::new(from, port).into())?;
-            }
-            TcpSocket::from_std_stream(socket.into()).connect(address).await
-        };
-        match begun.await {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE)) => taken = error,
-            result => return result,
-        }
-    }
-    Err(taken)
+    let is_transparent = local.foreign.is_some();
+    let end = LocalEnd { ip, first_port, ports, interface: interface.as_deref(), is_transparent };
+    connect_tcp_from(&end, address).await
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use tokio::net::{tcp, unix};
+use sluicegate_transport::WriteHalf;
 
 use super::client::Client;
 use super::counters::WorkerCounters;
@@ -32,21 +32,6 @@ const BATCH_MAX: usize = 64 * 1024;
 
 /// Replies wait no longer than this for turns that have not begun.
 const WAIT_MAX: Duration = Duration::from_micros(500);
-
-/// The half of a socket that is written to.
-pub(super) enum Half {
-    Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::OwnedWriteHalf),
-}
-
-impl Half {
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Half::Tcp(half) => half.try_write(bytes),
-            Half::Unix(half) => half.try_write(bytes),
-        }
-    }
-}
 
 /// How it stands with what a connection has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,27 +48,15 @@ pub(super) enum State {
 
 /// A connection's way out, shared with the batch.
 pub(super) struct Exit {
-    /// Always there, except while this is dropped.
-    half: Option<Half>,
+    half: WriteHalf,
     client: Arc<Client>,
     state: Cell<State>,
     rest: RefCell<Vec<u8>>,
 }
 
-impl Drop for Exit {
-    fn drop(&mut self) {
-        // Dropping a half would shut the socket down for writing; it is closed as a whole, as ever.
-        match self.half.take() {
-            Some(Half::Tcp(half)) => half.forget(),
-            Some(Half::Unix(half)) => half.forget(),
-            None => {}
-        }
-    }
-}
-
 impl Exit {
-    pub fn new(half: Half, client: Arc<Client>) -> Rc<Exit> {
-        Rc::new(Exit { half: Some(half), client, state: Cell::new(State::Clear), rest: RefCell::default() })
+    pub fn new(half: WriteHalf, client: Arc<Client>) -> Rc<Exit> {
+        Rc::new(Exit { half, client, state: Cell::new(State::Clear), rest: RefCell::default() })
     }
 
     pub fn state(&self) -> State {
@@ -91,7 +64,7 @@ impl Exit {
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.half.as_ref().map_or(Ok(0), |half| half.try_write(bytes))
+        self.half.try_write(bytes)
     }
 
     /// Puts what the socket did not take in front of `output`, which its connection now sends.
@@ -207,6 +180,7 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_transport::Socket;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -221,7 +195,7 @@ mod tests {
         let (stream, peer) = listener.accept().await.expect("accepted");
         socket2::SockRef::from(&stream).set_send_buffer_size(1).expect("settable");
         socket2::SockRef::from(&client).set_recv_buffer_size(32 << 10).expect("settable");
-        worker.accept_tcp(stream, peer);
+        worker.accept_tcp(Socket::Tcp(stream), peer);
         client
     }
 

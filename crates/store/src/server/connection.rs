@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Context as TaskContext, Poll, ready};
 use std::time::{Duration, Instant};
 
+use sluicegate_transport::ReadHalf;
 use sluicegate_wire::resp::{CommandLimits, CommandParser, CommandStatus, ProtocolError, ReplySink, ReplyWriter};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::{tcp, unix};
+use tokio::io::AsyncReadExt;
 
 use super::Worker;
 use super::batch::{Exit, State};
@@ -58,29 +58,6 @@ const FREED_ASIDE: usize = 8 << 20;
 
 /// Bytes of replies after which a connection lets the others of its worker go first.
 const WRITE_SHARE: usize = 256 * 1024;
-
-/// The half of a socket that a connection reads; what it writes goes through its [`Exit`].
-pub(super) trait Socket: AsyncRead + Unpin + 'static {
-    fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
-    fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
-}
-
-macro_rules! socket {
-    ($half:ty) => {
-        impl Socket for $half {
-            fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-                self.as_ref().poll_read_ready(cx)
-            }
-
-            fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-                self.as_ref().poll_write_ready(cx)
-            }
-        }
-    };
-}
-
-socket!(tcp::OwnedReadHalf);
-socket!(unix::OwnedReadHalf);
 
 /// Buffers of a connection that is at work.
 pub(super) struct Workspace {
@@ -176,9 +153,9 @@ impl Workspace {
 }
 
 /// A connection's task.
-pub(super) struct Connection<S> {
+pub(super) struct Connection {
     worker: Rc<Worker>,
-    stream: S,
+    stream: ReadHalf,
     exit: Rc<Exit>,
     client: Arc<Client>,
     session: Session,
@@ -215,14 +192,14 @@ enum Step {
     Abort,
 }
 
-impl<S: Socket> Connection<S> {
+impl Connection {
     pub fn new(
         worker: Rc<Worker>,
-        stream: S,
+        stream: ReadHalf,
         exit: Rc<Exit>,
         client: Arc<Client>,
         authenticated: bool,
-    ) -> Connection<S> {
+    ) -> Connection {
         Connection { worker, stream, exit, client, session: Session::new(authenticated), workspace: None }
     }
 
@@ -849,7 +826,7 @@ impl<S: Socket> Connection<S> {
     }
 }
 
-impl<S> Drop for Connection<S> {
+impl Drop for Connection {
     fn drop(&mut self) {
         if self.exit.state() == State::Waiting {
             // The worker may end with its last connection.
@@ -874,10 +851,10 @@ mod tests {
     #[test]
     fn a_connection_is_small() {
         // What a hundred thousand idle clients cost beside their sockets.
-        fn future_size<S: Socket, F: Future>(_: fn(Connection<S>) -> F) -> usize {
+        fn future_size<F: Future>(_: fn(Connection) -> F) -> usize {
             size_of::<F>()
         }
-        let size = future_size(Connection::<tcp::OwnedReadHalf>::run);
+        let size = future_size(Connection::run);
         assert!(size <= 512, "{size} bytes");
     }
 

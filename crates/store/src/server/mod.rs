@@ -51,6 +51,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use sluicegate_transport::{Listener, ReadHalf, Socket, WriteHalf};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
@@ -58,7 +59,7 @@ use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
 use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
-use batch::{Batch, Exit, Half};
+use batch::{Batch, Exit};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
 use counters::{Histograms, Totals, WorkerCounters};
@@ -367,9 +368,8 @@ impl Server {
         listener: std::net::TcpListener,
     ) -> io::Result<()> {
         let Generation(mut replaced) = generation;
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
         let local = listener.local_addr()?;
+        let listener = Listener::from_fd(listener.into())?;
         {
             let mut listeners = self.listeners.lock();
             if replaced.has_changed().unwrap_or(true) {
@@ -381,7 +381,7 @@ impl Server {
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         tokio::select! {
-            () = self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)) => {}
+            () = self.serve(&worker, &listener, |socket, peer| worker.accept(socket, peer, "")) => {}
             // Its connections go on.
             _ = replaced.changed() => {}
         }
@@ -393,13 +393,12 @@ impl Server {
 
     /// The same for a Unix socket.
     pub async fn serve_unix(self: &Arc<Self>, listener: std::os::unix::net::UnixListener) -> io::Result<()> {
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::UnixListener::from_std(listener)?;
-        let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
+        let listener = Listener::from_fd(listener.into())?;
+        let path = listener.path().map(|path| path.display().to_string()).unwrap_or_default();
         note(&mut self.listeners.lock(), format!("name=unix,bind={path}"));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
-        self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
+        self.serve(&worker, &listener, |socket, peer| worker.accept(socket, peer, &path)).await;
         drop(listener);
         worker.finish().await;
         sending.abort();
@@ -417,8 +416,7 @@ impl Server {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let (theirs, ours) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let ours = tokio::net::UnixStream::from_std(ours)?;
+        let ours = Socket::of_unix(ours)?;
         let worker = INSIDE.with_borrow_mut(|inside| {
             // A worker keeps its server, so an address is that server's as long as the worker lives.
             inside.retain(|(_, worker)| worker.strong_count() > 0);
@@ -442,19 +440,14 @@ impl Server {
         Ok(theirs)
     }
 
-    async fn serve<S, F: Future<Output = io::Result<S>>>(
-        &self,
-        worker: &Rc<Worker>,
-        accept: impl Fn() -> F,
-        start: impl Fn(S),
-    ) {
+    async fn serve(&self, worker: &Rc<Worker>, listener: &Listener, start: impl Fn(Socket, Option<SocketAddr>)) {
         let mut stopping = self.stopping.subscribe();
         let mut tick = tokio::time::interval(HOUSEKEEPING);
         loop {
             tokio::select! {
                 _ = stopping.wait_for(|stop| *stop) => return,
-                accepted = accept() => match accepted {
-                    Ok(stream) => start(stream),
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, peer)) => start(socket, peer),
                     // Accepting again at once would spin: the connection that can't be taken stays in the queue.
                     Err(error) if is_exhaustion(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
                     // That one connection failed before it was accepted.
@@ -614,55 +607,62 @@ impl Worker {
         self.options.borrow().0 != self.server.options_version.load(Ordering::Acquire)
     }
 
-    fn accept_tcp(self: &Rc<Self>, stream: tokio::net::TcpStream, peer: SocketAddr) {
+    /// Serves an accepted connection; `path` is that of a unix socket.
+    fn accept(self: &Rc<Self>, socket: Socket, peer: Option<SocketAddr>, path: &str) {
+        match peer {
+            Some(peer) => self.accept_tcp(socket, peer),
+            None => self.accept_unix(socket, path),
+        }
+    }
+
+    fn accept_tcp(self: &Rc<Self>, socket: Socket, peer: SocketAddr) {
         let options = self.options();
-        // Best effort, as a connection works without both.
-        let _ = stream.set_nodelay(true);
         if options.tcp_keepalive_s > 0 {
             let every = Duration::from_secs(options.tcp_keepalive_s.into());
             let keepalive = socket2::TcpKeepalive::new()
                 .with_time(every)
                 .with_interval((every / 3).max(Duration::from_secs(1)))
                 .with_retries(3);
-            let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+            // Best effort, as a connection works without it.
+            let _ = socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         }
         if is_refused(&options, peer.ip()) {
             self.counters.rejected.add(1);
-            let _ = stream.try_write(PROTECTED);
+            let _ = socket.try_write(PROTECTED);
             return;
         }
-        let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
-        let descriptor = stream.as_raw_fd();
-        let (stream, half) = stream.into_split();
+        let local = socket.local_addr().map(|local| local.to_string()).unwrap_or_default();
+        let descriptor = socket.fd().as_raw_fd();
+        let (stream, half) = socket.into_split();
         let authenticated = !options.needs_password();
-        self.start(stream, Half::Tcp(half), &options, authenticated, |id| {
+        self.start(stream, half, &options, authenticated, |id| {
             Client::new(&self.server.store.0.memory, id, peer.to_string(), local, false, descriptor)
         });
     }
 
-    fn accept_unix(self: &Rc<Self>, stream: tokio::net::UnixStream, path: &str) {
+    fn accept_unix(self: &Rc<Self>, socket: Socket, path: &str) {
         let address = format!("{path}:0");
-        let descriptor = stream.as_raw_fd();
+        let descriptor = socket.fd().as_raw_fd();
         let options = self.options();
-        let (stream, half) = stream.into_split();
+        let (stream, half) = socket.into_split();
         let authenticated = !options.needs_password();
-        self.start(stream, Half::Unix(half), &options, authenticated, |id| {
+        self.start(stream, half, &options, authenticated, |id| {
             Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
-    fn accept_inside(self: &Rc<Self>, stream: tokio::net::UnixStream) {
-        let (descriptor, options, address) = (stream.as_raw_fd(), self.options(), "inside:0".to_owned());
-        let (stream, half) = stream.into_split();
-        self.start(stream, Half::Unix(half), &options, true, |id| {
+    fn accept_inside(self: &Rc<Self>, socket: Socket) {
+        let (descriptor, options, address) = (socket.fd().as_raw_fd(), self.options(), "inside:0".to_owned());
+        let (stream, half) = socket.into_split();
+        self.start(stream, half, &options, true, |id| {
             Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
         });
     }
 
-    fn start<S: connection::Socket>(
+    fn start(
         self: &Rc<Self>,
-        stream: S,
-        half: Half,
+        stream: ReadHalf,
+        half: WriteHalf,
         options: &ServerOptions,
         authenticated: bool,
         client: impl FnOnce(u64) -> Client,
@@ -816,7 +816,7 @@ mod tests {
             let address = listener.local_addr().expect("bound");
             let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
             let (stream, peer) = listener.accept().await.expect("accepted");
-            worker.accept_tcp(stream, peer);
+            worker.accept_tcp(Socket::Tcp(stream), peer);
             client.write_all(b"SET k v\r\nFAULT locked a\r\nGET k\r\nGET a\r\n").await.expect("sent");
             client
                 .write_all(b"MULTI\r\nSET k w\r\nFAULT locked b k\r\nGET b\r\nGET k\r\nEXEC\r\nQUIT\r\n")
@@ -843,7 +843,7 @@ mod tests {
                 let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
                 let (stream, _) = listener.accept().await.expect("accepted");
                 // As if it came from another machine.
-                worker.accept_tcp(stream, "192.0.2.7:1000".parse().expect("an address"));
+                worker.accept_tcp(Socket::Tcp(stream), "192.0.2.7:1000".parse().expect("an address"));
                 let mut reply = Vec::new();
                 if !protected {
                     client.write_all(b"QUIT\r\n").await.expect("sent");

@@ -1,0 +1,97 @@
+//! The halves of a connection whose writer is shared with others.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::{tcp, unix};
+
+use crate::Socket;
+
+/// The half that reads.
+#[derive(Debug)]
+pub enum ReadHalf {
+    /// TCP.
+    Tcp(tcp::OwnedReadHalf),
+    /// A unix stream socket.
+    Unix(unix::OwnedReadHalf),
+}
+
+/// The half that writes. The connection is closed with its last half, and this one shuts nothing down before.
+#[derive(Debug)]
+pub struct WriteHalf(Option<Write>);
+
+#[derive(Debug)]
+enum Write {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl Socket {
+    /// Splits the connection.
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Socket::Tcp(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tcp(read), WriteHalf(Some(Write::Tcp(write))))
+            }
+            Socket::Unix(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Unix(read), WriteHalf(Some(Write::Unix(write))))
+            }
+        }
+    }
+}
+
+impl ReadHalf {
+    /// Ready when reading makes sense.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
+        }
+    }
+
+    /// Ready when writing to the other half makes sense.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            ReadHalf::Tcp(half) => half.as_ref().poll_write_ready(cx),
+            ReadHalf::Unix(half) => half.as_ref().poll_write_ready(cx),
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, into),
+            ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, into),
+        }
+    }
+}
+
+impl WriteHalf {
+    /// Writes what fits; `WouldBlock` where nothing does.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.0 {
+            Some(Write::Tcp(half)) => half.try_write(bytes),
+            Some(Write::Unix(half)) => half.try_write(bytes),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        // Dropping the runtime's half would shut the socket down for writing.
+        match self.0.take() {
+            Some(Write::Tcp(half)) => half.forget(),
+            Some(Write::Unix(half)) => half.forget(),
+            None => {}
+        }
+    }
+}

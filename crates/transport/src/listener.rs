@@ -1,0 +1,98 @@
+//! Listening sockets on the runtime that registered them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::Socket;
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A unix stream socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Registers a listening descriptor with this thread's runtime; its address tells which kind it is.
+    ///
+    /// # Errors
+    /// The kernel's and the runtime's.
+    pub fn from_fd(socket: OwnedFd) -> io::Result<Listener> {
+        let raw = socket2::Socket::from(socket);
+        raw.set_nonblocking(true)?;
+        let is_unix = raw.local_addr()?.is_unix();
+        let fd = OwnedFd::from(raw);
+        if is_unix {
+            Ok(Listener::Unix(UnixListener::from_std(fd.into())?))
+        } else {
+            Ok(Listener::Tcp(TcpListener::from_std(fd.into())?))
+        }
+    }
+
+    /// Accepts a connection; the address is that of a TCP peer.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // A connection whose peer is gone already refuses the option, and shows its end when it is read.
+                let _ = stream.set_nodelay(true);
+                Ok((Socket::Tcp(stream), Some(peer)))
+            }
+            Listener::Unix(listener) => Ok((Socket::Unix(listener.accept().await?.0), None)),
+        }
+    }
+
+    /// The address of a TCP socket.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+
+    /// The path of a unix socket; `None` for an abstract one and for TCP.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Listener::Tcp(_) => None,
+            Listener::Unix(listener) => Some(listener.local_addr().ok()?.as_pathname()?.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_descriptor_becomes_a_listener_of_its_kind() {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let listener = Listener::from_fd(tcp.into()).unwrap();
+        assert_eq!((listener.local_addr(), listener.path()), (Some(address), None));
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let (socket, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer, Some(client.local_addr().unwrap()));
+        client.write_all(b"x").unwrap();
+        socket.readable().await.unwrap();
+        assert_eq!(socket.try_read(&mut [0; 2]).unwrap(), 1);
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = Listener::from_fd(std::os::unix::net::UnixListener::bind(&path).unwrap().into()).unwrap();
+        assert_eq!((listener.local_addr(), listener.path()), (None, Some(path.clone())));
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let (socket, peer) = listener.accept().await.unwrap();
+        assert_eq!((peer, socket.unix_path(false)), (None, Some(path)));
+    }
+}

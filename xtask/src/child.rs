@@ -1,0 +1,73 @@
+//! Programs that run beside a tool, and their ports.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::run::output;
+
+/// A child process that ends with its owner.
+pub(crate) struct Guard(Child);
+
+impl Guard {
+    pub(crate) fn new(child: Child) -> Guard {
+        Guard(child)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Ends it without order.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus, String> {
+        self.0.wait().map_err(|error| error.to_string())
+    }
+
+    /// Ends it in order, by a signal as `kill` writes it: what it says at its end is written then.
+    pub(crate) fn end(mut self, signal: &str) -> Result<(), String> {
+        output("kill", &[signal, &self.id().to_string()]).ok_or("it had ended by itself")?;
+        self.wait().map(drop)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
+    let core = core.to_string();
+    Command::new("taskset")
+        .args(["-c", &core, program])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(Guard)
+        .map_err(|error| format!("{program}: {error}"))
+}
+
+pub(crate) fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if Instant::now() > deadline {
+            return Err(format!("nothing listens on port {port} after 10 s"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
