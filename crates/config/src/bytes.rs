@@ -7,6 +7,11 @@
 
 use std::borrow::Cow;
 
+/// Returns whether a byte is one of a token (RFC 9110, 5.6.2), such as the name of a header field.
+pub(crate) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
 /// The character of byte 0 in the last plane of private use; byte `b` is `b` behind it.
 const FIRST: u32 = 0x10_FE00;
 

@@ -3,7 +3,7 @@
 use crate::catalogue::Output;
 use crate::model::Matcher;
 use crate::suggest;
-use sluicegate_pattern::{Regex, network};
+use sluicegate_pattern::{Regex, hexadecimal, network};
 
 /// A method of `-m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,14 +229,6 @@ fn range(text: &str, operator: Option<Operator>, parse: fn(&str) -> Option<i64>)
         Some(Operator::Lt) => value.checked_sub(1).map_or((i64::MAX, i64::MIN), |high| (i64::MIN, high)),
         Some(Operator::Le) => (i64::MIN, value),
     })
-}
-
-pub(crate) fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |b: u8| (b as char).to_digit(16);
-    text.chunks(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub use file::{
 };
 pub use network::{embedded_ipv4, in_network, network};
 pub use regular::{BACKTRACK_LIMIT, Captures, Engine, Regex, RegexError, fuzz_template};
-pub use text::{DIRECTORY, DOMAIN, has_component};
+pub use text::{DIRECTORY, DOMAIN, has_component, hexadecimal};
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Whole components of paths and host names (`-m dir`, `-m dom`).
+//! Whole components of paths and host names (`-m dir`, `-m dom`), and bytes in hexadecimal.
 
 use memchr::memmem;
 
@@ -6,6 +6,15 @@ use memchr::memmem;
 pub const DIRECTORY: &[u8] = b"/?";
 /// The separators of the components of a host name.
 pub const DOMAIN: &[u8] = b"/?.:";
+
+/// Returns the bytes of hexadecimal digits, two each; `None` for anything else, and for no digits.
+pub fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    if text.is_empty() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    text.chunks_exact(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
+}
 
 /// Returns whether `pattern` stands in `text` as whole components; delimiters at the pattern's own ends do not count.
 pub fn has_component(text: &[u8], pattern: &[u8], delimiters: &[u8]) -> bool {

@@ -35,3 +35,52 @@ impl Hook {
         matches!(self, Hook::HttpRequest | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
 }
+
+/// Where a script's action, fetch or converter runs, by the names that scripts know. Before there is a stream there are
+/// no actions, and fetches run as in `tcp-request content`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScriptHook {
+    /// `tcp-request content`.
+    TcpReq,
+    /// `tcp-response content`.
+    TcpRes,
+    /// `http-request`.
+    HttpReq,
+    /// `http-response`.
+    HttpRes,
+    /// `http-after-response`.
+    HttpAfterRes,
+}
+
+impl ScriptHook {
+    /// Returns the one of a rule set.
+    pub(crate) fn of(hook: Hook) -> ScriptHook {
+        match hook {
+            Hook::TcpRequestConnection | Hook::TcpRequestSession | Hook::TcpRequestContent => ScriptHook::TcpReq,
+            Hook::TcpResponseContent => ScriptHook::TcpRes,
+            Hook::HttpRequest => ScriptHook::HttpReq,
+            Hook::HttpResponse => ScriptHook::HttpRes,
+            Hook::HttpAfterResponse => ScriptHook::HttpAfterRes,
+        }
+    }
+
+    /// All of them, in the order of their numbers.
+    pub const ALL: [ScriptHook; 5] =
+        [ScriptHook::TcpReq, ScriptHook::TcpRes, ScriptHook::HttpReq, ScriptHook::HttpRes, ScriptHook::HttpAfterRes];
+
+    /// The name `core.register_action` knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScriptHook::TcpReq => "tcp-req",
+            ScriptHook::TcpRes => "tcp-res",
+            ScriptHook::HttpReq => "http-req",
+            ScriptHook::HttpRes => "http-res",
+            ScriptHook::HttpAfterRes => "http-after-res",
+        }
+    }
+
+    /// Returns the hook of a name.
+    pub(crate) fn by_name(name: &[u8]) -> Option<ScriptHook> {
+        ScriptHook::ALL.into_iter().find(|hook| hook.name().as_bytes() == name)
+    }
+}

@@ -15,7 +15,7 @@ use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Si
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
 use crate::unit;
-use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, pattern, suggest};
+use crate::{CommandCheck, CommandProblem, Files, Severity, load_patterns, suggest};
 
 /// The names that expressions may refer to.
 #[derive(Default)]
@@ -563,7 +563,7 @@ impl ExpressionReader<'_> {
                 other => return Err(plain(format!("'ms' or 'us' was expected, not '{other}'"))),
             },
             ArgKind::Store => Arg::Store(self.stores.find(value)?),
-            ArgKind::Hex => match pattern::hexadecimal(value.as_bytes()) {
+            ArgKind::Hex => match sluicegate_pattern::hexadecimal(value.as_bytes()) {
                 Some(_) => Arg::Str(value.into()),
                 None => return Err(plain(format!("'{value}' is not hexadecimal"))),
             },

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::bytes::is_token;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{ErrorMessage, ErrorPage, ErrorPages, Position};
@@ -250,10 +251,6 @@ fn page(bytes: &[u8]) -> Result<ErrorPage, String> {
 fn bad_field(bytes: &[u8], at: usize) -> String {
     let number = bytes[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
     format!("line {number} is no header field")
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// `HTTP/1.x STATUS [REASON]`.

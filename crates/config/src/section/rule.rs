@@ -8,6 +8,7 @@ mod rows;
 
 use std::sync::Arc;
 
+use crate::bytes::is_token;
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, FetchRow, Place, Sides, known};
 use crate::diagnostic::Diagnostics;
@@ -251,7 +252,7 @@ fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
 /// Reads the name of a header field that is set or added, with HAProxy's warning about a character that names can't
 /// have (RFC 9110, 5.1); it is sent as it is.
 pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
-    let token = |c: &char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(*c);
+    let token = |c: &char| u8::try_from(*c).is_ok_and(is_token);
     let name = header_name(reader, line, index)?;
     let bad = name.char_indices().find(|(at, c)| !(token(c) || *at == 0 && *c == ':'));
     if let Some((_, bad)) = bad {

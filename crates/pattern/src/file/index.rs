@@ -22,7 +22,7 @@ use memchr::memmem;
 
 use super::content::{Content, EntryId};
 use crate::network::{mask_v4, mask_v6};
-use crate::{Captures, DIRECTORY, DOMAIN, Key, Method, Regex, embedded_ipv4, has_component, network};
+use crate::{Captures, DIRECTORY, DOMAIN, Key, Method, Regex, embedded_ipv4, has_component, hexadecimal, network};
 
 pub(super) struct Index {
     pub(super) method: Method,
@@ -416,12 +416,4 @@ fn range(text: &str) -> Result<(i64, i64), String> {
     let low = if low.is_empty() { i64::MIN } else { number(low)? };
     let high = if high.is_empty() { i64::MAX } else { number(high)? };
     if low <= high { Ok((low, high)) } else { Err(format!("the range '{text}' is empty")) }
-}
-
-fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |b: u8| char::from(b).to_digit(16);
-    text.chunks(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use sluicegate_config::model::{HashFunction, HashType};
+use sluicegate_wire::http::is_token;
 
 use crate::hash::Hash;
 use crate::hash::avalanche;
@@ -76,11 +77,10 @@ pub fn parameter<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 /// Returns the value of a parameter in a form-encoded body; `None` also if the body is not a form.
 pub fn body_parameter<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let value = value_of(body, name)?;
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     match value.first() {
         // A line's end in place of a value ends it; binary data is no parameter.
         Some(b' ' | b'\t' | b'\r' | b'\n') => Some(b""),
-        Some(byte) if !is_token(byte) => None,
+        Some(byte) if !is_token(&[*byte]) => None,
         _ => Some(value),
     }
 }

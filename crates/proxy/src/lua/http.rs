@@ -46,7 +46,7 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
 
 /// A field name: a token of RFC 9110.
 pub(super) fn is_field_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+    !name.is_empty() && sluicegate_wire::http::is_token(name)
 }
 
 /// A field value: nothing that ends the line.

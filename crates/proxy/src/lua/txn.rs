@@ -663,7 +663,7 @@ unsafe fn set_priority_class(lua: *mut lua_State) -> c_int {
         check_count(lua, c"'set_priority_class' needs 1 arguments", 2, 2);
         let class = ffi::luaL_checkinteger(lua, 2);
         if let Some(cx) = txn_context(lua) {
-            cx.priority.class = class.clamp(-2047, 2047) as i16;
+            cx.priority.set_class(class);
         }
         0
     }
@@ -676,7 +676,7 @@ unsafe fn set_priority_offset(lua: *mut lua_State) -> c_int {
         check_count(lua, c"'set_priority_offset' needs 1 arguments", 2, 2);
         let offset = ffi::luaL_checkinteger(lua, 2);
         if let Some(cx) = txn_context(lua) {
-            cx.priority.offset = offset.clamp(-524_287, 524_287) as i32;
+            cx.priority.set_offset(offset);
         }
         0
     }

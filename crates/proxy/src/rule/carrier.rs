@@ -3,82 +3,121 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use sluicegate_config::model::{AddressPart, TimeoutSide};
+use sluicegate_config::model::{AddressPart, Carrier, NumberOr, TimeOr, TimeoutSide};
 
 use super::Verdict;
-use super::action::Done;
+use super::action::{Compiled, Done, Run, action, on_sample};
+use super::build::Builder;
 use crate::sample::Sample;
 use crate::stream::{Side, StreamContext};
 
 /// The longest time that an expression may give: what HAProxy's clock can hold.
 const LONGEST_MS: i64 = 1 << 31;
 
-/// Such an action, compiled. What does not stand in it is the accumulator.
-pub(super) enum CarrierCode {
-    /// `set-src`, `set-dst` and their ports.
-    Address(AddressPart),
-    /// `set-fc-*`, `set-bc-*`: the side, whether the mark is set, the value.
-    Socket(Side, bool, Option<u32>),
-    /// `set-timeout`.
-    Timeout(TimeoutSide, Option<Duration>),
-    /// `pause`.
-    Pause(Option<Duration>),
-    /// `set-retries`.
-    Retries(Option<u32>),
-    /// `silent-drop`.
-    SilentDrop(Option<u8>),
+// A sample that can't be cast changes nothing, as in HAProxy.
+
+pub(super) fn carrier(b: &mut Builder<'_>, carrier: &Carrier) -> Compiled {
+    match carrier {
+        Carrier::Address(part, expr) => {
+            b.expr(expr);
+            let part = *part;
+            on_sample(move |sample, run| {
+                let value = sample.as_value();
+                set_address(part, value.to_ip(), value.to_int(), run.cx);
+                Done::Next
+            })
+        }
+        Carrier::Socket { server, mark, value } => {
+            let (side, mark) = (if *server { Side::Server } else { Side::Client }, *mark);
+            with_number(
+                b,
+                value,
+                |number| Some(number as u32),
+                move |value, run| match (side, mark) {
+                    (Side::Client, _) => run.cx.sockets.set_option(side, mark, value),
+                    (Side::Server, true) => run.cx.overrides.server_mark = Some(value),
+                    (Side::Server, false) => run.cx.overrides.server_tos = Some(value),
+                },
+            )
+        }
+        Carrier::Retries(value) => {
+            let within = |number| (0..=100).contains(&number).then_some(number as u32);
+            with_number(b, value, within, |retries, run| run.cx.overrides.retries = Some(retries))
+        }
+        Carrier::Timeout(side, time) => {
+            let side = *side;
+            with_time(b, time, move |time, run| {
+                let overrides = &mut run.cx.overrides;
+                *(match side {
+                    TimeoutSide::Client => &mut overrides.client,
+                    TimeoutSide::Server => &mut overrides.server,
+                    TimeoutSide::Tunnel => &mut overrides.tunnel,
+                }) = Some(time);
+                Done::Next
+            })
+        }
+        Carrier::Pause(time) => with_time(b, time, |time, _| Done::Pause(time)),
+        Carrier::SilentDrop(ttl) => {
+            let ttl = *ttl;
+            action(move |run| {
+                run.cx.sockets.drop_silently(ttl);
+                Done::Verdict(Verdict::Close)
+            })
+        }
+    }
 }
 
-impl CarrierCode {
-    pub(super) fn takes_sample(&self) -> bool {
-        use CarrierCode::{Address, Pause, Retries, Socket, Timeout};
-        matches!(self, Address(_) | Socket(.., None) | Timeout(_, None) | Pause(None) | Retries(None))
-    }
-
-    /// Acts. A sample that is not there or can't be cast changes nothing, as in HAProxy.
-    pub(super) fn apply(&self, sample: Option<Sample>, cx: &mut StreamContext) -> Done {
-        let number = || sample.as_ref().and_then(|sample| sample.as_value().to_int());
-        let time = || number().filter(|ms| (1..LONGEST_MS).contains(ms)).map(|ms| Duration::from_millis(ms as u64));
-        match self {
-            CarrierCode::Address(part) => {
-                let ip = sample.as_ref().and_then(|sample| sample.as_value().to_ip());
-                set_address(*part, ip, number(), cx);
-            }
-            CarrierCode::Socket(side, mark, value) => {
-                if let Some(value) = value.or_else(|| number().map(|value| value as u32)) {
-                    match (side, mark) {
-                        (Side::Client, _) => cx.sockets.set_option(*side, *mark, value),
-                        (Side::Server, true) => cx.overrides.server_mark = Some(value),
-                        (Side::Server, false) => cx.overrides.server_tos = Some(value),
-                    }
-                }
-            }
-            CarrierCode::Timeout(side, given) => {
-                if let Some(time) = given.or_else(time) {
-                    let overrides = &mut cx.overrides;
-                    *(match side {
-                        TimeoutSide::Client => &mut overrides.client,
-                        TimeoutSide::Server => &mut overrides.server,
-                        TimeoutSide::Tunnel => &mut overrides.tunnel,
-                    }) = Some(time);
-                }
-            }
-            CarrierCode::Pause(given) => {
-                if let Some(time) = given.or_else(time) {
-                    return Done::Pause(time);
-                }
-            }
-            CarrierCode::Retries(given) => {
-                let given = given.or_else(|| number().filter(|n| (0..=100).contains(n)).map(|n| n as u32));
-                cx.overrides.retries = given.or(cx.overrides.retries);
-            }
-            CarrierCode::SilentDrop(ttl) => {
-                cx.sockets.drop_silently(*ttl);
-                return Done::Verdict(Verdict::Close);
-            }
+/// An action with a number, or with one that an expression gives, if it is accepted.
+fn with_number(
+    b: &mut Builder<'_>,
+    number: &NumberOr,
+    accept: impl Fn(i64) -> Option<u32> + Send + Sync + 'static,
+    act: impl Fn(u32, &mut Run<'_>) + Send + Sync + 'static,
+) -> Compiled {
+    match number {
+        NumberOr::Number(number) => {
+            let number = *number;
+            action(move |run| {
+                act(number, run);
+                Done::Next
+            })
         }
-        Done::Next
+        NumberOr::Expr(expr) => {
+            b.expr(expr);
+            on_sample(move |sample, run| {
+                if let Some(number) = sample.as_value().to_int().and_then(&accept) {
+                    act(number, run);
+                }
+                Done::Next
+            })
+        }
     }
+}
+
+/// An action with a time, or with one that an expression gives in milliseconds.
+fn with_time(
+    b: &mut Builder<'_>,
+    time: &TimeOr,
+    act: impl Fn(Duration, &mut Run<'_>) -> Done<'static> + Send + Sync + 'static,
+) -> Compiled {
+    match time {
+        TimeOr::Time(time) => {
+            let time = *time;
+            action(move |run| act(time, run))
+        }
+        TimeOr::Expr(expr) => {
+            b.expr(expr);
+            on_sample(move |sample, run| match milliseconds(&sample) {
+                Some(time) => act(time, run),
+                None => Done::Next,
+            })
+        }
+    }
+}
+
+fn milliseconds(sample: &Sample) -> Option<Duration> {
+    let ms = sample.as_value().to_int().filter(|ms| (1..LONGEST_MS).contains(ms))?;
+    Some(Duration::from_millis(ms as u64))
 }
 
 /// Sets an address and keeps its port, or a port and keeps its address: 0.0.0.0 where there was none.

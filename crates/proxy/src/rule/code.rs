@@ -133,12 +133,17 @@ impl Program {
         self.rules.get(index).map(|(_, place)| *place)
     }
 
-    /// The action that the machine did last.
-    pub(super) fn last_action(&self, machine: &Machine) -> Option<&ActionCode> {
-        match self.ops.get(machine.next.checked_sub(1)? as usize)? {
-            Op::Act(action) => Some(action),
-            _ => None,
+    /// The action that the machine did last and that waits.
+    pub(super) fn last_action(&self, machine: &Machine) -> &ActionCode {
+        match &self.ops[machine.next as usize - 1] {
+            Op::Act(action) => action,
+            _ => unreachable!("an action that waits is the last operation"),
         }
+    }
+
+    /// Tells programs that hold operations from each other.
+    pub(super) fn id(&self) -> usize {
+        self.ops.as_ptr().addr()
     }
 }
 
@@ -256,6 +261,69 @@ pub(super) enum Step<'a> {
     Wait(PendingReply),
 }
 
+impl Step<'_> {
+    /// Returns the step that a converter needs which gives more than a value.
+    fn of<'a>(converted: Converted<'_>) -> Step<'a> {
+        match converted {
+            Converted::Assign(variable, set, kept) => Step::Assign(variable, set, kept.into_sample()),
+            Converted::Effect(effect, kept) => Step::Effect(effect, kept.into_sample()),
+            Converted::Failed(reason) => Step::StoreFailed(reason),
+            Converted::Pending(reply) => Step::Wait(reply),
+            Converted::Value(_) | Converted::Nothing => unreachable!("a value needs no step"),
+        }
+    }
+}
+
+/// How a condition of content rules goes on.
+enum Decision {
+    /// With the next operation.
+    Next,
+    /// At another one.
+    Jump(u32),
+    /// Not before more data has come.
+    Undecided,
+}
+
+impl Machine {
+    /// Does an operation of a condition of content rules, which has three values; see [`Missed`].
+    fn decide(&mut self, op: &Op, cx: &StreamContext) -> Decision {
+        let missed = &mut self.missed;
+        match op {
+            Op::ConditionBegins => {
+                cx.inspection.take_missed();
+                *missed = Missed::default();
+            }
+            Op::NoteMissed => missed.term |= cx.inspection.take_missed(),
+            Op::TermHolds => {
+                cx.inspection.take_missed();
+                missed.term = false;
+            }
+            Op::NegatedHolds => missed.group |= std::mem::take(&mut missed.term),
+            Op::TermFails(target) => {
+                missed.group = std::mem::take(&mut missed.term);
+                if !missed.group {
+                    return Decision::Jump(*target);
+                }
+            }
+            Op::NegatedFails(target) => {
+                cx.inspection.take_missed();
+                missed.term = false;
+                missed.group = false;
+                return Decision::Jump(*target);
+            }
+            Op::GroupEnds(target) => {
+                if std::mem::take(&mut missed.group) {
+                    missed.condition = true;
+                    return Decision::Jump(*target);
+                }
+            }
+            Op::ConditionEnds if missed.condition => return Decision::Undecided,
+            _ => {}
+        }
+        Decision::Next
+    }
+}
+
 /// Runs from where the machine stands until something is to be done that needs more than to read the stream.
 pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamContext) -> Step<'a> {
     let ops = &program.ops;
@@ -289,21 +357,9 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 match converter.convert(input, cx) {
                     Converted::Value(converted) => value = Some(converted),
                     Converted::Nothing => {}
-                    Converted::Assign(variable, set, kept) => {
+                    other => {
                         machine.next = at as u32;
-                        return Step::Assign(variable, set, kept.into_sample());
-                    }
-                    Converted::Effect(effect, kept) => {
-                        machine.next = at as u32;
-                        return Step::Effect(effect, kept.into_sample());
-                    }
-                    Converted::Failed(reason) => {
-                        machine.next = at as u32;
-                        return Step::StoreFailed(reason);
-                    }
-                    Converted::Pending(reply) => {
-                        machine.next = at as u32;
-                        return Step::Wait(reply);
+                        return Step::of(other);
                     }
                 }
             }
@@ -322,41 +378,18 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 }
             }
             Op::Jump(target) => at = *target as usize,
-            Op::ConditionBegins => {
-                cx.inspection.take_missed();
-                machine.missed = Missed::default();
-            }
-            Op::NoteMissed => machine.missed.term |= cx.inspection.take_missed(),
-            Op::TermHolds => {
-                cx.inspection.take_missed();
-                machine.missed.term = false;
-            }
-            Op::NegatedHolds => machine.missed.group |= std::mem::take(&mut machine.missed.term),
-            Op::TermFails(target) => {
-                if std::mem::take(&mut machine.missed.term) {
-                    machine.missed.group = true;
-                } else {
-                    machine.missed.group = false;
-                    at = *target as usize;
-                }
-            }
-            Op::NegatedFails(target) => {
-                cx.inspection.take_missed();
-                machine.missed.term = false;
-                machine.missed.group = false;
-                at = *target as usize;
-            }
-            Op::GroupEnds(target) => {
-                if std::mem::take(&mut machine.missed.group) {
-                    machine.missed.condition = true;
-                    at = *target as usize;
-                }
-            }
-            Op::ConditionEnds => {
-                if machine.missed.condition {
-                    return Step::Missing;
-                }
-            }
+            Op::ConditionBegins
+            | Op::NoteMissed
+            | Op::TermHolds
+            | Op::NegatedHolds
+            | Op::TermFails(_)
+            | Op::NegatedFails(_)
+            | Op::GroupEnds(_)
+            | Op::ConditionEnds => match machine.decide(op, cx) {
+                Decision::Next => {}
+                Decision::Jump(target) => at = target as usize,
+                Decision::Undecided => return Step::Missing,
+            },
             Op::Begin => machine.begin(),
             Op::Text(text) => machine.out.extend_from_slice(text),
             Op::AppendValue(flags, mode) => {
@@ -370,7 +403,7 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
             Op::EndText => machine.ends.push(machine.out.len() as u32),
             Op::Act(action) => {
                 machine.next = at as u32;
-                let sample = if action.takes_sample() { value.take().map(Value::into_sample) } else { None };
+                let sample = if action.takes_sample { value.take().map(Value::into_sample) } else { None };
                 return Step::Act(action, sample);
             }
             Op::Stop => return Step::Done,

@@ -1,104 +1,143 @@
-//! The actions that edit heads beyond adding and deleting a field.
+//! The actions that edit heads.
 //!
 //! An edit is made of the machine's text and the message, and is made whole or not at all: one that would make the head
 //! larger than a buffer, or the request line something else than three words, ends the stream as HAProxy's failed
 //! rewrites do.
 
-use std::sync::Arc;
-
-use sluicegate_config::model::{Edit, NameMatch, TargetPart};
+use sluicegate_config::model::{Edit, LogFormat, NameMatch, TargetPart};
 use sluicegate_pattern::Regex;
-use sluicegate_wire::http::Message;
 use sluicegate_wire::http::status::reason;
+use sluicegate_wire::http::{Message, is_token};
 
-use super::action::{Done, does_not_fit, message};
-use super::code::Machine;
+use super::action::{Compiled, Done, Run, action};
+use super::build::Builder;
 use super::normalize::{self, Normalized};
-use super::{Hook, ReplySource, Verdict};
+use super::reply::lower;
+use super::{ReplySource, Verdict};
 use crate::rule::page_reply;
-use crate::sample::{elements, path_and_query, trim};
-use crate::stream::StreamContext;
+use crate::sample::{FormatMode, elements, path_and_query, trim};
 
-/// An edit, compiled; a log-format that it has is the machine's text.
-pub(super) enum EditCode {
-    /// `replace-header`, `replace-value`.
-    ReplaceField { name: Box<[u8]>, each: bool, regex: Arc<Regex> },
-    /// `replace-path` and its kin.
-    ReplaceTarget(TargetPart, Arc<Regex>),
-    /// `set-path` and its kin.
-    SetTarget(TargetPart),
-    /// `set-method`.
-    SetMethod,
-    /// `del-header -m`.
-    DelMatching(NameMatch),
-    /// `set-status`.
-    SetStatus(u16, Box<[u8]>),
-    /// `normalize-uri`.
-    Normalize(sluicegate_config::model::Normalizer),
+/// `set-header`: one of the name is left, at the end.
+pub(super) fn set_header(b: &mut Builder<'_>, name: &str, value: &LogFormat) -> Compiled {
+    b.text(value, FormatMode::Http);
+    let name = lower(name);
+    action(move |run| {
+        run.message().delete_all(&name);
+        add_field(&name, run)
+    })
 }
 
-impl EditCode {
-    pub(super) fn new(edit: &Edit) -> EditCode {
-        match edit {
-            Edit::ReplaceField { name, each, regex, .. } => {
-                EditCode::ReplaceField { name: name.as_bytes().into(), each: *each, regex: regex.clone() }
-            }
-            Edit::ReplaceTarget(part, regex, _) => EditCode::ReplaceTarget(*part, regex.clone()),
-            Edit::SetTarget(part, _) => EditCode::SetTarget(*part),
-            Edit::SetMethod(_) => EditCode::SetMethod,
-            Edit::DelMatching(names) => EditCode::DelMatching(names.clone()),
-            Edit::SetStatus(status, said) => {
-                EditCode::SetStatus(*status, said.as_deref().unwrap_or_else(|| reason(*status)).as_bytes().into())
-            }
-            Edit::Normalize(normalizer) => EditCode::Normalize(*normalizer),
-        }
-    }
+/// `add-header`.
+pub(super) fn add_header(b: &mut Builder<'_>, name: &str, value: &LogFormat) -> Compiled {
+    b.text(value, FormatMode::Http);
+    let name = lower(name);
+    action(move |run| add_field(&name, run))
+}
 
-    pub(super) fn apply(&self, machine: &Machine, hook: Hook, bufsize: usize, cx: &mut StreamContext) -> Done {
-        let text = machine.text();
-        let edited = message(hook, cx);
-        let fits = match self {
-            EditCode::ReplaceField { name, each, regex } => {
-                replace_field(edited, name, *each, regex, text, bufsize, !hook.is_response())
-            }
-            EditCode::ReplaceTarget(part, regex) => {
+/// `del-header`.
+pub(super) fn del_header(name: &str) -> Compiled {
+    let name = lower(name);
+    action(move |run| {
+        run.message().delete_all(&name);
+        Done::Next
+    })
+}
+
+/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. What becomes of Host
+/// becomes of the authority of a target that has one.
+fn add_field(name: &[u8], run: &mut Run<'_>) -> Done<'static> {
+    let message = if run.hook.is_response() { &mut run.cx.response } else { &mut run.cx.request };
+    let value = run.machine.text();
+    if message.wire_len() + name.len() + value.len() + 4 > run.room {
+        return run.does_not_fit();
+    }
+    message.add_lower(name, value);
+    if !run.hook.is_response() && name == b"host" {
+        message.set_authority(value);
+    }
+    Done::Next
+}
+
+/// What changes a head otherwise.
+pub(super) fn edit(b: &mut Builder<'_>, edit: &Edit) -> Compiled {
+    match edit {
+        Edit::ReplaceField { name, each, regex, by } => {
+            let (name, each, regex): (Box<[u8]>, _, _) = (name.as_bytes().into(), *each, regex.clone());
+            with_text(b, by, move |message, text, room, request| {
+                replace_field(message, &name, each, &regex, text, room, request)
+            })
+        }
+        Edit::ReplaceTarget(part, regex, by) => {
+            let (part, regex) = (*part, regex.clone());
+            with_text(b, by, move |message, text, room, _| {
                 let mut new = Vec::new();
-                let old = part_of(edited.target(), *part);
+                let old = part_of(message.target(), part);
                 match regex.expand(old, text, &mut new) {
-                    Some(true) if !old.is_empty() => set_target(edited, *part, &new, bufsize),
+                    Some(true) if !old.is_empty() => set_target(message, part, &new, room),
                     expanded => expanded.is_some(),
                 }
+            })
+        }
+        Edit::SetTarget(part, format) => {
+            let part = *part;
+            with_text(b, format, move |message, text, room, _| set_target(message, part, text, room))
+        }
+        Edit::SetMethod(format) => with_text(b, format, |message, text, room, _| {
+            let fits = !text.is_empty() && is_token(text) && message.wire_len() + text.len() <= room;
+            if fits {
+                message.set_method(text);
             }
-            EditCode::SetTarget(part) => set_target(edited, *part, text, bufsize),
-            EditCode::SetMethod => {
-                let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-                let fits = !text.is_empty() && text.iter().all(token) && edited.wire_len() + text.len() <= bufsize;
-                if fits {
-                    edited.set_method(text);
+            fits
+        }),
+        Edit::DelMatching(names) => {
+            let names = names.clone();
+            action(move |run| {
+                run.message().delete_where(|name| is_named(name, &names));
+                Done::Next
+            })
+        }
+        Edit::SetStatus(status, said) => {
+            let (status, reason) = (*status, said.clone().unwrap_or_else(|| reason(*status).to_owned()));
+            action(move |run| {
+                let room = run.room;
+                let message = run.message();
+                message.set_status(status, reason.as_bytes());
+                if message.wire_len() <= room { Done::Next } else { run.does_not_fit() }
+            })
+        }
+        Edit::Normalize(normalizer) => {
+            let normalizer = *normalizer;
+            action(move |run| {
+                let room = run.room;
+                let message = run.message();
+                match normalize::target(normalizer, message.target()) {
+                    Normalized::Same => Done::Next,
+                    Normalized::Malformed => Done::Verdict(Verdict::Reply(page_reply(400, ReplySource::Invalid))),
+                    Normalized::Target(target) => {
+                        message.set_target(&target);
+                        if message.wire_len() <= room { Done::Next } else { run.does_not_fit() }
+                    }
                 }
-                fits
-            }
-            EditCode::DelMatching(names) => {
-                edited.delete_where(|name| is_named(name, names));
-                true
-            }
-            EditCode::SetStatus(status, reason) => {
-                edited.set_status(*status, reason);
-                edited.wire_len() <= bufsize
-            }
-            EditCode::Normalize(normalizer) => match normalize::target(*normalizer, edited.target()) {
-                Normalized::Same => true,
-                Normalized::Target(target) => {
-                    edited.set_target(&target);
-                    edited.wire_len() <= bufsize
-                }
-                Normalized::Malformed => {
-                    return Done::Verdict(Verdict::Reply(page_reply(400, ReplySource::Invalid)));
-                }
-            },
-        };
-        if fits { Done::Next } else { does_not_fit(machine, cx) }
+            })
+        }
     }
+}
+
+/// An edit of the message by a text, with the room that there is, and whether it is a request; it returns whether it fits.
+fn with_text(
+    b: &mut Builder<'_>,
+    format: &LogFormat,
+    edit: impl Fn(&mut Message, &[u8], usize, bool) -> bool + Send + Sync + 'static,
+) -> Compiled {
+    b.text(format, FormatMode::Http);
+    action(move |run| {
+        let response = run.hook.is_response();
+        let message = if response { &mut run.cx.response } else { &mut run.cx.request };
+        match edit(message, run.machine.text(), run.room, !response) {
+            true => Done::Next,
+            false => run.does_not_fit(),
+        }
+    })
 }
 
 fn is_named(name: &[u8], names: &NameMatch) -> bool {

@@ -6,18 +6,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sluicegate_config::model::{self, LimitHeaders, LimitOnError, VarName, VarScope};
+use sluicegate_config::model::{self, FormatFlags, LimitHeaders, LimitOnError, Position, VarName, VarScope};
 
-use super::code::Machine;
+use super::action::{Act, ActionCode, Compiled, Done, Run};
+use super::build::Builder;
+use super::code::{Machine, Op};
 use super::failed::Failed;
 use super::reply::page_reply;
 use super::{Hook, ReplySource, Verdict};
-use crate::limit::{self, Answer, Asked, COST_MAX, Fresh, KEY_MAX, Limit, Outcome, PendingAnswer, Plan};
-use crate::sample::{Sample, VarRef};
+use crate::limit::{self, Answer, Asked, COST_MAX, Fresh, KEY_MAX, Limit, Outcome, Plan};
+use crate::sample::{FormatMode, Sample, VarRef};
 use crate::stream::StreamContext;
 
 /// `limit`, compiled.
-pub(super) struct LimitCode {
+struct LimitCode {
     /// Its number in the process.
     number: u32,
     limit: Arc<Limit>,
@@ -34,57 +36,32 @@ pub(super) struct LimitCode {
     failed: Arc<Failed>,
 }
 
-/// What came of it.
-pub(super) enum Limited {
-    /// The next operation, or the end of the list.
-    Done(Option<Verdict>),
-    /// The answer comes.
-    Later(PendingAnswer),
+/// `limit NAME key EXPRESSION …`.
+pub(super) fn limit(b: &mut Builder<'_>, rule: &model::LimitRule, at: &Position) -> Compiled {
+    let name = &rule.limit.name;
+    let found = b.scope.directory.and_then(|directory| directory.limit(name)).cloned();
+    let limit = found.ok_or_else(|| format!("no store of the limit '{name}' is named '{}'", rule.limit.store))?;
+    let failed = b.failed_at(at, &format!("limit {name}"));
+    let (code, prefix) = LimitCode::new(rule, limit, failed).ok_or("too many variable names in this process")?;
+    b.ops.extend([Op::Begin, Op::Text(prefix)]);
+    for expr in std::iter::once(&rule.key).chain(&rule.cost) {
+        b.expr(expr);
+        b.ops.push(Op::AppendValue(FormatFlags::default(), FormatMode::Plain));
+        b.ops.push(Op::EndText);
+    }
+    Ok(ActionCode::of(code))
 }
 
-impl LimitCode {
-    /// The rule, with what its first text begins with; `None` if no more variables can be named.
-    pub(super) fn new(
-        rule: &model::LimitRule,
-        limit: Arc<Limit>,
-        failed: Arc<Failed>,
-    ) -> Option<(LimitCode, Box<[u8]>)> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let config = limit.config.clone();
-        let name = format!("limit.{}", config.name.replace('-', "_"));
-        let prefix = limit.prefix().into_bytes();
-        let code = LimitCode {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            plan: Arc::new(Plan::new(&config, 1.0, config.external).of(&failed.origin)),
-            stand_in: match rule.on_error {
-                LimitOnError::Local(fraction) => Some(Arc::new(Plan::new(&config, fraction, false).of(&failed.origin))),
-                LimitOnError::Open | LimitOnError::Closed => None,
-            },
-            limit,
-            prefix: prefix.len(),
-            headers: rule.headers,
-            deny_status: rule.deny_status,
-            shadow: rule.shadow,
-            on_error: rule.on_error,
-            variable: VarRef::intern(&VarName { scope: VarScope::Txn, name: name.into() })?,
-            failed,
-        };
-        Some((code, prefix.into()))
-    }
-
-    /// The key as requests have it.
-    fn key<'m>(&self, machine: &'m Machine) -> &'m [u8] {
-        machine.texts().next().and_then(|text| text.get(self.prefix..)).unwrap_or(b"")
-    }
-
-    pub(super) fn start(&self, machine: &Machine, hook: Hook, cx: &mut StreamContext) -> Limited {
-        if !hook.is_http() && cx.limits.passed.contains(&self.number) {
-            return Limited::Done(None);
+impl Act for LimitCode {
+    fn act<'a>(&'a self, _: Option<Sample>, run: &mut Run<'_>) -> Done<'a> {
+        if !run.hook.is_http() && run.cx.limits.passed.contains(&self.number) {
+            return Done::Next;
         }
-        let mut texts = machine.texts();
-        let stored = texts.next().unwrap_or(b"");
-        let cost = texts.next().filter(|cost| !cost.is_empty()).unwrap_or(b"1");
-        let key = self.key(machine);
+        let (stored, cost) = {
+            let mut texts = run.machine.texts();
+            (texts.next().unwrap_or(b""), texts.next().filter(|cost| !cost.is_empty()).unwrap_or(b"1"))
+        };
+        let key = self.key(run.machine);
         let wrong = if key.is_empty() {
             Some("the key is empty")
         } else if key.len() > KEY_MAX {
@@ -95,23 +72,16 @@ impl LimitCode {
             None
         };
         if let Some(wrong) = wrong {
-            return Limited::Done(self.fail(wrong, key, hook, cx));
+            return self.fail(wrong, key, run.hook, run.cx).map_or(Done::Next, Done::Verdict);
         }
         match limit::ask(&self.limit, &self.plan, self.stand_in.as_ref(), stored, without_zeros(cost)) {
-            Asked::Done(answer) => Limited::Done(self.finish(answer, machine, hook, cx)),
-            Asked::Later(answer) => Limited::Later(answer),
+            Asked::Done(answer) => self.take_answer(answer, run).map_or(Done::Next, Done::Verdict),
+            Asked::Later(answer) => Done::Limit(answer),
         }
     }
 
-    /// Takes the answer; `Some` ends the rule list.
-    pub(super) fn finish(
-        &self,
-        answer: Answer,
-        machine: &Machine,
-        hook: Hook,
-        cx: &mut StreamContext,
-    ) -> Option<Verdict> {
-        let key = self.key(machine);
+    fn take_answer(&self, answer: Answer, run: &mut Run<'_>) -> Option<Verdict> {
+        let (key, hook, cx) = (self.key(run.machine), run.hook, &mut *run.cx);
         let Answer { told, away, lease } = answer;
         let told = match told {
             Ok(told) => told,
@@ -150,6 +120,38 @@ impl LimitCode {
         }
         cx.limits.fields.retry_after(&fresh);
         Some(Verdict::Reply(page_reply(self.deny_status, ReplySource::Deny)))
+    }
+}
+
+impl LimitCode {
+    /// The rule, with what its first text begins with; `None` if no more variables can be named.
+    fn new(rule: &model::LimitRule, limit: Arc<Limit>, failed: Arc<Failed>) -> Option<(LimitCode, Box<[u8]>)> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let config = limit.config.clone();
+        let name = format!("limit.{}", config.name.replace('-', "_"));
+        let prefix = limit.prefix().into_bytes();
+        let code = LimitCode {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            plan: Arc::new(Plan::new(&config, 1.0, config.external).of(&failed.origin)),
+            stand_in: match rule.on_error {
+                LimitOnError::Local(fraction) => Some(Arc::new(Plan::new(&config, fraction, false).of(&failed.origin))),
+                LimitOnError::Open | LimitOnError::Closed => None,
+            },
+            limit,
+            prefix: prefix.len(),
+            headers: rule.headers,
+            deny_status: rule.deny_status,
+            shadow: rule.shadow,
+            on_error: rule.on_error,
+            variable: VarRef::intern(&VarName { scope: VarScope::Txn, name: name.into() })?,
+            failed,
+        };
+        Some((code, prefix.into()))
+    }
+
+    /// The key as requests have it.
+    fn key<'m>(&self, machine: &'m Machine) -> &'m [u8] {
+        machine.texts().next().and_then(|text| text.get(self.prefix..)).unwrap_or(b"")
     }
 
     fn say(&self, word: &str, cx: &mut StreamContext) {

@@ -10,18 +10,25 @@
 //! what it hands back; [`run()`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
 
 mod action;
+mod build;
 mod carrier;
 mod code;
 mod compile;
+mod counter;
 mod edit;
 mod failed;
 pub(crate) mod forwardfor;
 mod limit;
 mod normalize;
+mod patterns;
 mod redirect;
 mod reply;
+mod resolve;
 mod run;
+mod script;
 mod store;
+mod stream;
+mod variable;
 
 use crate::sample::Looks;
 use crate::stream::BoundService;

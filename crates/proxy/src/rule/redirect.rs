@@ -5,12 +5,28 @@ use std::borrow::Cow;
 use sluicegate_config::model::{FormatPart, Redirect, RedirectKind};
 use sluicegate_wire::http::{Message, Version};
 
+use super::action::{Compiled, Done, action};
+use super::build::Builder;
 use super::reply::add_length;
-use super::{LocalReply, ReplyPage, ReplySource};
-use crate::sample::{path_and_query, query};
+use super::{LocalReply, ReplyPage, ReplySource, Verdict};
+use crate::sample::{FormatMode, path_and_query, query};
 
-/// `redirect`, compiled; its target is the machine's text.
-pub(super) struct RedirectCode {
+/// `redirect location|prefix|scheme FORMAT …`: the texts are the target and the cookie.
+pub(super) fn redirect(b: &mut Builder<'_>, redirect: &Redirect) -> Compiled {
+    b.texts(std::iter::once(&redirect.to).chain(&redirect.cookie_format), FormatMode::Http);
+    let code = RedirectCode::new(redirect);
+    action(move |run| {
+        let mut texts = run.machine.texts();
+        let to = texts.next().unwrap_or(b"");
+        match code.build(to, texts.next(), &run.cx.request, &mut run.cx.response) {
+            Some(reply) => Done::Verdict(Verdict::Reply(reply)),
+            None => Done::Next,
+        }
+    })
+}
+
+/// `redirect`, compiled.
+struct RedirectCode {
     kind: RedirectKind,
     code: u16,
     drop_query: bool,
@@ -23,7 +39,7 @@ pub(super) struct RedirectCode {
 }
 
 impl RedirectCode {
-    pub(super) fn new(redirect: &Redirect) -> RedirectCode {
+    fn new(redirect: &Redirect) -> RedirectCode {
         RedirectCode {
             kind: redirect.kind,
             code: redirect.code,
@@ -39,13 +55,7 @@ impl RedirectCode {
 
     /// The reply that sends the client to `to`, made of the memory of `response`, with a cookie that was rendered for it;
     /// `None` where an empty target is ignored.
-    pub(super) fn build(
-        &self,
-        to: &[u8],
-        cookie: Option<&[u8]>,
-        request: &Message,
-        response: &mut Message,
-    ) -> Option<LocalReply> {
+    fn build(&self, to: &[u8], cookie: Option<&[u8]>, request: &Message, response: &mut Message) -> Option<LocalReply> {
         let location = match self.kind {
             RedirectKind::Location => {
                 match query(request.target()).filter(|query| self.keep_query && !query.is_empty()) {

@@ -4,17 +4,71 @@
 //! out empty has no type. The length stands in the head because its place there is part of those bytes; the writer
 //! leaves a true one where it is.
 
-use sluicegate_config::model::{ErrorPage, Return, ReturnBody};
-use sluicegate_wire::http::status::{error_page, reason};
-use sluicegate_wire::http::{Message, Version};
 use std::sync::Arc;
 
-use super::code::Machine;
-use super::{LocalReply, ReplyPage, ReplySource};
+use sluicegate_config::model::{Action, ErrorPage, LogFormat, Return, ReturnBody, Rule};
+use sluicegate_wire::http::status::{error_page, reason};
+use sluicegate_wire::http::{Message, Version};
+
+use super::action::{Compiled, Done, action};
+use super::build::Builder;
+use super::code::{Machine, Op};
+use super::{LocalReply, ReplyPage, ReplySource, Verdict};
+use crate::sample::FormatMode;
+
+/// `accept`, `allow`: ends the rule set.
+pub(super) fn accept() -> Compiled {
+    action(|_| Done::Verdict(Verdict::Continue))
+}
+
+/// `reject`: closes without an answer.
+pub(super) fn reject() -> Compiled {
+    action(|_| Done::Verdict(Verdict::Close))
+}
+
+/// `return`, `deny` and `tarpit`.
+pub(super) fn answer(b: &mut Builder<'_>, reply: &Return, source: ReplySource) -> Compiled {
+    b.texts(reply.headers.iter().map(|(_, format)| format), FormatMode::Http);
+    // A body is no header line: its line breaks stay.
+    if let ReturnBody::Format(format) = &reply.body {
+        b.parts(format, FormatMode::Plain);
+        b.ops.push(Op::EndText);
+    }
+    let code = ReplyCode::new(reply, source);
+    action(move |run| Done::Verdict(Verdict::Reply(code.build(run.machine, &mut run.cx.response))))
+}
+
+/// `auth [realm R]`: the challenge.
+pub(super) fn auth(realm: &str) -> Compiled {
+    let challenge = format!("Basic realm=\"{realm}\"").into_bytes();
+    action(move |run| {
+        let (status, name): (u16, &[u8]) =
+            if run.cx.is_proxied() { (407, b"proxy-authenticate") } else { (401, b"www-authenticate") };
+        run.cx.challenge = Some((name, challenge.clone()));
+        Done::Verdict(Verdict::Reply(page_reply(status, ReplySource::Auth)))
+    })
+}
+
+/// `early-hint NAME FORMAT`. Hints that surely follow each other go out together: the last one sends them.
+pub(super) fn early_hint(b: &mut Builder<'_>, name: &str, value: &LogFormat, next: Option<&Rule>) -> Compiled {
+    b.text(value, FormatMode::Http);
+    let name = lower(name);
+    let more = next.is_some_and(|next| matches!(next.action, Action::EarlyHint(..)) && next.condition.is_none());
+    action(move |run| {
+        let hints = &mut run.cx.early_hints;
+        if run.cx.request.version() == Version::Http11 {
+            if hints.status() == 0 {
+                hints.set_response(Version::Http11, 103, b"Early Hints");
+            }
+            hints.add_lower(&name, run.machine.text());
+        }
+        if !more && hints.status() != 0 { Done::Hints } else { Done::Next }
+    })
+}
 
 /// `return` or `deny`, compiled. Its header values and then its body, where that is a log-format, are the machine's
 /// texts.
-pub(super) struct ReplyCode {
+struct ReplyCode {
     source: ReplySource,
     status: u16,
     headers: Box<[Box<[u8]>]>,
@@ -32,7 +86,7 @@ enum Body {
 }
 
 impl ReplyCode {
-    pub(super) fn new(reply: &Return, source: ReplySource) -> ReplyCode {
+    fn new(reply: &Return, source: ReplySource) -> ReplyCode {
         ReplyCode {
             source,
             status: reply.status,
@@ -49,7 +103,7 @@ impl ReplyCode {
     }
 
     /// The reply with the texts that were rendered for it, made of the memory of `response`.
-    pub(super) fn build(&self, machine: &Machine, response: &mut Message) -> LocalReply {
+    fn build(&self, machine: &Machine, response: &mut Message) -> LocalReply {
         let mut texts = machine.texts();
         let mut head = response.take();
         let body = match &self.body {

@@ -7,9 +7,10 @@ use sluicegate_config::model::{BodyWait, ProxyId};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 
-use super::action::{ActionCode, Done, Resolving};
+use super::action::{Done, Run};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
+use super::resolve::Resolving;
 use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
@@ -57,6 +58,8 @@ pub enum BackendAttempt {
 pub struct Suspended {
     machine: Box<Machine>,
     wait: Wait,
+    /// The program that it stopped in.
+    program: usize,
 }
 
 /// What is waited for.
@@ -118,23 +121,25 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
     loop {
         match step(program, machine, cx) {
             Step::Done => return Progress::Verdict(Verdict::Continue),
-            Step::Act(ActionCode::Lua(action, hook), _) => return Progress::Lua(action, *hook),
-            Step::Act(ActionCode::UseBackend(id), _) => return Progress::Backend(*id),
-            Step::Act(ActionCode::UseBackendNamed, _) => return Progress::BackendNamed,
-            Step::Act(ActionCode::StrictMode(on), _) => machine.soft = !on,
-            Step::Act(action, sample) => match action.act(sample, machine, hook, program.room(cx.held), cx) {
-                Done::Next => {}
-                Done::Verdict(verdict) => {
-                    note_last_rule(program, machine, cx);
-                    return Progress::Verdict(verdict);
+            Step::Act(action, sample) => {
+                let room = program.room(cx.held);
+                match action.act(sample, &mut Run { machine, hook, room, cx }) {
+                    Done::Next => {}
+                    Done::Verdict(verdict) => {
+                        note_last_rule(program, machine, cx);
+                        return Progress::Verdict(verdict);
+                    }
+                    Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
+                    Done::Limit(answer) => return Progress::Wait(Wait::Limit(answer)),
+                    Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
+                    Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
+                    Done::Hints => return Progress::Wait(Wait::Hints),
+                    Done::Resolve(resolving) => return Progress::Wait(Wait::Resolve(resolving)),
+                    Done::Lua(action, hook) => return Progress::Lua(action, hook),
+                    Done::Backend(id) => return Progress::Backend(id),
+                    Done::BackendNamed => return Progress::BackendNamed,
                 }
-                Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
-                Done::Limit(answer) => return Progress::Wait(Wait::Limit(answer)),
-                Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
-                Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
-                Done::Hints => return Progress::Wait(Wait::Hints),
-                Done::Resolve(resolving) => return Progress::Wait(Wait::Resolve(resolving)),
-            },
+            }
             Step::Assign(variable, set, sample) => {
                 if set {
                     cx.variables.set(&variable, sample.clone());
@@ -208,7 +213,7 @@ fn go_on(
     let verdict = loop {
         match advance(program, &mut machine, hook, cx) {
             Progress::Verdict(verdict) => break verdict,
-            Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait }),
+            Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait, program: program.id() }),
             Progress::Lua(action, lua_hook) => match lua_action(cx, action, lua_hook, scripts) {
                 ScriptAttempt::Ready(outcome) => {
                     if let Some(verdict) = lua_verdict(outcome, hook) {
@@ -217,12 +222,16 @@ fn go_on(
                     }
                 }
                 ScriptAttempt::Pending(pending) => {
-                    return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending) });
+                    return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending), program: program.id() });
                 }
             },
             Progress::LuaSample(call, input) => {
                 if let Some(pending) = lua_sample(&mut machine, call, input, hook, cx, scripts) {
-                    return Attempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
+                    return Attempt::Suspended(Suspended {
+                        machine,
+                        wait: Wait::LuaSample(pending),
+                        program: program.id(),
+                    });
                 }
             }
             Progress::Backend(_) | Progress::BackendNamed => {
@@ -260,7 +269,8 @@ pub async fn resume_once(
     cx: &mut StreamContext,
     scripts: Option<&dyn Scripts>,
 ) -> Attempt {
-    let Suspended { mut machine, wait } = suspended;
+    let Suspended { mut machine, wait, program } = suspended;
+    assert_eq!(program, list.code.id(), "a rule list goes on where it stopped");
     let ended = match wait {
         Wait::Sample(reply) => {
             answer(&list.code, &mut machine, reply.await, cx);
@@ -268,17 +278,13 @@ pub async fn resume_once(
         }
         Wait::StoreCall(reply) => {
             let reply = reply.await;
-            finish_store_call(&list.code, &machine, reply, hook, cx)
+            let room = list.code.room(cx.held);
+            list.code.last_action(&machine).take_reply(reply, &mut Run { machine: &mut machine, hook, room, cx })
         }
         Wait::Limit(answer) => {
             let answer = answer.await;
-            match list.code.last_action(&machine) {
-                Some(ActionCode::Limit(limit)) => limit.finish(answer, &machine, hook, cx),
-                _ => {
-                    debug_assert!(false, "suspended at another list's action");
-                    None
-                }
-            }
+            let room = list.code.room(cx.held);
+            list.code.last_action(&machine).take_answer(answer, &mut Run { machine: &mut machine, hook, room, cx })
         }
         Wait::Lua(pending) => lua_verdict(pending.finish(cx).await, hook),
         Wait::LuaSample(pending) => {
@@ -316,16 +322,8 @@ fn lua_sample(
     cx: &mut StreamContext,
     scripts: Option<&dyn Scripts>,
 ) -> Option<Pending<Option<Sample>>> {
-    let (lua_hook, may_wait) = match hook {
-        Hook::TcpRequestConnection | Hook::TcpRequestSession => (ScriptHook::TcpReq, false),
-        Hook::TcpRequestContent => (ScriptHook::TcpReq, true),
-        Hook::TcpResponseContent => (ScriptHook::TcpRes, true),
-        Hook::HttpRequest => (ScriptHook::HttpReq, true),
-        Hook::HttpResponse => (ScriptHook::HttpRes, true),
-        Hook::HttpAfterResponse => (ScriptHook::HttpAfterRes, true),
-    };
     let attempt = match scripts {
-        Some(scripts) => scripts.try_sample(cx, call, input, lua_hook, may_wait),
+        Some(scripts) => scripts.try_sample(cx, call, input, ScriptHook::of(hook), !hook.is_early()),
         None => ScriptAttempt::Ready(None),
     };
     match attempt {
@@ -356,22 +354,6 @@ fn answer(program: &Program, machine: &mut Machine, reply: Reply, cx: &mut Strea
     }
 }
 
-fn finish_store_call(
-    program: &Program,
-    machine: &Machine,
-    reply: Reply,
-    hook: Hook,
-    cx: &mut StreamContext,
-) -> Option<Verdict> {
-    match program.last_action(machine) {
-        Some(ActionCode::StoreCall(call)) => call.finish(reply, machine, hook, cx),
-        _ => {
-            debug_assert!(false, "suspended at another list's action");
-            None
-        }
-    }
-}
-
 /// Runs a rule list to its end.
 pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> Verdict {
     match try_run(list, hook, cx, scripts) {
@@ -394,8 +376,9 @@ fn go_on_choosing(
     cx: &mut StreamContext,
     scripts: Option<&dyn Scripts>,
 ) -> BackendAttempt {
+    let program = &rules.use_backend.code;
     let chosen = loop {
-        match advance(&rules.use_backend.code, &mut machine, Hook::HttpRequest, cx) {
+        match advance(program, &mut machine, Hook::HttpRequest, cx) {
             Progress::Backend(id) => break Some(id),
             Progress::BackendNamed => {
                 let name = std::str::from_utf8(machine.text()).ok();
@@ -405,11 +388,17 @@ fn go_on_choosing(
                 }
             }
             Progress::Verdict(_) => break rules.default_backend,
-            Progress::Wait(wait) => return BackendAttempt::Suspended(Suspended { machine, wait }),
+            Progress::Wait(wait) => {
+                return BackendAttempt::Suspended(Suspended { machine, wait, program: program.id() });
+            }
             Progress::Lua(..) => debug_assert!(false, "a Lua action chooses no backend"),
             Progress::LuaSample(call, input) => {
                 if let Some(pending) = lua_sample(&mut machine, call, input, Hook::HttpRequest, cx, scripts) {
-                    return BackendAttempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
+                    return BackendAttempt::Suspended(Suspended {
+                        machine,
+                        wait: Wait::LuaSample(pending),
+                        program: program.id(),
+                    });
                 }
             }
         }
@@ -427,7 +416,8 @@ pub async fn resume_backend(
 ) -> Option<ProxyId> {
     let mut suspended = suspended;
     loop {
-        let Suspended { mut machine, wait } = suspended;
+        let Suspended { mut machine, wait, program } = suspended;
+        assert_eq!(program, rules.use_backend.code.id(), "a rule list goes on where it stopped");
         match wait {
             Wait::Sample(reply) => answer(&rules.use_backend.code, &mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),

@@ -6,6 +6,7 @@
 //! refuses.
 
 mod acl;
+mod base64;
 mod converter;
 mod encode;
 mod expression;

@@ -52,6 +52,18 @@ pub struct Priority {
     pub offset: i32,
 }
 
+impl Priority {
+    /// Sets the class, cut to the range of classes, as in HAProxy.
+    pub(crate) fn set_class(&mut self, class: i64) {
+        self.class = class.clamp(-2047, 2047) as i16;
+    }
+
+    /// Sets the offset, cut to the range of offsets, as in HAProxy.
+    pub(crate) fn set_offset(&mut self, milliseconds: i64) {
+        self.offset = milliseconds.clamp(-524_287, 524_287) as i32;
+    }
+}
+
 #[derive(Debug)]
 enum NodeState {
     Free,

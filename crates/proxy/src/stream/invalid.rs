@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use sluicegate_wire::http::HeadError;
+use sluicegate_wire::http::{HeadError, is_token};
 
 use crate::date::{Clock, append_date};
 
@@ -169,10 +169,6 @@ fn dump(data: &[u8], out: &mut String) {
     }
 }
 
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 /// Where the bytes stop making sense, and HAProxy's state there.
 fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u32)) {
     let Fault::Head(error) = fault else {
@@ -198,7 +194,7 @@ fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u3
             while at < data.len() {
                 let end = line_end(at);
                 let line = &data[at..end];
-                let name = line.iter().position(|byte| !is_token(*byte)).unwrap_or(line.len());
+                let name = line.iter().position(|byte| !is_token(&[*byte])).unwrap_or(line.len());
                 let ends_head = matches!(line, [] | [b'\r']);
                 if !ends_head && (name == 0 || line.get(name) != Some(&b':')) {
                     return (at + name, ("MSG_HDR_NAME", 17));
@@ -221,7 +217,7 @@ fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u3
 
 fn request_line(data: &[u8], first: usize) -> (usize, (&'static str, u32)) {
     let line = &data[first..];
-    let method = line.iter().position(|byte| !is_token(*byte)).unwrap_or(line.len());
+    let method = line.iter().position(|byte| !is_token(&[*byte])).unwrap_or(line.len());
     if line.get(method) != Some(&b' ') {
         return (first + method, ("MSG_RQMETH", 3));
     }

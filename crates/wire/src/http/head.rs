@@ -21,7 +21,7 @@ use super::field;
 use super::{Message, StartLine, Version};
 use fields::Fields;
 pub(super) use fields::NAME_MAX;
-pub(super) use line::is_token;
+pub use line::is_token;
 use line::{request_line, skip_empty_lines, status_line};
 
 /// The limits of a head.

@@ -24,8 +24,8 @@ pub use chunked::{
     write_chunk_start, write_last_chunk,
 };
 pub use head::{
-    Framing, HeadError, Limits, Method, RequestHead, ResponseHead, fuzz_request, fuzz_response, parse_request,
-    parse_response,
+    Framing, HeadError, Limits, Method, RequestHead, ResponseHead, fuzz_request, fuzz_response, is_token,
+    parse_request, parse_response,
 };
 pub use message::{EntryId, Message, StartLine, Version};
 pub use write::{ConnectionField, write_request, write_response};

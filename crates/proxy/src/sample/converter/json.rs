@@ -6,10 +6,10 @@
 
 use sluicegate_config::model::Arg;
 
+use super::super::base64::Base64;
 use super::super::value::{Value, append_int};
 use super::args::Args;
 use super::code::{Compiled, value};
-use super::encode::Base64;
 
 /// Nested arrays and objects.
 const DEPTH: usize = 64;

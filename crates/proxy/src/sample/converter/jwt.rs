@@ -10,7 +10,8 @@ use std::sync::{Arc, LazyLock};
 use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
 use parking_lot::RwLock;
 
-use super::encode::Base64;
+use super::super::base64::Base64;
+
 use super::hash::DigestKind;
 
 /// Public keys (SubjectPublicKeyInfo), by the name of their file.

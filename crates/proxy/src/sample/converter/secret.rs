@@ -2,12 +2,12 @@
 
 use sluicegate_config::model::Arg;
 
+use super::super::base64::Base64;
 use super::super::value::{Sample, Value};
 use super::super::variables::VarRef;
 use super::args::Args;
 use super::cipher::KeySize;
 use super::code::{Compiled, changing, value};
-use super::encode::Base64;
 use super::{Converted, Effect, hash, jwt, variable_value};
 use crate::stream::StreamContext;
 

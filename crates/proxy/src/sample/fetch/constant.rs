@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sluicegate_config::model::Arg;
+use sluicegate_pattern::hexadecimal;
 
 use super::args::Args;
 use super::code::{Compiled, FetchCode, constant};
@@ -88,13 +89,4 @@ pub(super) fn acl(args: &Args<'_>) -> Compiled {
 
 pub(super) fn lua(args: &Args<'_>) -> Compiled {
     Ok(FetchCode::Lua(Arc::new(ScriptCall::fetch(args.list)?)))
-}
-
-/// The bytes of hexadecimal digits.
-fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16);
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    text.chunks_exact(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }

@@ -176,42 +176,7 @@ impl ScriptCall {
     }
 }
 
-/// Where an action runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ScriptHook {
-    /// `tcp-request content`.
-    TcpReq,
-    /// `tcp-response content`.
-    TcpRes,
-    /// `http-request`.
-    HttpReq,
-    /// `http-response`.
-    HttpRes,
-    /// `http-after-response`.
-    HttpAfterRes,
-}
-
-impl ScriptHook {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [ScriptHook; 5] =
-        [ScriptHook::TcpReq, ScriptHook::TcpRes, ScriptHook::HttpReq, ScriptHook::HttpRes, ScriptHook::HttpAfterRes];
-
-    /// The name `core.register_action` knows it by.
-    pub fn name(self) -> &'static str {
-        match self {
-            ScriptHook::TcpReq => "tcp-req",
-            ScriptHook::TcpRes => "tcp-res",
-            ScriptHook::HttpReq => "http-req",
-            ScriptHook::HttpRes => "http-res",
-            ScriptHook::HttpAfterRes => "http-after-res",
-        }
-    }
-
-    /// Returns the hook of a name.
-    pub(crate) fn by_name(name: &[u8]) -> Option<ScriptHook> {
-        ScriptHook::ALL.into_iter().find(|hook| hook.name().as_bytes() == name)
-    }
-}
+pub use crate::hook::ScriptHook;
 
 /// What an action decided (HAProxy's `act.*`). A Lua error is logged and gives [`ActionOutcome::Continue`].
 #[derive(Debug)]

@@ -188,7 +188,7 @@ fn version(token: &[u8]) -> Option<Version> {
     }
 }
 
-/// Returns whether all bytes are a token's.
-pub(in crate::http) fn is_token(bytes: &[u8]) -> bool {
+/// Returns whether all bytes are a token's (RFC 9110, 5.6.2); those of no bytes are.
+pub fn is_token(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| CLASS[usize::from(*byte)] & TOKEN != 0)
 }

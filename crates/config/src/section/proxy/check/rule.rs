@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_pattern::Regex;
+use sluicegate_pattern::{Regex, hexadecimal};
 
 use super::{Request, RuleKind, nearest};
 use crate::address;
@@ -14,7 +14,6 @@ use crate::model::{
     ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
 };
 use crate::names;
-use crate::pattern::hexadecimal;
 use crate::section::proxy::ProxyReader;
 use crate::section::{rule, table};
 use crate::unit;

@@ -2,6 +2,7 @@
 
 use sluicegate_wire::http::Message;
 
+use crate::sample::base64::Base64;
 use crate::stream::StreamContext;
 
 /// What a client brought.
@@ -20,7 +21,7 @@ pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Cred
     let (scheme, rest) = value.split_at(blank);
     let rest = &rest[rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len())..];
     if scheme.eq_ignore_ascii_case(b"basic") {
-        let decoded = base64(rest)?;
+        let decoded = Base64::Standard.decode(rest)?;
         // Without a colon there is neither a user nor a password.
         return decoded.contains(&b':').then_some(Credentials::Basic(decoded));
     }
@@ -45,37 +46,6 @@ pub(crate) fn basic_credentials(cx: &StreamContext) -> Option<Vec<u8>> {
         Credentials::Basic(decoded) => Some(decoded),
         Credentials::Bearer(_) => None,
     }
-}
-
-/// Bytes of the standard alphabet, padded (RFC 4648 4).
-fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
-    if padding > 2 {
-        return None;
-    }
-    let digits = &text[..text.len() - padding];
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for group in digits.chunks(4) {
-        let mut bits = 0u32;
-        for byte in group {
-            let digit = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(digit);
-        }
-        bits <<= 6 * (4 - group.len());
-        let [_, whole @ ..] = bits.to_be_bytes();
-        bytes.extend_from_slice(&whole[..group.len() - 1]);
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

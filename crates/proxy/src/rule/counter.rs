@@ -1,0 +1,79 @@
+//! The actions on stick tables: `track-scN`, `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
+
+use std::sync::Arc;
+
+use sluicegate_config::model::{CounterChange, CounterValue, DataKind, Track};
+
+use super::Hook;
+use super::action::{Compiled, Done, Run, action, on_sample};
+use super::build::Builder;
+use crate::sample::Sample;
+use crate::stick::{Change, Counted, Table};
+use crate::stream::StreamContext;
+
+/// `track-scN`: the sample is the key.
+pub(super) fn track(b: &mut Builder<'_>, track: &Track) -> Compiled {
+    let table = b.scope.table(&track.table)?;
+    b.expr(&track.key);
+    let slot = track.slot;
+    on_sample(move |sample, run| {
+        begin(slot, &table, &sample, run);
+        Done::Next
+    })
+}
+
+/// Tracks for the session before there is a stream, for the stream then. What a stream's request or response would
+/// have counted before is counted now, as HAProxy does.
+fn begin(slot: usize, table: &Arc<Table>, sample: &Sample, run: &mut Run<'_>) {
+    let (hook, cx, value) = (run.hook, &mut *run.cx, sample.as_value());
+    if hook.is_early() {
+        return cx.client.tracked.borrow_mut().track(slot, table, &value, false, &[]);
+    }
+    // A stream begins with its session's counters, so these numbers are taken.
+    if cx.client.tracked.borrow().get(slot).is_some() {
+        return;
+    }
+    let status = if matches!(hook, Hook::HttpResponse | Hook::HttpAfterResponse) { cx.response.status() } else { 0 };
+    let classes = &cx.frontend.directory.status_classes;
+    let events: &[Counted] = match (classes.errors.contains(status), classes.failures.contains(status)) {
+        (true, false) => &[Counted::Request, Counted::Error],
+        (false, true) => &[Counted::Request, Counted::Failure],
+        (true, true) => &[Counted::Request, Counted::Error, Counted::Failure],
+        (false, false) if hook.is_http() => &[Counted::Request],
+        (false, false) => &[],
+    };
+    let backend = cx.backend.as_ref().is_some_and(|backend| backend.id != cx.frontend.id);
+    cx.tracked.track(slot, table, &value, backend, events);
+}
+
+/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the sample is it.
+pub(super) fn change(b: &mut Builder<'_>, change: &CounterChange) -> Compiled {
+    let (slot, kind, element) = (change.slot, change.kind, change.element);
+    match &change.by {
+        CounterValue::Int(by) => {
+            let by = *by;
+            action(move |run| {
+                change_by(slot, kind, element, by, run.cx);
+                Done::Next
+            })
+        }
+        CounterValue::Expr(expr) => {
+            b.expr(expr);
+            on_sample(move |sample, run| {
+                if let Some(by) = sample.as_value().to_int() {
+                    change_by(slot, kind, element, by as u32, run.cx);
+                }
+                Done::Next
+            })
+        }
+    }
+}
+
+fn change_by(slot: usize, kind: DataKind, element: u32, by: u32, cx: &StreamContext) {
+    let session = cx.client.tracked.borrow();
+    let Some(held) = cx.tracked.get(slot).or_else(|| session.get(slot)) else { return };
+    held.change(|row| match kind {
+        DataKind::Gpt | DataKind::Gpt0 => _ = row.set(kind, element, u64::from(by)),
+        kind => _ = row.change(kind, element, Change::Add(by)),
+    });
+}

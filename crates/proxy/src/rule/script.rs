@@ -1,0 +1,44 @@
+//! The actions that call scripts and services: `lua.NAME`, `use-service`.
+
+use std::sync::Arc;
+
+use sluicegate_config::model::LuaAction;
+
+use super::action::{Act, ActionCode, Compiled, Done, Run, action};
+use super::build::Builder;
+use super::{Hook, Verdict};
+use crate::sample::Sample;
+use crate::stream::{BoundAction, ScriptHook};
+
+/// `lua.NAME`.
+struct Lua(BoundAction, ScriptHook);
+
+impl Act for Lua {
+    fn act<'a>(&'a self, _: Option<Sample>, _: &mut Run<'_>) -> Done<'a> {
+        Done::Lua(&self.0, self.1)
+    }
+}
+
+/// `lua.NAME [ARG]…`.
+pub(super) fn lua(b: &Builder<'_>, action: &LuaAction) -> Compiled {
+    if b.hook.is_early() {
+        return Err("Lua actions are not available before a stream".to_owned());
+    }
+    let hook = ScriptHook::of(b.hook);
+    match b.lua.and_then(|states| states.bind_action(action, hook)) {
+        Some(bound) => Ok(ActionCode::of(Lua(bound, hook))),
+        None => Err(format!("no Lua action is registered as '{}'", action.name)),
+    }
+}
+
+/// `use-service lua.NAME`.
+pub(super) fn use_service(b: &Builder<'_>, name: &Arc<str>) -> Compiled {
+    let bound = b.lua.and_then(|states| states.bind_service(name, b.hook == Hook::HttpRequest));
+    let service = bound.ok_or_else(|| format!("no Lua service is registered as '{name}'"))?;
+    action(move |_| Done::Verdict(Verdict::Service(service.clone())))
+}
+
+/// `use-service prometheus-exporter`.
+pub(super) fn exporter() -> Compiled {
+    action(|_| Done::Verdict(Verdict::Exporter))
+}

@@ -1,0 +1,153 @@
+//! The actions that change what becomes of a stream: its log line, its place in queues, its backend and server.
+
+use sluicegate_config::model::{BodyWait, Expr, LogFormat, LogLevel, PersistRule, ProxyId, StickRule};
+
+use super::Verdict;
+use super::action::{Compiled, Done, action, on_sample};
+use super::build::Builder;
+use crate::persist::{self, StickCode};
+use crate::sample::{FormatMode, Sample};
+use crate::stream::StreamContext;
+
+/// `capture`: the sample, cut to what the frontend's slot takes.
+pub(super) fn capture(b: &mut Builder<'_>, expr: &Expr, slot: u32, response: bool) -> Compiled {
+    b.expr(expr);
+    let slot = slot as usize;
+    on_sample(move |sample, run| {
+        keep(slot, response, &sample, run.cx);
+        Done::Next
+    })
+}
+
+/// A slot that the frontend doesn't have keeps nothing.
+fn keep(slot: usize, response: bool, sample: &Sample, cx: &mut StreamContext) {
+    let logging = &cx.frontend.config.logging;
+    let (slots, kept) = match response {
+        false => (&logging.request_captures, &mut cx.log.captures.request),
+        true => (&logging.response_captures, &mut cx.log.captures.response),
+    };
+    let Some(slot_of) = slots.get(slot) else { return };
+    let mut text = Vec::new();
+    sample.as_value().append_text(&mut text);
+    kept.set(slot, &text[..text.len().min(slot_of.len)]);
+}
+
+pub(super) fn set_log_level(level: LogLevel) -> Compiled {
+    action(move |run| {
+        run.cx.log.level = Some(level);
+        Done::Next
+    })
+}
+
+pub(super) fn expect_proxy() -> Compiled {
+    action(|run| {
+        run.cx.expects_header = true;
+        Done::Next
+    })
+}
+
+pub(super) fn disable_l7_retry() -> Compiled {
+    action(|run| {
+        run.cx.no_l7_retry = true;
+        Done::Next
+    })
+}
+
+/// `switch-mode http`: ends the set. On a stream of HTTP it changes nothing.
+pub(super) fn switch_mode() -> Compiled {
+    action(|run| {
+        if run.cx.request_number > 0 {
+            return Done::Next;
+        }
+        run.cx.switch_to_http = true;
+        Done::Verdict(Verdict::Continue)
+    })
+}
+
+// A sample that is no number changes nothing.
+
+pub(super) fn set_priority_class(b: &mut Builder<'_>, expr: &Expr) -> Compiled {
+    b.expr(expr);
+    on_sample(|sample, run| {
+        if let Some(class) = sample.as_value().to_int() {
+            run.cx.priority.set_class(class);
+        }
+        Done::Next
+    })
+}
+
+pub(super) fn set_priority_offset(b: &mut Builder<'_>, expr: &Expr) -> Compiled {
+    b.expr(expr);
+    on_sample(|sample, run| {
+        if let Some(offset) = sample.as_value().to_int() {
+            run.cx.priority.set_offset(offset);
+        }
+        Done::Next
+    })
+}
+
+pub(super) fn wait_for_body(wait: BodyWait) -> Compiled {
+    action(move |_| Done::Body(wait))
+}
+
+pub(super) fn strict_mode(on: bool) -> Compiled {
+    action(move |run| {
+        run.machine.soft = !on;
+        Done::Next
+    })
+}
+
+/// What is read for compatibility.
+pub(super) fn nothing() -> Compiled {
+    action(|_| Done::Next)
+}
+
+/// `force-persist`, `ignore-persist`.
+pub(super) fn persist(rule: &PersistRule) -> Compiled {
+    let force = rule.force;
+    action(move |run| {
+        let flags = &mut run.cx.persistence;
+        *(if force { &mut flags.forced } else { &mut flags.ignored }) = true;
+        Done::Verdict(Verdict::Continue)
+    })
+}
+
+/// `use-server NAME`.
+pub(super) fn use_server(b: &Builder<'_>, name: &str) -> Compiled {
+    let found = b.proxy.servers.iter().position(|server| *server.name == *name);
+    let index = found.ok_or_else(|| format!("no server is named '{name}'"))?;
+    action(move |run| after(persist::ask_for(index, run.cx)))
+}
+
+/// `use-server` with a log-format.
+pub(super) fn use_server_named(b: &mut Builder<'_>, name: &LogFormat) -> Compiled {
+    b.text(name, FormatMode::Plain);
+    action(|run| after(persist::ask_for_named(run.machine.text(), run.cx)))
+}
+
+/// The first rule that finds a server ends the list.
+fn after(found: bool) -> Done<'static> {
+    if found { Done::Verdict(Verdict::Continue) } else { Done::Next }
+}
+
+/// `stick …`: the sample is the key.
+pub(super) fn stick(b: &mut Builder<'_>, rule: &StickRule) -> Compiled {
+    let table = b.scope.table(&rule.table)?;
+    b.expr(&rule.key);
+    let code = StickCode { matches: rule.matches, stores: rule.stores, response: rule.response };
+    on_sample(move |sample, run| {
+        persist::stick(&table, &code, &sample, run.cx);
+        Done::Next
+    })
+}
+
+/// `use_backend NAME`.
+pub(super) fn use_backend(id: ProxyId) -> Compiled {
+    action(move |_| Done::Backend(id))
+}
+
+/// `use_backend` with a log-format.
+pub(super) fn use_backend_named(b: &mut Builder<'_>, name: &LogFormat) -> Compiled {
+    b.text(name, FormatMode::Plain);
+    action(|_| Done::BackendNamed)
+}
