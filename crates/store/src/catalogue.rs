@@ -167,30 +167,21 @@ pub enum Cost {
     Keyspace,
 }
 
-/// Commands that need a connection; the server carries them out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each is named as its command")]
-pub enum ConnectionCommand {
-    Auth,
-    Client,
-    Cluster,
-    Command,
-    Config,
-    Debug,
-    Echo,
-    Hello,
-    Host,
-    Info,
-    Latency,
-    Monitor,
-    Ping,
-    Quit,
-    Reset,
-    Select,
-    Slowlog,
-    Subscription,
-    Transaction,
+/// What a caller without a connection, a rule or a script, gets from a command of the server.
+#[derive(Clone, Copy, Debug)]
+pub enum Detached {
+    /// A reply that needs no connection.
+    Replies(DetachedHandle),
+    /// Another database, if it is a script.
+    Selects,
+    /// An error: who is inside the store need not log in.
+    Needless,
+    /// What the server replies, if a script asks and the command concerns no connection.
+    Server,
 }
+
+/// The function of a command whose words alone make its reply.
+pub type DetachedHandle = fn(&[&[u8]], &mut dyn ReplySink);
 
 /// The executor of a command.
 #[derive(Clone, Copy)]
@@ -202,7 +193,7 @@ pub enum Handler {
     /// A function about scripts, or that runs one.
     Script(ScriptHandle),
     /// The connection's server.
-    Connection(ConnectionCommand),
+    Connection(Detached),
     /// A container: the second word names the command.
     Container,
 }
@@ -429,6 +420,9 @@ pub struct CommandSpec {
     /// Returns the number of elements of a key that it processes, if that is neither all nor given by indexes among its
     /// words.
     pub(crate) visits: Option<CountVisits>,
+    /// Whether it may be run while stripes are locked, of a command of the server: it locks nothing, wakes nobody and is
+    /// short.
+    pub(crate) runs_under_locks: bool,
     /// Its executor.
     pub handler: Handler,
 }
@@ -455,8 +449,14 @@ impl CommandSpec {
         others: None,
         blocking: None,
         visits: None,
+        runs_under_locks: false,
         handler: Handler::Container,
     };
+
+    /// Returns whether it selects the database of the commands behind it.
+    pub(crate) fn selects(&self) -> bool {
+        matches!(self.handler, Handler::Connection(Detached::Selects))
+    }
 
     /// Returns whether it changes keys, or calls code that may do so.
     pub(crate) fn may_write(&self) -> bool {

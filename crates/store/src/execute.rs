@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, ELEMENTS_MAX, Flags, Handle, Handler, KEYS_MAX, Start};
+use crate::catalogue::{CommandSpec, Cost, Detached, ELEMENTS_MAX, Flags, Handle, Handler, KEYS_MAX, Start};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
@@ -60,7 +60,7 @@ pub enum Executed {
     /// The reply has been written.
     Done,
     /// It is a command of the connection, with a right number of words; nothing has been written.
-    Connection(ConnectionCommand),
+    Connection(Detached),
     /// It was accepted, and its reply comes from the future; nothing has been written.
     Parked(Parked),
 }

@@ -14,7 +14,7 @@ use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::Start;
-use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
+use crate::catalogue::{CommandSpec, Detached, Flags as CommandFlags, Handler, Numbered};
 use crate::command::is;
 use crate::execute::Origin;
 use crate::memory::OOM;
@@ -306,15 +306,11 @@ impl Active {
     }
 
     /// The few commands of a connection that scripts may call.
-    fn of_connection(&mut self, command: ConnectionCommand, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+    fn of_connection(&mut self, command: Detached, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let mut out = ReplyWriter::new(out, self.protocol);
         match command {
-            ConnectionCommand::Ping => match words.get(1) {
-                Some(text) => out.bulk(text),
-                None => out.simple("PONG"),
-            },
-            ConnectionCommand::Echo => out.bulk(words[1]),
-            ConnectionCommand::Select => match parse_i64(words[1]).map(u32::try_from) {
+            Detached::Replies(handle) => handle(words, &mut out),
+            Detached::Selects => match parse_i64(words[1]).map(u32::try_from) {
                 Some(Ok(db)) if db < self.inner().keyspace.databases() => {
                     self.db = db;
                     out.ok();
@@ -322,7 +318,7 @@ impl Active {
                 Some(_) => out.error(DB_RANGE),
                 None => out.error("ERR value is not an integer or out of range"),
             },
-            _ => {
+            Detached::Needless | Detached::Server => {
                 if !self.inner().scripts.tell(self.row, words, &mut out) {
                     out.error("ERR This Redis command is not allowed from script");
                     return Ran::Rejected;

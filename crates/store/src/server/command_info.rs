@@ -269,13 +269,13 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
 
 /// The row of a command with its words, and where its keys stand; an error as Redis words it.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
-    let mut row = INDEX.find(words[0]).map(|at| &INDEX.rows()[usize::from(at)]);
-    if let (Some(container), Some(name)) = (row, words.get(1))
-        && !container.subcommands.is_empty()
+    let mut at = INDEX.find(words[0]);
+    if let (Some(container), Some(name)) = (at, words.get(1))
+        && !INDEX.rows()[usize::from(container)].subcommands.is_empty()
     {
-        row = INDEX.subcommands(container).iter().find(|row| row.spec.name.as_bytes().eq_ignore_ascii_case(name));
+        at = INDEX.subcommand(container, name);
     }
-    let row = row.ok_or("ERR Invalid command specified")?;
+    let row = &INDEX.rows()[usize::from(at.ok_or("ERR Invalid command specified")?)];
     if has_no_keys(row) {
         return Err("ERR The command has no key arguments");
     }

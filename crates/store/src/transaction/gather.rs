@@ -104,7 +104,7 @@ impl Gathering {
             let led = spec.leads(&words).map(|others| (others.find)(inner, &words, self.db, DECLARED_MAX));
             led.into_iter().flatten().for_each(|key| self.add(inner, self.db, &key, Mode::Shared));
         }
-        if spec.name == "select" {
+        if spec.selects() {
             self.db = selected(inner, queued.words.get(1)).unwrap_or(self.db);
         }
     }

@@ -73,9 +73,6 @@ pub(crate) struct Multi {
     pub(super) has_script: bool,
 }
 
-/// Commands of the connection that may be run while stripes are locked: they lock nothing, wake nobody and are short.
-const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
-
 impl Multi {
     /// Queues a command, on the account of its client.
     pub(crate) fn push(
@@ -91,7 +88,7 @@ impl Multi {
         self.flags |= spec.flags.0;
         self.is_long |= self.commands.len() == COMMANDS_MAX
             || match spec.handler {
-                Handler::Connection(_) => !UNDER_LOCKS.contains(&spec.name) || !are_short(args),
+                Handler::Connection(_) => !spec.runs_under_locks || !are_short(args),
                 _ => !suits(spec, args),
             };
         self.is_alone |= spec.needs_everything();
