@@ -77,6 +77,7 @@ mod turn;
 mod turnstile;
 mod undeclared;
 mod value;
+mod visits;
 mod waiter;
 mod watch;
 mod watching;

@@ -6,7 +6,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::control::Write;
 use super::errors_only::ErrorsOnly;
-use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
+use super::limited::{Limited, MUCH, Size};
 use super::run::{Call, WORDS_BYTES_MAX};
 use super::source::Flags;
 use super::take::Take;
@@ -15,7 +15,6 @@ use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::Start;
 use crate::catalogue::{CommandSpec, Detached, Flags as CommandFlags, Handler, Numbered};
-use crate::command::is;
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::owned::ReplyForm;
@@ -331,11 +330,6 @@ impl Active {
 
 /// Whether a command of these words takes long wherever it reads or writes.
 fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX || spec.name == "scan" && asks_for_many(words)
-}
-
-/// Whether a SCAN is to go over very many keys.
-fn asks_for_many(words: &[&[u8]]) -> bool {
-    let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
-    count.is_some_and(|count| count > SCANNED_MAX)
+    words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX
+        || spec.asks_for_much.is_some_and(|asks| asks(words))
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::Connection;
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler, KEYS_MAX, Numbered};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, KEYS_MAX, Numbered};
 use crate::memory::{Account, Share};
 use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::owned::Words;
+use crate::visits::ELEMENTS_MAX;
 
 /// Commands of more bytes than this are freed by a thread aside.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
