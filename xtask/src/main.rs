@@ -26,6 +26,7 @@ mod report;
 mod run;
 mod soak;
 mod store;
+mod style;
 mod test;
 mod tidy;
 
@@ -36,6 +37,7 @@ cargo xtask test [--install]    everything: peers, tidy, every suite, with times
 cargo xtask test --changed [BASE]  tests of the modules that the work tree's change since a commit touches
 cargo xtask clients             client libraries of other languages, which the store is tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
+cargo xtask tidy --text         the checks of it that need no compiler
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench compare BASE  CPU time of another build and of this one; names what is worse
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["test", "--changed", base] => changed::changed(base),
         ["clients"] => clients::CLIENTS.ensure(true),
         ["tidy"] => tidy::tidy(),
+        ["tidy", "--text"] => tidy::text(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "engines", rest @ ..] => engines::engines(rest),

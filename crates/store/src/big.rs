@@ -17,7 +17,7 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
-use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Handler, KEYS_MAX};
+use crate::catalogue::{CommandSpec, Cost, Handler, KEYS_MAX};
 use crate::execute::Origin;
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
@@ -26,6 +26,7 @@ use crate::park::{Parked, Waits, Work};
 use crate::refused::SectionError;
 use crate::section::{Ending, Section, SectionWait};
 use crate::undeclared::WORK_MAX;
+use crate::visits::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
 /// More keys than this are gathered before they are queued on, and pass on aside; of fewer all stripes are locked for a
@@ -215,7 +216,7 @@ fn step(spec: &CommandSpec) -> usize {
 
 impl Pieces {
     fn new(spec: &'static CommandSpec, words: Words, db: u32) -> Pieces {
-        let (looking, whole) = (spec.name == "msetnx", spec.cost != Cost::PerKey);
+        let (looking, whole) = (spec.halves.is_some(), spec.cost != Cost::PerKey);
         Pieces { spec, words, db, step: step(spec), next: 1, so_far: None, looking, whole }
     }
 
@@ -252,13 +253,13 @@ impl Pieces {
         }
         let most = if self.whole { usize::MAX } else { self.next + KEYS_MAX * self.step };
         let end = most.min(self.words.len());
-        let name: &[u8] = match (self.spec.name, self.looking) {
-            ("msetnx", true) => b"exists",
-            ("msetnx", false) => b"mset",
-            (name, _) => name.as_bytes(),
+        let name = match self.spec.halves {
+            Some(halves) if self.looking => halves.look,
+            Some(halves) => halves.write,
+            None => self.spec.name,
         };
         let stride = if self.looking { self.step } else { 1 };
-        let mut piece = vec![name];
+        let mut piece = vec![name.as_bytes()];
         piece.extend((self.next..end).step_by(stride).map(|word| self.words.get(word)));
         let mut reply = ReplyBuilder::new();
         let reply = match section.execute(self.db, &piece, &mut reply) {
@@ -284,7 +285,7 @@ impl Pieces {
                 before.extend(more);
                 Reply::Array(before)
             }
-            (_, Reply::Simple(_)) if self.spec.name == "msetnx" => Reply::Integer(1),
+            (_, Reply::Simple(_)) if self.spec.halves.is_some() => Reply::Integer(1),
             (_, reply) => reply,
         });
         self.next >= self.words.len()

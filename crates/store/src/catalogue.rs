@@ -18,17 +18,16 @@ use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::names::Names;
-use crate::object::Object;
 use crate::object::limits::Limits;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
+use crate::pubsub::Kind;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
+use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
 
 /// The most keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;
-/// The maximum number of elements that a command processes without preemption.
-pub(crate) const ELEMENTS_MAX: usize = 20_000;
 
 /// A command's function: reads and writes through the context, and writes exactly one reply.
 ///
@@ -167,30 +166,21 @@ pub enum Cost {
     Keyspace,
 }
 
-/// Commands that need a connection; the server carries them out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each is named as its command")]
-pub enum ConnectionCommand {
-    Auth,
-    Client,
-    Cluster,
-    Command,
-    Config,
-    Debug,
-    Echo,
-    Hello,
-    Host,
-    Info,
-    Latency,
-    Monitor,
-    Ping,
-    Quit,
-    Reset,
-    Select,
-    Slowlog,
-    Subscription,
-    Transaction,
+/// What a caller without a connection, a rule or a script, gets from a command of the server.
+#[derive(Clone, Copy, Debug)]
+pub enum Detached {
+    /// A reply that needs no connection.
+    Replies(DetachedHandle),
+    /// Another database, if it is a script.
+    Selects,
+    /// An error: who is inside the store need not log in.
+    Needless,
+    /// What the server replies, if a script asks and the command concerns no connection.
+    Server,
 }
+
+/// The function of a command whose words alone make its reply.
+pub type DetachedHandle = fn(&[&[u8]], &mut dyn ReplySink);
 
 /// The executor of a command.
 #[derive(Clone, Copy)]
@@ -202,7 +192,7 @@ pub enum Handler {
     /// A function about scripts, or that runs one.
     Script(ScriptHandle),
     /// The connection's server.
-    Connection(ConnectionCommand),
+    Connection(Detached),
     /// A container: the second word names the command.
     Container,
 }
@@ -354,18 +344,6 @@ pub(crate) trait Keys {
     /// Returns the limits up to which values are kept in their small form.
     fn limits(&self) -> &Limits;
 
-    /// As [`read`](Self::read), of the command of this name, which exists.
-    fn read_named(
-        &mut self,
-        name: &[u8],
-        db: u32,
-        words: &[&[u8]],
-        out: &mut dyn ReplySink,
-    ) -> Result<(), SectionError> {
-        let row = self.rows().find(name).expect("in the catalogue");
-        self.read(row.spec, db, words, out)
-    }
-
     /// Lets `work` see the keys of a command.
     fn see(
         &mut self,
@@ -389,8 +367,39 @@ pub(crate) struct OtherKeys {
     pub(crate) run: Run,
 }
 
-/// Counts the elements that a command of this name and these words goes over in a value.
-pub(crate) type CountVisits = fn(&str, &[&[u8]], &Object) -> usize;
+/// Which of its keys a command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WrittenKeys {
+    /// All if it has the flag `write`, else none.
+    Flagged,
+    /// The first one, its destination.
+    First,
+    /// All but the first one, its source.
+    Others,
+}
+
+/// What is done about long words, beginning with the third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LongWords {
+    /// They are copied under a lock, so the command is worked aside if one is too long for that.
+    Aside,
+    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a worker.
+    Copied,
+    /// Nothing: they are read, or written into a value that is there.
+    Read,
+}
+
+/// The commands that do the work of one that writes only if none of its keys exists, for some keys at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Halves {
+    /// Counts the keys that exist.
+    pub(crate) look: &'static str,
+    /// Writes.
+    pub(crate) write: &'static str,
+}
+
+/// What COMMAND GETKEYSANDFLAGS says of the key of a command with these words, where they make a difference.
+pub(crate) type KeyFlags = fn(&[&[u8]]) -> Option<&'static [&'static str]>;
 
 /// One command.
 #[derive(Clone, Copy, Debug)]
@@ -426,9 +435,31 @@ pub struct CommandSpec {
     pub(crate) others: Option<&'static OtherKeys>,
     /// Its blocking behaviour, if it blocks.
     pub(crate) blocking: Option<&'static Blocking>,
-    /// Returns the number of elements of a key that it processes, if that is neither all nor given by indexes among its
-    /// words.
-    pub(crate) visits: Option<CountVisits>,
+    /// Returns how much it processes of its keys' values, if that may be much.
+    pub(crate) visits: Option<FindVisits>,
+    /// The keys that it writes, if it runs aside.
+    pub(crate) writes: WrittenKeys,
+    /// The handling of its long words.
+    pub(crate) long_words: LongWords,
+    /// Whether one of its words may be the offset of a bit, which makes a string long.
+    pub(crate) has_offsets: bool,
+    /// Whether it needs all keys of all databases in a section, as a command that needs the keyspace for itself does.
+    pub(crate) reads_all_keys: bool,
+    /// The kind of channel to which it publishes its second word, if it does.
+    pub(crate) publishes: Option<Kind>,
+    /// Whether Redis would send it to replicas though it has no flag `write`.
+    pub(crate) is_replicated: bool,
+    /// The two commands that replace it where it has very many keys; otherwise it is repeated for some keys at a time.
+    pub(crate) halves: Option<Halves>,
+    /// Returns whether these words ask for so much that a script moves to another thread, whatever the keys are.
+    pub(crate) asks_for_much: Option<fn(&[&[u8]]) -> bool>,
+    /// Returns whether the script named by these words may write, for a command whose flags do not show it.
+    pub(crate) script_may_write: Option<fn(&Arc<Inner>, &[&[u8]]) -> bool>,
+    /// Returns the flags of its key in COMMAND GETKEYSANDFLAGS, where its words make a difference.
+    pub(crate) key_flags: Option<KeyFlags>,
+    /// Whether it may be run while stripes are locked, of a command of the server: it locks nothing, wakes nobody and is
+    /// short.
+    pub(crate) runs_under_locks: bool,
     /// Its executor.
     pub handler: Handler,
 }
@@ -455,8 +486,24 @@ impl CommandSpec {
         others: None,
         blocking: None,
         visits: None,
+        writes: WrittenKeys::Flagged,
+        long_words: LongWords::Aside,
+        has_offsets: false,
+        reads_all_keys: false,
+        publishes: None,
+        is_replicated: false,
+        halves: None,
+        asks_for_much: None,
+        script_may_write: None,
+        key_flags: None,
+        runs_under_locks: false,
         handler: Handler::Container,
     };
+
+    /// Returns whether it selects the database of the commands behind it.
+    pub(crate) fn selects(&self) -> bool {
+        matches!(self.handler, Handler::Connection(Detached::Selects))
+    }
 
     /// Returns whether it changes keys, or calls code that may do so.
     pub(crate) fn may_write(&self) -> bool {
@@ -468,7 +515,7 @@ impl CommandSpec {
 
     /// Returns whether it needs all keys of all databases in a section.
     pub(crate) fn needs_everything(&self) -> bool {
-        matches!(self.handler, Handler::Global(_)) || self.name == "keys"
+        self.reads_all_keys || matches!(self.handler, Handler::Global(_))
     }
 
     /// Returns how the command finds further keys, if these words refer to some.

@@ -1,25 +1,13 @@
-//! All commands: the rows of keys and values, of scripts and of the server, in the order in which they are listed.
+//! All commands: look-ups among the rows of keys and values, of scripts and of the server.
 
 #[cfg(test)]
 mod gated;
 
-use std::sync::LazyLock;
+use sluicegate_wire::reply::Reply;
 
-use crate::catalogue::{CommandSpec, Rows};
-use crate::server::rows;
-use crate::{command, script};
-
-/// All rows, numbered.
-pub(crate) static ROWS: LazyLock<Rows> = LazyLock::new(|| {
-    let tables = command::BEFORE_SCRIPTS
-        .iter()
-        .chain(&[script::command::COMMANDS, script::function_command::COMMANDS])
-        .chain(command::BEHIND_SCRIPTS)
-        .chain(&[rows::COMMANDS]);
-    #[cfg(test)]
-    let tables = tables.chain(&[command::FAULTY]);
-    Rows::new(tables.flat_map(|table| table.iter()))
-});
+use crate::catalogue::{CommandSpec, Handler};
+use crate::engine::without_connection;
+pub(crate) use crate::server::rows::ROWS;
 
 /// Returns every row, by group; those of containers are in theirs.
 pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
@@ -31,10 +19,51 @@ pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     ROWS.find(name).map(|row| row.spec)
 }
 
+/// Why a command can't be called by a rule, as far as that shows before it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// There is no such command.
+    Unknown(String),
+    /// It has a wrong number of words, or no such subcommand.
+    Malformed(String),
+    /// It changes or needs a connection, which a rule has none of.
+    NeedsConnection(String),
+    /// It would wait for other clients.
+    Waits(String),
+}
+
+/// Looks at the words of a command; `None` is one that is computed each time.
+pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
+    let name = words.first().copied().flatten()?;
+    let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
+    let text = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        let text = text.strip_prefix("ERR ").unwrap_or(&text);
+        text.split(", with args beginning with").next().unwrap_or(text).to_owned()
+    };
+    let Some(found) = find(name) else {
+        return ROWS.resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
+    };
+    if matches!(found.handler, Handler::Container) && words.get(1) == Some(&None) {
+        return None;
+    }
+    let spec = match ROWS.resolve(&filled) {
+        Ok(spec) => spec,
+        Err(message) => return Some(Unfit::Malformed(text(&message))),
+    };
+    if let Handler::Connection(command) = spec.handler {
+        return match without_connection(command, &filled) {
+            Reply::Error(message) => Some(Unfit::NeedsConnection(text(message.as_bytes()))),
+            _ => None,
+        };
+    }
+    let waits = spec.blocking.is_some_and(|blocking| blocking.waits(&filled));
+    waits.then(|| Unfit::Waits(format!("{} is not allowed here: a rule must not wait for other clients", spec.name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Handler;
 
     #[test]
     fn names_are_found_in_any_case() {

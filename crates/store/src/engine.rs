@@ -9,8 +9,7 @@ use smallvec::SmallVec;
 
 use crate::Store;
 use crate::catalogue::Handle;
-use crate::catalogue::{CommandSpec, ConnectionCommand, Flags, Handler};
-use crate::commands::ROWS;
+use crate::catalogue::{CommandSpec, Detached, Flags, Handler};
 use crate::execute::Origin;
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::owned::Finished;
@@ -119,65 +118,23 @@ impl Store {
     }
 }
 
-/// The reason why a rule cannot call a command, as far as that is known before it runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// There is no such command.
-    Unknown(String),
-    /// It has a wrong number of words, or no such subcommand.
-    Malformed(String),
-    /// It changes or needs a connection, which a rule has none of.
-    NeedsConnection(String),
-    /// It would wait for other clients.
-    Waits(String),
-}
-
-/// Looks at the words of a command; `None` is one that is computed each time.
-pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
-    let name = words.first().copied().flatten()?;
-    let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
-    let text = |text: &[u8]| {
-        let text = String::from_utf8_lossy(text);
-        let text = text.strip_prefix("ERR ").unwrap_or(&text);
-        text.split(", with args beginning with").next().unwrap_or(text).to_owned()
-    };
-    let Some(found) = crate::commands::find(name) else {
-        return ROWS.resolve(&filled).err().map(|message| Unfit::Unknown(text(&message)));
-    };
-    if matches!(found.handler, Handler::Container) && words.get(1) == Some(&None) {
-        return None;
-    }
-    let spec = match ROWS.resolve(&filled) {
-        Ok(spec) => spec,
-        Err(message) => return Some(Unfit::Malformed(text(&message))),
-    };
-    if let Handler::Connection(command) = spec.handler {
-        return match without_connection(command, &filled) {
-            Reply::Error(message) => Some(Unfit::NeedsConnection(text(message.as_bytes()))),
-            _ => None,
-        };
-    }
-    let waits = spec.blocking.is_some_and(|blocking| blocking.waits(&filled));
-    waits.then(|| Unfit::Waits(format!("{} is not allowed here: a rule must not wait for other clients", spec.name)))
-}
-
-/// Returns the reply for a rule or script that calls a command about the connection: the few that need none are
-/// answered, the others refused with the alternative.
-fn without_connection(command: ConnectionCommand, args: &[&[u8]]) -> Reply {
+/// Returns the reply to a rule or script that calls a command of the server: the few that need no connection are
+/// answered, the others refused with the way to do it.
+pub(crate) fn without_connection(command: Detached, args: &[&[u8]]) -> Reply {
     let refuse = |text: &str| Reply::Error(format!("ERR {text}"));
     match command {
-        ConnectionCommand::Ping => match args.get(1) {
-            Some(text) => Reply::Bulk(text.to_vec()),
-            None => Reply::Simple("PONG".into()),
-        },
-        ConnectionCommand::Echo => Reply::Bulk(args.get(1).copied().unwrap_or_default().to_vec()),
-        ConnectionCommand::Select => {
+        Detached::Replies(handle) => {
+            let mut reply = ReplyBuilder::new();
+            handle(args, &mut reply);
+            reply.finish()
+        }
+        Detached::Selects => {
             refuse("SELECT is not allowed here: open the store with its database, as in core.redis(name, {db=1})")
         }
-        ConnectionCommand::Auth | ConnectionCommand::Hello => {
+        Detached::Needless => {
             refuse("AUTH and HELLO are not needed here: a rule or script is already inside the store")
         }
-        _ => {
+        Detached::Server => {
             let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
             refuse(&format!(
                 "{name} is not allowed here: it needs a connection of its own, as r:multi(…), r:own(…) and r:subscribe(…) have in Lua"

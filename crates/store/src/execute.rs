@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use crate::catalogue::{CommandSpec, ConnectionCommand, Cost, ELEMENTS_MAX, Flags, Handle, Handler, KEYS_MAX, Start};
+use crate::catalogue::{CommandSpec, Cost, Detached, Flags, Handle, Handler, KEYS_MAX, LongWords, Start};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
@@ -21,6 +21,7 @@ use crate::refused::DB_RANGE;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
+use crate::visits::ELEMENTS_MAX;
 use crate::waiter::{Blocks, WaitTable, Waiter};
 use crate::{Inner, Store};
 
@@ -60,7 +61,7 @@ pub enum Executed {
     /// The reply has been written.
     Done,
     /// It is a command of the connection, with a right number of words; nothing has been written.
-    Connection(ConnectionCommand),
+    Connection(Detached),
     /// It was accepted, and its reply comes from the future; nothing has been written.
     Parked(Parked),
 }
@@ -133,7 +134,7 @@ impl CommandSpec {
     /// Returns whether it is paused and refused like a write: commands that write, and those that Redis would
     /// replicate.
     pub(crate) fn counts_as_write(&self) -> bool {
-        self.flags.has(Flags::WRITE) || matches!(self.name, "pfcount" | "publish" | "spublish")
+        self.flags.has(Flags::WRITE) || self.is_replicated
     }
 
     /// Returns the mode in which its keys are held if they must be.
@@ -505,12 +506,12 @@ impl Inner {
 /// worker, or another is too long to be copied into its value, or compared with it, under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
-    if spec.group != "string" {
+    if spec.long_words == LongWords::Aside {
         let is_led = !matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. });
         let is_long = ctx.words.iter().skip(2).any(|word| word.len() > COPIED_MAX);
         return ctx.defers && is_led && is_long && spec.blocking.is_none();
     }
-    if spec.flags.has(Flags::DENYOOM) && spec.name != "setrange" {
+    if spec.long_words == LongWords::Copied {
         if ctx.defers && ctx.words.iter().skip(2).any(|word| word.len() > COPIED_BY_WORKER_MAX) {
             return true;
         }

@@ -77,6 +77,7 @@ mod turn;
 mod turnstile;
 mod undeclared;
 mod value;
+mod visits;
 mod waiter;
 mod watch;
 mod watching;
@@ -91,8 +92,8 @@ use parking_lot::Mutex;
 
 pub use catalogue::{GlobalHandle, Handle};
 pub use clock::{Clock, ManualClock};
+pub use commands::{Unfit, unfit};
 pub use context::Ctx;
-pub use engine::{Unfit, unfit};
 pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;

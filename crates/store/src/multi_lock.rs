@@ -19,7 +19,6 @@ use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY};
 use crate::keys::KeyRule;
 use crate::park::Ready;
-use crate::pubsub::Kind;
 use crate::short::same;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
@@ -41,28 +40,19 @@ pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     let is_cheap = matches!(spec.handler, Handler::Keyspace(_))
         && matches!(spec.cost_of(words.len()), Cost::Constant | Cost::PerKey)
         // What names no key may look at all of them, and would lock stripes of its own.
-        && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || messages_of(spec).is_some());
+        && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || spec.publishes.is_some());
     is_cheap && are_short(words) && !makes_long(spec, words)
 }
 
 /// Returns whether a bit offset is so large that the resulting string is too long for the next command to copy under a
 /// lock.
 fn makes_long(spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    spec.group == "bitmap" && words.iter().skip(2).any(|word| word.len() > OFFSET_DIGITS)
+    spec.has_offsets && words.iter().skip(2).any(|word| word.len() > OFFSET_DIGITS)
 }
 
 /// Returns whether the words are few and short.
 pub(crate) fn are_short(words: &[&[u8]]) -> bool {
     words.len() <= WORDS_MAX && words.iter().all(|word| word.len() < SHARED_MIN)
-}
-
-/// Returns the channel kind if the command publishes its second word.
-fn messages_of(spec: &CommandSpec) -> Option<Kind> {
-    match spec.name {
-        "publish" => Some(Kind::Channel),
-        "spublish" => Some(Kind::Shard),
-        _ => None,
-    }
 }
 
 /// A key to be locked.
@@ -109,7 +99,7 @@ impl<'w> Plan<'w> {
             self.places.push(Place { hash, lock: index, word: key.word, db: key.db });
         }
         // Asked here, because no lock is taken under those of stripes.
-        let reached = messages_of(spec).map(|kind| inner.pubsub.count(kind, words[1]));
+        let reached = spec.publishes.map(|kind| inner.pubsub.count(kind, words[1]));
         self.commands.push(Planned { end: self.places.len() as u16, reached });
         true
     }

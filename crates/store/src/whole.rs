@@ -28,176 +28,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sluicegate_wire::resp::{ReplySink, parse_i64};
+use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
-use crate::argument::{integer, is};
-use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, WrittenKeys};
 use crate::execute::Origin;
 use crate::gate::Pass;
 use crate::hold::{HeldKeys, Mode, OwnedCommand, Ticket};
-use crate::object::Object;
 use crate::owned::{ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
-use crate::value::Entry;
+use crate::visits::{ELEMENTS_MAX, Visits};
 use crate::waiter::ReadyKey;
 
 /// This many elements take more than this many bytes, whatever they are.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
-/// The number of bytes, of a string or of longer elements, that costs about as much as an element.
-const BYTES_PER_ELEMENT: usize = 256;
-/// Bytes of a string that DUMP compresses in the time of an element.
-const DUMPED_PER_ELEMENT: usize = 16;
 /// Pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
-/// The longest payload that RESTORE decodes non-preemptibly, in bytes.
-const PAYLOAD_MAX: usize = 64 << 10;
-
-/// The elements that a command processes in each of its keys.
-#[derive(Clone, Copy, Debug)]
-enum Visits {
-    /// All elements.
-    All,
-    /// All elements of the smallest of its keys.
-    Smallest,
-    /// The elements between two indexes, words 2 and 3.
-    Between,
-    /// The others.
-    Outside,
-    /// As many as its row [counts](CommandSpec::visits).
-    Counted,
-    /// At most this many elements.
-    AtMost(usize),
-    /// Exactly this many elements, with repetitions, if there is any.
-    Drawn(usize),
-    /// The bytes of a string.
-    Bytes,
-    /// The bytes of two strings, each with each.
-    Pairs,
-}
-
-/// Returns the elements that the command processes; [`None`] if they are always few.
-fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
-    Some(match name {
-        "copy" | "dump" | "hgetall" | "hkeys" | "hvals" | "linsert" | "lpos" | "lrem" | "sdiff" | "sdiffstore"
-        | "smembers" | "sunion" | "sunionstore" | "zdiff" | "zdiffstore" | "zunion" | "zunionstore" => Visits::All,
-        // Patterns lead to other keys, see `undeclared`.
-        "sort" | "sort_ro" if words.iter().skip(2).any(|word| word.contains(&b'*')) => return None,
-        "sort" | "sort_ro" => Visits::All,
-        "sinter" | "sintercard" | "sinterstore" | "zinter" | "zintercard" | "zinterstore" => Visits::Smallest,
-        "lrange" | "zrange" | "zrevrange" if is_short(words) => return None,
-        "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex" if is_limited(words) => return None,
-        "lrange" => Visits::Between,
-        "ltrim" => Visits::Outside,
-        "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex"
-        | "zrangestore" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" => Visits::Counted,
-        "geosearch"
-        | "geosearchstore"
-        | "georadius"
-        | "georadius_ro"
-        | "georadiusbymember"
-        | "georadiusbymember_ro" => Visits::Counted,
-        "spop" | "lpop" | "rpop" | "zpopmin" | "zpopmax" => Visits::AtMost(many(words.get(2)?)?),
-        "lmpop" | "zmpop" | "sscan" | "hscan" | "zscan" => {
-            let option = words.iter().rposition(|word| is(word, "count"))?;
-            Visits::AtMost(many(words.get(option + 1)?)?)
-        }
-        "srandmember" | "hrandfield" | "zrandmember" => match words.get(2)? {
-            // This many, with repetitions if necessary.
-            [b'-', count @ ..] => Visits::Drawn(many(count)?),
-            count => Visits::AtMost(many(count)?),
-        },
-        "bitcount" | "bitpos" | "bitop" => Visits::Bytes,
-        "lcs" => Visits::Pairs,
-        "xrange" | "xrevrange" if has_small_count(&words[4..]) => return None,
-        "xread" if has_small_count(&words[1..]) || has_small_count(words.get(3..)?) => return None,
-        // Of XINFO.
-        "stream" if words.len() < 6 => return None,
-        "xrange" | "xrevrange" | "xread" | "stream" => Visits::Counted,
-        _ => return None,
-    })
-}
-
-/// Returns whether the first of these words limit the elements to few.
-fn has_small_count(words: &[&[u8]]) -> bool {
-    let [option, count, ..] = words else { return false };
-    is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
-}
-
-/// Returns whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is
-/// not looked up twice.
-fn is_short(words: &[&[u8]]) -> bool {
-    let [_, _, start, stop] = words else { return false };
-    match (parse_i64(start), parse_i64(stop)) {
-        (Some(start), Some(stop)) => (start < 0) == (stop < 0) && stop.saturating_sub(start) < ELEMENTS_MAX as i64,
-        _ => false,
-    }
-}
-
-/// Returns whether the last words limit the elements to few.
-fn is_limited(words: &[&[u8]]) -> bool {
-    let [.., limit, _, count] = words else { return false };
-    is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
-}
-
-/// A number of elements, if that is many.
-fn many(word: &[u8]) -> Option<usize> {
-    usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
-}
-
-impl Visits {
-    /// Returns the amount of this value that the command processes, in elements of usual size.
-    fn of(self, spec: &CommandSpec, words: &[&[u8]], entry: &Entry) -> usize {
-        if let Some(view) = entry.string() {
-            return match self {
-                Visits::Bytes => view.len() / BYTES_PER_ELEMENT,
-                Visits::Pairs => view.len(),
-                _ if spec.name == "dump" => view.len() / DUMPED_PER_ELEMENT,
-                _ => 0,
-            };
-        }
-        let Some(object) = entry.object().filter(|_| !matches!(self, Visits::Bytes | Visits::Pairs)) else { return 0 };
-        let len = object.len();
-        let elements = self.elements(spec, words, &object);
-        // Long ones take longer.
-        elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
-    }
-
-    /// Returns the number of elements of this value that the command processes.
-    fn elements(self, spec: &CommandSpec, words: &[&[u8]], object: &Object) -> usize {
-        let len = object.len();
-        let indexes = || match (integer(words[2]), integer(words[3])) {
-            (Ok(start), Ok(stop)) => Some(between(start, stop, len)),
-            _ => None,
-        };
-        match self {
-            Visits::Between => indexes().unwrap_or(0),
-            Visits::Outside => indexes().map_or(0, |within| len - within),
-            Visits::Counted => spec.visits.map_or(len, |count| count(spec.name, words, object)),
-            Visits::AtMost(count) => count.min(len),
-            Visits::Drawn(count) => count,
-            _ => len,
-        }
-    }
-}
-
-/// Returns the number of elements from the first index to the last, which count from the end if negative.
-fn between(start: i64, stop: i64, len: usize) -> usize {
-    let len = len as i64;
-    let from_start = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
-    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
-    usize::try_from(stop.saturating_sub(start).saturating_add(1)).unwrap_or(0)
-}
-
-/// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
+/// How a command that is worked aside holds its key of this place among its keys: one that it only reads, shared.
 fn mode(spec: &CommandSpec, place: usize) -> Mode {
-    let written = match spec.name {
-        "copy" | "georadius" | "georadiusbymember" | "sort" => place > 0,
-        "bitop" | "geosearchstore" | "sdiffstore" | "sinterstore" | "sunionstore" | "zdiffstore" | "zinterstore"
-        | "zrangestore" | "zunionstore" => place == 0,
-        _ => spec.flags.has(Flags::WRITE),
+    let is_written = match spec.writes {
+        WrittenKeys::Flagged => spec.flags.has(Flags::WRITE),
+        WrittenKeys::First => place == 0,
+        WrittenKeys::Others => place > 0,
     };
-    if written { Mode::Exclusive } else { Mode::Shared }
+    if is_written { Mode::Exclusive } else { Mode::Shared }
 }
 
 impl Inner {
@@ -210,8 +64,8 @@ impl Inner {
         db: u32,
         held: Option<(&HeldKeys, u64)>,
     ) -> bool {
-        // Only XREAD reads more than one element, and would wait only if the elements disappeared at this moment.
-        if spec.blocking.is_some() && spec.name != "xread" {
+        // A blocking command takes an element; XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
+        if spec.blocking.is_some() && spec.visits.is_none() {
             return false;
         }
         if words.len() > ELEMENTS_MAX {
@@ -228,13 +82,14 @@ impl Inner {
                 return false;
             }
         }
-        match spec.name {
-            "keys" => {
+        match spec.visits.and_then(|visits| visits(words)) {
+            None => false,
+            Some(Visits::Much) => true,
+            Some(Visits::Names) => {
                 let pass = self.gate.enter();
                 self.keyspace.db(&pass, db).is_some_and(|db| db.keys() > ELEMENTS_MAX as u64)
             }
-            "restore" => words[3].len() > PAYLOAD_MAX,
-            name => visits(name, words).is_some_and(|visits| self.visits_many(visits, spec, words, db)),
+            Some(visits) => self.visits_many(visits, spec, words, db),
         }
     }
 
@@ -271,7 +126,7 @@ impl Inner {
                 }
                 let locked = db.lock(stripe);
                 let entry = locked.table.find(hash, word).map(|slot| locked.table.entry(slot));
-                entry.map_or(0, |entry| visits.of(spec, words, entry))
+                entry.map_or(0, |entry| visits.of(words, entry))
             });
             sum += of_key;
             least = least.min(of_key);
@@ -352,7 +207,6 @@ impl Inner {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::visits;
     use crate::object::Set;
     use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
 
@@ -421,8 +275,8 @@ mod tests {
     #[track_caller]
     fn check(command: &str, is_looked_at: bool) {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-        let name = command.split(' ').next().unwrap_or_default();
-        assert_eq!(visits(name, &words).is_some(), is_looked_at, "{command}");
+        let visits = commands::find(words[0]).and_then(|spec| spec.visits).expect("it goes over elements");
+        assert_eq!(visits(&words).is_some(), is_looked_at, "{command}");
     }
 
     #[test]

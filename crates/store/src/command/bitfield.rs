@@ -231,11 +231,18 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
+/// BITFIELD only reads its key if it has GET alone.
+fn bitfield_key_flags(words: &[&[u8]]) -> Option<&'static [&'static str]> {
+    let writes = words.iter().skip(2).any(|word| is(word, "set") || is(word, "incrby"));
+    (!writes).then_some(&["RO", "access"])
+}
+
 const BOTH: CommandSpec = CommandSpec {
     arity: -2,
     keys: KeyRule::ONE,
     categories: &[Category::Bitmap],
     group: "bitmap",
+    has_offsets: true,
     complexity: "O(1) for each subcommand specified",
     ..CommandSpec::EMPTY
 };
@@ -243,6 +250,7 @@ const BOTH: CommandSpec = CommandSpec {
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "bitfield",
+        key_flags: Some(bitfield_key_flags),
         flags: Flags::WRITE.and(Flags::DENYOOM),
         since: "3.2.0",
         summary: "Performs arbitrary bitfield integer operations on strings.",

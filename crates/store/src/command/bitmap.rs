@@ -11,12 +11,13 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 use super::string::edit_bytes;
 use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::value::{Entry, SHARED_MIN, Value, View};
+use crate::visits;
 
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.
 const COMBINED_UNDER_LOCKS: usize = 64 << 10;
@@ -372,6 +373,7 @@ const READS: CommandSpec = CommandSpec {
     categories: &[Category::Bitmap],
     cost: Cost::PerByte,
     group: "bitmap",
+    has_offsets: true,
     complexity: "O(N)",
     ..CommandSpec::EMPTY
 };
@@ -401,6 +403,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "bitcount",
+        visits: Some(visits::bytes),
         arity: -2,
         since: "2.6.0",
         summary: "Counts the number of set bits (population counting) in a string.",
@@ -409,6 +412,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "bitpos",
+        visits: Some(visits::bytes),
         arity: -3,
         since: "2.8.7",
         summary: "Finds the first set (1) or clear (0) bit in a string.",
@@ -417,6 +421,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "bitop",
+        visits: Some(visits::bytes),
+        writes: WrittenKeys::First,
         arity: -4,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: KeyRule::Range { first: 2, last: -1, step: 1 },

@@ -8,7 +8,7 @@
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{Refused, SYNTAX, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
@@ -18,6 +18,7 @@ use crate::object::limits::Limits;
 use crate::object::packed::Element;
 use crate::object::{Kind, Ref, Set};
 use crate::value::Value;
+use crate::visits::{self, FindVisits};
 
 type Sets<'s> = Vec<Option<Ref<'s, Set>>>;
 
@@ -229,17 +230,18 @@ fn sintercard(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-const INTERSECTS: &str =
-    "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.";
-const ALL_MEMBERS: &str = "O(N) where N is the total number of members in all given sets.";
+const INTERSECTS: (&str, FindVisits) =
+    ("O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.", visits::smallest);
+const ALL_MEMBERS: (&str, FindVisits) = ("O(N) where N is the total number of members in all given sets.", visits::all);
 
 const fn row(
     name: &'static str,
-    complexity: &'static str,
+    (complexity, visits): (&'static str, FindVisits),
     summary: &'static str,
     handle: super::Handle,
 ) -> CommandSpec {
     CommandSpec {
+        visits: Some(visits),
         name,
         arity: -2,
         flags: Flags::READONLY,
@@ -255,7 +257,7 @@ const fn row(
 }
 
 const fn stores(row: CommandSpec) -> CommandSpec {
-    CommandSpec { arity: -3, flags: Flags::WRITE.and(Flags::DENYOOM), ..row }
+    CommandSpec { arity: -3, flags: Flags::WRITE.and(Flags::DENYOOM), writes: WrittenKeys::First, ..row }
 }
 
 pub(super) const COMMANDS: &[CommandSpec] = &[

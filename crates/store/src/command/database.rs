@@ -2,7 +2,7 @@
 //!
 //! Reading commands iterate over the stripes and ignore holds, and never wait; writing ones close the gate.
 
-use sluicegate_wire::resp::ReplySink;
+use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::stream::unsigned;
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
@@ -15,6 +15,7 @@ use crate::keyspace::{Changed, Keyspace};
 use crate::random::random;
 use crate::table::ORDER_BITS;
 use crate::value::Entry;
+use crate::visits;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keys = ctx.inner.keyspace.db(ctx.pass, ctx.db).map_or(0, |db| db.keys());
@@ -196,6 +197,15 @@ fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, o
     or_error(result, out);
 }
 
+/// Keys that SCAN goes over on a worker for a script.
+const SCANNED_MAX: i64 = 4096;
+
+/// Whether a SCAN is to go over very many keys.
+fn asks_for_many_keys(words: &[&[u8]]) -> bool {
+    let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
+    count.is_some_and(|count| count > SCANNED_MAX)
+}
+
 const LOOKS: CommandSpec = CommandSpec {
     flags: Flags::READONLY,
     categories: &[Category::Keyspace],
@@ -223,6 +233,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "keys",
+        visits: Some(visits::names),
+        reads_all_keys: true,
         arity: 2,
         categories: &[Category::Keyspace, Category::Dangerous],
         summary: "Returns all key names that match a pattern.",
@@ -232,6 +244,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "scan",
+        asks_for_much: Some(asks_for_many_keys),
         arity: -2,
         since: "2.8.0",
         summary: "Iterates over the key names in the database.",

@@ -14,6 +14,7 @@ use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::rdb;
 use crate::value::{Entry, Value};
+use crate::visits::{self, Visits};
 
 /// The payload's word in RESTORE.
 const PAYLOAD: usize = 3;
@@ -153,9 +154,17 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
+/// A payload that RESTORE decodes in one breath, in bytes.
+const PAYLOAD_MAX: usize = 64 << 10;
+
+fn visits_of_payload(words: &[&[u8]]) -> Option<Visits> {
+    (words[3].len() > PAYLOAD_MAX).then_some(Visits::Much)
+}
+
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "dump",
+        visits: Some(visits::dumped),
         arity: 2,
         flags: Flags::READONLY,
         keys: KeyRule::ONE,
@@ -170,6 +179,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "restore",
+        visits: Some(visits_of_payload),
         arity: -4,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: KeyRule::ONE,

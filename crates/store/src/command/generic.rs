@@ -3,11 +3,12 @@
 use sluicegate_wire::resp::ReplySink;
 
 use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::value::Entry;
+use crate::visits;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut count = 0;
@@ -249,6 +250,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             flags: Flags::WRITE.and(Flags::DENYOOM),
             keys: KeyRule::WithDatabase { last: 2, second: copy_destination },
             cost: Cost::PerByte,
+            visits: Some(visits::all),
+            writes: WrittenKeys::Others,
             ..WRITES
         },
         "copy",

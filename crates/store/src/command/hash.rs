@@ -20,6 +20,7 @@ use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 use crate::random::random;
 use crate::texts::Texts;
+use crate::visits;
 
 /// In a hash with values from this size on, HMGET first checks how much is requested.
 const LONG_VALUE: usize = 1024;
@@ -399,6 +400,7 @@ const fn row(
 const fn whole(name: &'static str, summary: &'static str, handle: super::Handle) -> CommandSpec {
     CommandSpec {
         cost: Cost::PerElement,
+        visits: Some(visits::all),
         complexity: "O(N) where N is the size of the hash.",
         ..row(name, 2, Flags::READONLY, summary, handle)
     }
@@ -436,12 +438,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         since: "6.2.0",
         cost: Cost::PerElement,
+        visits: Some(visits::drawn),
         complexity: "O(N) where N is the number of fields returned.",
         ..row("hrandfield", -2, Flags::READONLY, "Returns fields chosen by chance.", hrandfield)
     },
     CommandSpec {
         since: "2.8.0",
         cost: Cost::PerElement,
+        visits: Some(visits::behind_count),
         complexity: "O(1) for every call. O(N) for a complete iteration, where N is the size of the hash.",
         ..row("hscan", -3, Flags::READONLY, "Goes through the fields of a hash, a few at each call.", hscan)
     },

@@ -258,6 +258,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "pfcount",
+        is_replicated: true,
         flags: Flags::READONLY,
         cost: Cost::PerByte,
         summary: "Returns the approximated cardinality of the set(s) observed by the HyperLogLog key(s).",

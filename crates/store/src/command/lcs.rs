@@ -8,10 +8,11 @@ use std::sync::Arc;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, SYNTAX, integer, is};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::value::STRING_MAX;
+use crate::visits;
 
 #[derive(Default)]
 struct Options {
@@ -151,6 +152,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
     cost: Cost::PerByte,
     since: "7.0.0",
     group: "string",
+    visits: Some(visits::pairs),
+    long_words: LongWords::Read,
     summary: "Finds the longest common substring.",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
     handler: Handler::Keyspace(lcs),

@@ -8,7 +8,7 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
 use super::{Refused, SYNTAX, integer, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Flags, Handler, LongWords};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::limit::{COUNT, LONGEST_NS, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
@@ -205,6 +205,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         arity: 7,
         categories: &[Category::String],
         group: "string",
+        long_words: LongWords::Copied,
         summary: "Limits a rate. Replies allowed, remaining, retry after and reset after, in microseconds.",
         handler: Handler::Keyspace(take),
         ..BOTH

@@ -20,6 +20,7 @@ use crate::object::list::End;
 use crate::object::packed::{Element, integer as integer_of};
 use crate::object::{Kind, List};
 use crate::value::Garbage;
+use crate::visits::{self, FindVisits};
 
 const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 
@@ -616,6 +617,10 @@ const fn per_element(row: CommandSpec) -> CommandSpec {
     CommandSpec { cost: Cost::PerElement, ..row }
 }
 
+const fn goes_over(visits: FindVisits, row: CommandSpec) -> CommandSpec {
+    CommandSpec { visits: Some(visits), ..row }
+}
+
 const fn waits(since: &'static str, keys: KeyRule, blocking: &'static Blocking, row: CommandSpec) -> CommandSpec {
     CommandSpec { since, keys, blocking: Some(blocking), ..row }
 }
@@ -694,50 +699,60 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ),
     ),
     per_element(row("lindex", 3, Flags::READONLY, "Returns an element of a list by its index.", NEARER, lindex)),
-    per_element(CommandSpec {
-        since: "2.2.0",
-        ..row(
-            "linsert",
-            5,
-            WRITES,
-            "Inserts an element before or after another one.",
-            "O(N) where N is the number of elements to traverse before seeing the value pivot.",
-            linsert,
-        )
-    }),
+    goes_over(
+        visits::all,
+        per_element(CommandSpec {
+            since: "2.2.0",
+            ..row(
+                "linsert",
+                5,
+                WRITES,
+                "Inserts an element before or after another one.",
+                "O(N) where N is the number of elements to traverse before seeing the value pivot.",
+                linsert,
+            )
+        }),
+    ),
     row("llen", 2, Flags::READONLY.and(Flags::FAST), "Returns the length of a list.", "O(1)", llen),
     CommandSpec {
         since: "6.2.0",
         keys: KeyRule::TWO,
         ..row("lmove", 5, WRITES, "Moves an element from one list to another.", "O(1)", lmove)
     },
-    per_element(CommandSpec {
-        since: "7.0.0",
-        keys: KeyRule::Counted { count: 1, destination: false },
-        ..row(
-            "lmpop",
-            -4,
-            Flags::WRITE.and(Flags::MOVABLEKEYS),
-            "Removes elements from the first list that has some.",
-            KEYS_AND_COUNT,
-            lmpop,
-        )
-    }),
+    goes_over(
+        visits::behind_count,
+        per_element(CommandSpec {
+            since: "7.0.0",
+            keys: KeyRule::Counted { count: 1, destination: false },
+            ..row(
+                "lmpop",
+                -4,
+                Flags::WRITE.and(Flags::MOVABLEKEYS),
+                "Removes elements from the first list that has some.",
+                KEYS_AND_COUNT,
+                lmpop,
+            )
+        }),
+    ),
     CommandSpec {
         cost: Cost::PerCount,
+        visits: Some(visits::as_many),
         ..row("lpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the first elements of a list.", POPPED, lpop)
     },
-    per_element(CommandSpec {
-        since: "6.0.6",
-        ..row(
-            "lpos",
-            -3,
-            Flags::READONLY,
-            "Returns the indices of elements that have a value.",
-            "O(N) where N is the number of elements in the list, for the average case.",
-            lpos,
-        )
-    }),
+    goes_over(
+        visits::all,
+        per_element(CommandSpec {
+            since: "6.0.6",
+            ..row(
+                "lpos",
+                -3,
+                Flags::READONLY,
+                "Returns the indices of elements that have a value.",
+                "O(N) where N is the number of elements in the list, for the average case.",
+                lpos,
+            )
+        }),
+    ),
     row("lpush", -3, WRITES.and(Flags::FAST), "Adds elements at the start of a list.", PUSHED, lpush),
     CommandSpec {
         since: "2.2.0",
@@ -750,33 +765,43 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             lpushx,
         )
     },
-    per_element(row(
-        "lrange",
-        4,
-        Flags::READONLY,
-        "Returns a range of elements of a list.",
-        "O(S+N) where S is the distance of the start from the nearer end and N is the number of elements in the range.",
-        lrange,
-    )),
-    per_element(row(
-        "lrem",
-        4,
-        Flags::WRITE,
-        "Removes elements that have a value.",
-        "O(N+M) where N is the length of the list and M is the number of elements removed.",
-        lrem,
-    )),
+    goes_over(
+        visits::between,
+        per_element(row(
+            "lrange",
+            4,
+            Flags::READONLY,
+            "Returns a range of elements of a list.",
+            "O(S+N) where S is the distance of the start from the nearer end and N is the number of elements in the range.",
+            lrange,
+        )),
+    ),
+    goes_over(
+        visits::all,
+        per_element(row(
+            "lrem",
+            4,
+            Flags::WRITE,
+            "Removes elements that have a value.",
+            "O(N+M) where N is the length of the list and M is the number of elements removed.",
+            lrem,
+        )),
+    ),
     per_element(row("lset", 4, WRITES, "Sets an element of a list by its index.", NEARER, lset)),
-    per_element(row(
-        "ltrim",
-        4,
-        Flags::WRITE,
-        "Removes the elements at both ends of a list that are not in a range.",
-        "O(N) where N is the number of elements to be removed by the operation.",
-        ltrim,
-    )),
+    goes_over(
+        visits::outside,
+        per_element(row(
+            "ltrim",
+            4,
+            Flags::WRITE,
+            "Removes the elements at both ends of a list that are not in a range.",
+            "O(N) where N is the number of elements to be removed by the operation.",
+            ltrim,
+        )),
+    ),
     CommandSpec {
         cost: Cost::PerCount,
+        visits: Some(visits::as_many),
         ..row("rpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the last elements of a list.", POPPED, rpop)
     },
     CommandSpec {

@@ -85,6 +85,8 @@ const PUBLISH: CommandSpec = CommandSpec {
     group: "pubsub",
     summary: "Posts a message to a channel.",
     complexity: "O(N+M) where N is the number of clients subscribed to the channel and M the number of patterns.",
+    publishes: Some(Kind::Channel),
+    is_replicated: true,
     handler: Handler::Keyspace(publish),
     ..CommandSpec::EMPTY
 };
@@ -105,6 +107,8 @@ const fn sub(
         summary,
         complexity,
         handler: Handler::Keyspace(handle),
+        publishes: None,
+        is_replicated: false,
         ..PUBLISH
     }
 }
@@ -120,6 +124,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "7.0.0",
         summary: "Posts a message to a shard channel.",
         complexity: "O(N) where N is the number of clients subscribed to the channel.",
+        publishes: Some(Kind::Shard),
         handler: Handler::Keyspace(spublish),
         ..PUBLISH
     },

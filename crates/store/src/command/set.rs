@@ -16,6 +16,7 @@ use crate::object::packed::Element;
 use crate::object::{Kind, Set};
 use crate::random::random;
 use crate::texts::Texts;
+use crate::visits::{self, FindVisits};
 
 /// A member on its own.
 fn owned(member: Element<'_>) -> Vec<u8> {
@@ -324,8 +325,8 @@ const fn row(
     }
 }
 
-const fn costs(row: CommandSpec, complexity: &'static str) -> CommandSpec {
-    CommandSpec { cost: Cost::PerElement, complexity, ..row }
+const fn costs(row: CommandSpec, visits: FindVisits, complexity: &'static str) -> CommandSpec {
+    CommandSpec { cost: Cost::PerElement, visits: Some(visits), complexity, ..row }
 }
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -342,6 +343,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     row("sismember", 3, READS, "Tells whether a set has a member.", sismember),
     costs(
         row("smembers", 2, Flags::READONLY, "Returns all members of a set.", smembers),
+        visits::all,
         "O(N) where N is the size of the set.",
     ),
     CommandSpec {
@@ -350,8 +352,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ..row("smismember", -3, READS, "Tells for each of some members whether a set has it.", smismember)
     },
     CommandSpec { keys: KeyRule::TWO, ..row("smove", 4, REMOVES, "Moves a member from one set to another.", smove) },
-    costs(row("spop", -2, REMOVES, "Removes and returns members chosen by chance.", spop), PER_COUNT),
-    costs(row("srandmember", -2, Flags::READONLY, "Returns members chosen by chance.", srandmember), PER_COUNT),
+    costs(row("spop", -2, REMOVES, "Removes and returns members chosen by chance.", spop), visits::as_many, PER_COUNT),
+    costs(
+        row("srandmember", -2, Flags::READONLY, "Returns members chosen by chance.", srandmember),
+        visits::drawn,
+        PER_COUNT,
+    ),
     CommandSpec {
         complexity: PER_MEMBER,
         ..row("srem", -3, REMOVES, "Removes members from a set, and the set with its last one.", srem)
@@ -360,6 +366,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         ..costs(
             row("sscan", -3, Flags::READONLY, "Goes through the members of a set, a few at each call.", sscan),
+            visits::behind_count,
             "O(1) for every call. O(N) for a complete iteration, where N is the size of the set.",
         )
     },

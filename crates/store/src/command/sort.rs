@@ -18,7 +18,7 @@ use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
 use crate::catalogue::Keys;
 use crate::catalogue::OtherKeys;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Rows, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
@@ -28,6 +28,7 @@ use crate::object::list::End;
 use crate::object::{Kind, List, Object, score};
 use crate::refused::SectionError;
 use crate::value::Value;
+use crate::visits::Visits;
 
 const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";
 
@@ -207,13 +208,19 @@ impl<'a> Pattern<'a> {
         [self.before, element, self.after].concat()
     }
 
-    /// Returns the value to which it refers, if that is a string or an existing field.
-    fn value(&self, keys: &mut dyn Keys, db: u32, element: &[u8]) -> Result<Option<Vec<u8>>, SectionError> {
+    /// What it leads to, if that is a string or a field that exists.
+    fn value(
+        &self,
+        keys: &mut dyn Keys,
+        readers: Readers,
+        db: u32,
+        element: &[u8],
+    ) -> Result<Option<Vec<u8>>, SectionError> {
         let key = self.key(element);
         let mut reply = ReplyBuilder::new();
         match self.field {
-            Some(field) => keys.read_named(b"hget", db, &[b"hget", &key, field], &mut reply)?,
-            None => keys.read_named(b"get", db, &[b"get", &key], &mut reply)?,
+            Some(field) => keys.read(readers.hget, db, &[b"hget", &key, field], &mut reply)?,
+            None => keys.read(readers.get, db, &[b"get", &key], &mut reply)?,
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
@@ -223,20 +230,46 @@ impl<'a> Pattern<'a> {
     }
 }
 
+/// The commands that read what patterns lead to.
+#[derive(Clone, Copy)]
+struct Readers {
+    get: &'static CommandSpec,
+    hget: &'static CommandSpec,
+}
+
+impl Readers {
+    fn of(rows: &Rows) -> Readers {
+        let row = |name| rows.find(name).expect("in the catalogue").spec;
+        Readers { get: row(b"get"), hget: row(b"hget") }
+    }
+}
+
+/// All elements; patterns lead to other keys, see [`undeclared`](crate::undeclared).
+fn visits_of_sort(words: &[&[u8]]) -> Option<Visits> {
+    let has_patterns = words.iter().skip(2).any(|word| word.contains(&b'*'));
+    (!has_patterns).then_some(Visits::All)
+}
+
 /// The source alone.
 const SOURCE: CommandSpec =
     CommandSpec { name: "sort", flags: Flags::READONLY, keys: KeyRule::ONE, ..CommandSpec::EMPTY };
 /// The destination alone.
 const DESTINATION: CommandSpec = CommandSpec { flags: Flags::WRITE, ..SOURCE };
 
-static OTHERS: OtherKeys = OtherKeys { wanted, find: keys_led_to, work, run };
+static OTHERS: OtherKeys = others::<true>();
+static OTHERS_OF_RO: OtherKeys = others::<false>();
 
-fn options_of<'a>(words: &[&'a [u8]]) -> Option<Options<'a>> {
-    Options::parse(&words[2..], is(words[0], "sort")).ok()
+/// How SORT, which may store, or SORT_RO finds keys.
+const fn others<const STORES: bool>() -> OtherKeys {
+    OtherKeys { wanted: wanted::<STORES>, find: keys_led_to::<STORES>, work: work::<STORES>, run: run::<STORES> }
 }
 
-fn wanted(words: &[&[u8]]) -> bool {
-    options_of(words).is_some_and(|options| options.leads())
+fn options_of<'a, const STORES: bool>(words: &[&'a [u8]]) -> Option<Options<'a>> {
+    Options::parse(&words[2..], STORES).ok()
+}
+
+fn wanted<const STORES: bool>(words: &[&[u8]]) -> bool {
+    options_of::<STORES>(words).is_some_and(|options| options.leads())
 }
 
 /// Looks at the source, if it has elements to be sorted.
@@ -248,8 +281,8 @@ fn look<R>(inner: &Inner, words: &[&[u8]], db: u32, see: impl FnOnce(&Object) ->
     stripe.table.entry(slot).object().map(|object| see(&object))
 }
 
-fn keys_led_to(inner: &Inner, words: &[&[u8]], db: u32, most: usize) -> Vec<Vec<u8>> {
-    let Some(options) = options_of(words) else { return Vec::new() };
+fn keys_led_to<const STORES: bool>(inner: &Inner, words: &[&[u8]], db: u32, most: usize) -> Vec<Vec<u8>> {
+    let Some(options) = options_of::<STORES>(words) else { return Vec::new() };
     let elements = look(inner, words, db, |object| match object.len() <= most {
         true => options.elements(object, TIMELESS).ok(),
         false => None,
@@ -260,17 +293,24 @@ fn keys_led_to(inner: &Inner, words: &[&[u8]], db: u32, most: usize) -> Vec<Vec<
     patterns.iter().flat_map(|pattern| elements.iter().map(|element| pattern.key(element))).collect()
 }
 
-fn work(inner: &Inner, words: &[&[u8]], db: u32) -> usize {
-    let patterns = options_of(words).map_or(0, |options| usize::from(options.by.is_some()) + options.gets.len());
+fn work<const STORES: bool>(inner: &Inner, words: &[&[u8]], db: u32) -> usize {
+    let patterns =
+        options_of::<STORES>(words).map_or(0, |options| usize::from(options.by.is_some()) + options.gets.len());
     look(inner, words, db, |object| object.len().saturating_mul(1 + patterns)).unwrap_or(0)
 }
 
 /// Sorts with patterns that lead to other keys.
-fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
+fn run<const STORES: bool>(
+    keys: &mut dyn Keys,
+    db: u32,
+    words: &[&[u8]],
+    out: &mut dyn ReplySink,
+) -> Result<(), SectionError> {
     let mut elements = Vec::new();
     let mut values = Vec::new();
+    let readers = Readers::of(keys.rows());
     let result = (|| {
-        let options = Options::parse(&words[2..], is(words[0], "sort")).map_err(Ok)?;
+        let options = Options::parse(&words[2..], STORES).map_err(Ok)?;
         let mut read = Ok(Vec::new());
         let seen = keys.see(&SOURCE, db, &words[..2], &mut |ctx| {
             let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
@@ -282,7 +322,7 @@ fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -
         seen.map_err(Err)?;
         elements = read.map_err(Ok)?;
         if let Some(pattern) = options.weights() {
-            let weights = elements.iter().map(|element| pattern.value(keys, db, element));
+            let weights = elements.iter().map(|element| pattern.value(keys, readers, db, element));
             let weights: Vec<Option<Vec<u8>>> = weights.collect::<Result<_, _>>().map_err(Err)?;
             elements = options.by_weights(std::mem::take(&mut elements), weights).map_err(Ok)?;
             options.cut(&mut elements);
@@ -293,7 +333,7 @@ fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -
             for (itself, pattern) in &patterns {
                 values.push(match pattern {
                     _ if *itself => Some(element.clone()),
-                    Some(pattern) => pattern.value(keys, db, element).map_err(Err)?,
+                    Some(pattern) => pattern.value(keys, readers, db, element).map_err(Err)?,
                     None => None,
                 });
             }
@@ -439,6 +479,8 @@ const SORT: CommandSpec = CommandSpec {
     group: "generic",
     summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
     complexity: "O(N+M*log(M)) where N is the number of elements to sort and M the number of those returned.",
+    visits: Some(visits_of_sort),
+    writes: WrittenKeys::Others,
     others: Some(&OTHERS),
     handler: Handler::Keyspace(sort),
     ..CommandSpec::EMPTY
@@ -450,6 +492,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "sort_ro",
         flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
         keys: KeyRule::ONE,
+        writes: WrittenKeys::Flagged,
+        others: Some(&OTHERS_OF_RO),
         since: "7.0.0",
         summary: "Returns the sorted elements of a list, a set, or a sorted set.",
         handler: Handler::Keyspace(sort_ro),

@@ -6,7 +6,7 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
 use super::{NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Halves, Handler, LongWords};
 use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
@@ -546,15 +546,23 @@ fn msetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     out.integer(i64::from(free));
 }
 
+/// SET only writes its key unless it has the option GET.
+fn set_key_flags(words: &[&[u8]]) -> Option<&'static [&'static str]> {
+    let gets = words.iter().skip(3).any(|word| is(word, "get"));
+    (!gets).then_some(&["OW", "update"])
+}
+
 const READS: CommandSpec = CommandSpec {
     flags: Flags::READONLY.and(Flags::FAST),
     keys: KeyRule::ONE,
     categories: &[Category::String],
     group: "string",
+    long_words: LongWords::Read,
     ..CommandSpec::EMPTY
 };
 
-const WRITES: CommandSpec = CommandSpec { flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), ..READS };
+const WRITES: CommandSpec =
+    CommandSpec { flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), long_words: LongWords::Copied, ..READS };
 
 const fn row(
     base: CommandSpec,
@@ -584,7 +592,7 @@ const PAIRS: CommandSpec = CommandSpec {
 pub(super) const COMMANDS: &[CommandSpec] = &[
     row(READS, "get", 2, "1.0.0", "Returns the string value of a key.", get),
     row(
-        SLOW_WRITES,
+        CommandSpec { key_flags: Some(set_key_flags), ..SLOW_WRITES },
         "set",
         -3,
         "1.0.0",
@@ -617,7 +625,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         getset,
     ),
     row(
-        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..WRITES },
+        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..READS },
         "getdel",
         2,
         "6.2.0",
@@ -625,7 +633,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         getdel,
     ),
     row(
-        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..WRITES },
+        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..READS },
         "getex",
         -2,
         "6.2.0",
@@ -636,7 +644,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     row(RANGES, "getrange", 4, "2.4.0", "Returns a substring of the string stored at a key.", getrange),
     row(RANGES, "substr", 4, "1.0.0", "Returns a substring from a string value.", getrange),
     row(
-        CommandSpec { cost: Cost::PerByte, ..SLOW_WRITES },
+        CommandSpec { cost: Cost::PerByte, long_words: LongWords::Read, ..SLOW_WRITES },
         "setrange",
         4,
         "2.2.0",
@@ -706,7 +714,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     ),
     row(PAIRS, "mset", -3, "1.0.1", "Atomically creates or modifies the string values of one or more keys.", mset),
     row(
-        PAIRS,
+        CommandSpec { halves: Some(Halves { look: "exists", write: "mset" }), ..PAIRS },
         "msetnx",
         -3,
         "1.0.1",

@@ -7,7 +7,7 @@
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{NOT_INTEGER, Refused, integer, or_error};
-use crate::catalogue::{Category, CommandSpec, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::limit::{NS_PER_MS, NS_PER_S, Pace};
@@ -99,6 +99,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
     categories: &[Category::String],
     since: "",
     group: "string",
+    long_words: LongWords::Copied,
     summary: "Limits a rate: key max_burst count period [quantity]. Replies limited, limit, remaining, retry after and reset after.",
     handler: Handler::Keyspace(throttle),
     ..CommandSpec::EMPTY

@@ -6,7 +6,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::control::Write;
 use super::errors_only::ErrorsOnly;
-use super::limited::{Limited, MUCH, SCANNED_MAX, Size};
+use super::limited::{Limited, MUCH, Size};
 use super::run::{Call, WORDS_BYTES_MAX};
 use super::source::Flags;
 use super::take::Take;
@@ -14,8 +14,7 @@ use super::watched::Awaited;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::Start;
-use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
-use crate::command::is;
+use crate::catalogue::{CommandSpec, Detached, Flags as CommandFlags, Handler, Numbered};
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::owned::ReplyForm;
@@ -306,15 +305,11 @@ impl Active {
     }
 
     /// The few commands of a connection that scripts may call.
-    fn of_connection(&mut self, command: ConnectionCommand, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+    fn of_connection(&mut self, command: Detached, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let mut out = ReplyWriter::new(out, self.protocol);
         match command {
-            ConnectionCommand::Ping => match words.get(1) {
-                Some(text) => out.bulk(text),
-                None => out.simple("PONG"),
-            },
-            ConnectionCommand::Echo => out.bulk(words[1]),
-            ConnectionCommand::Select => match parse_i64(words[1]).map(u32::try_from) {
+            Detached::Replies(handle) => handle(words, &mut out),
+            Detached::Selects => match parse_i64(words[1]).map(u32::try_from) {
                 Some(Ok(db)) if db < self.inner().keyspace.databases() => {
                     self.db = db;
                     out.ok();
@@ -322,7 +317,7 @@ impl Active {
                 Some(_) => out.error(DB_RANGE),
                 None => out.error("ERR value is not an integer or out of range"),
             },
-            _ => {
+            Detached::Needless | Detached::Server => {
                 if !self.inner().scripts.tell(self.row, words, &mut out) {
                     out.error("ERR This Redis command is not allowed from script");
                     return Ran::Rejected;
@@ -335,11 +330,6 @@ impl Active {
 
 /// Returns whether a command of these words takes long wherever it reads or writes.
 fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
-    words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX || spec.name == "scan" && asks_for_many(words)
-}
-
-/// Returns whether a SCAN requests very many keys.
-fn asks_for_many(words: &[&[u8]]) -> bool {
-    let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
-    count.is_some_and(|count| count > SCANNED_MAX)
+    words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX
+        || spec.asks_for_much.is_some_and(|asks| asks(words))
 }

@@ -219,6 +219,11 @@ fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
+/// Whether a script with these flags may write, or one that is not known.
+pub(super) fn may_write(flags: Option<Flags>) -> bool {
+    !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
+}
+
 pub(super) const fn evaluates(
     name: &'static str,
     flags: CommandFlags,
@@ -314,9 +319,19 @@ const PS_SUMMARY: &str = "Describes scripts and functions that run for longer th
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
-    evaluates("eval", CommandFlags::NONE, "2.6.0", "Runs a script.", eval),
+    CommandSpec {
+        script_may_write: Some(|inner, words| {
+            may_write(script_of(inner, words[1], false).ok().map(|script| script.flags()))
+        }),
+        ..evaluates("eval", CommandFlags::NONE, "2.6.0", "Runs a script.", eval)
+    },
     evaluates("eval_ro", CommandFlags::READONLY, "7.0.0", "Runs a script that only reads.", eval_ro),
-    evaluates("evalsha", CommandFlags::NONE, "2.6.0", "Runs a script by its SHA-1.", evalsha),
+    CommandSpec {
+        script_may_write: Some(|inner, words| {
+            may_write(inner.scripts.registry.by_sha(words[1]).map(|script| script.flags()))
+        }),
+        ..evaluates("evalsha", CommandFlags::NONE, "2.6.0", "Runs a script by its SHA-1.", evalsha)
+    },
     evaluates("evalsha_ro", CommandFlags::READONLY, "7.0.0", "Runs a script that only reads by its SHA-1.", evalsha_ro),
     CommandSpec {
         name: "script",

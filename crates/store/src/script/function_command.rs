@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluicegate_wire::resp::ReplySink;
 
 use super::code::Code;
-use super::command::{about, evaluates, keys_or, named_to_kill, run, say_killed, start_call};
+use super::command::{about, evaluates, keys_or, may_write, named_to_kill, run, say_killed, start_call};
 use super::control::Control;
 use super::library::{Function, Library, Load, Policy, Source};
 use super::run::{Call, control_of};
@@ -312,7 +312,13 @@ const FUNCTION: &[CommandSpec] = &[
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
-    evaluates("fcall", CommandFlags::NONE, "7.0.0", "Calls a function of a library.", fcall),
+    CommandSpec {
+        script_may_write: Some(|inner, words| {
+            let found = inner.scripts.libraries.find(words[1]);
+            may_write(found.map(|(library, place)| library.functions[place].flags))
+        }),
+        ..evaluates("fcall", CommandFlags::NONE, "7.0.0", "Calls a function of a library.", fcall)
+    },
     evaluates("fcall_ro", CommandFlags::READONLY, "7.0.0", "Calls a function that only reads.", fcall_ro),
     CommandSpec {
         name: "function",

@@ -14,8 +14,6 @@ pub(super) const MUCH: usize = 64 << 10;
 const REPLY_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of elements converted to values on a worker.
 const ELEMENTS_MAX: usize = 4096;
-/// Keys that SCAN goes over on a worker.
-pub(super) const SCANNED_MAX: i64 = 4096;
 /// Bytes at which a command that only reads is cut off.
 const CUT_AT: usize = 1 << 20;
 

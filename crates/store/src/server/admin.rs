@@ -75,8 +75,13 @@ pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same in a transaction or a script, which has no client that waits.
-pub(super) fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+/// The same of a script.
+pub(super) fn wait_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    wait_within(None, args, out)
+}
+
+/// The same; a transaction or a script has no client that waits.
+fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     match (timeout(args[2]), context) {
         (Err(text), _) => return fail(text, out),
@@ -91,8 +96,13 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     waitaof_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same in a transaction or a script, which has no client that waits.
-pub(super) fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+/// The same of a script.
+pub(super) fn waitaof_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    waitaof_within(None, args, out)
+}
+
+/// The same; a transaction or a script has no client that waits.
+fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     if !(0..=1).contains(&local) {
         return fail("ERR value is out of range, value must between 0 and 1", out);

@@ -120,7 +120,6 @@ fn derived_key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     let flags: &[&str] = match row.spec.keys {
         KeyRule::Channels { .. } => &["not_key"],
         _ if row.spec.flags.has(Flags::WRITE) => &["RW", "access", "update"],
-        _ if row.spec.group == "transactions" => &["RO"],
         _ => &["RO", "access"],
     };
     statuses(flags, out);
@@ -269,13 +268,13 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
 
 /// The row of a command with its words, and where its keys stand; an error as Redis words it.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
-    let mut row = INDEX.find(words[0]).map(|at| &INDEX.rows()[usize::from(at)]);
-    if let (Some(container), Some(name)) = (row, words.get(1))
-        && !container.subcommands.is_empty()
+    let mut at = INDEX.find(words[0]);
+    if let (Some(container), Some(name)) = (at, words.get(1))
+        && !INDEX.rows()[usize::from(container)].subcommands.is_empty()
     {
-        row = INDEX.subcommands(container).iter().find(|row| row.spec.name.as_bytes().eq_ignore_ascii_case(name));
+        at = INDEX.subcommand(container, name);
     }
-    let row = row.ok_or("ERR Invalid command specified")?;
+    let row = &INDEX.rows()[usize::from(at.ok_or("ERR Invalid command specified")?)];
     if has_no_keys(row) {
         return Err("ERR The command has no key arguments");
     }
@@ -356,18 +355,14 @@ pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWrit
 
 /// What a command does to one of its keys.
 fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
-    let has =
-        |first: usize, option: &str| words.iter().skip(first).any(|word| word.eq_ignore_ascii_case(option.as_bytes()));
     if let KeyRule::Counted { count, .. } = row.spec.keys
         && parse_i64(words[count as usize]).is_none()
     {
         // Redis knows nothing of keys that it finds so.
         return Vec::new();
     }
-    match row.full_name.as_str() {
-        "set" if !has(3, "get") => return vec!["OW", "update"],
-        "bitfield" if !has(2, "set") && !has(2, "incrby") => return vec!["RO", "access"],
-        _ => {}
+    if let Some(flags) = row.spec.key_flags.and_then(|flags| flags(words)) {
+        return flags.to_vec();
     }
     let spec =
         facts::of(&row.full_name).and_then(|facts| facts.specs.iter().find(|spec| spec.places(words).contains(&place)));

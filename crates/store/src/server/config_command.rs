@@ -15,6 +15,12 @@ use super::dispatch::{self, About, Context, Outcome};
 use crate::config::{self, ServerOptions};
 use crate::glob;
 
+/// The value of a parameter that is a password is secret in CONFIG SET.
+pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
+    const PASSWORDS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
+    at >= 3 && at % 2 == 1 && PASSWORDS.iter().any(|name| args[at - 1].eq_ignore_ascii_case(name))
+}
+
 /// `CONFIG HELP`.
 pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("config", out)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
+use super::rows::ROWS;
 use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::execute::Origin;
 use crate::glob;
@@ -241,7 +242,7 @@ fn populate(context: &Context<'_>, count: &[u8], rest: &[&[u8]], out: &mut Reply
     };
     let prefix = rest.first().map_or(&b"key"[..], |prefix| prefix).to_vec();
     let (inner, db) = (context.worker.server.store.0.clone(), context.session.db);
-    let Some(spec) = crate::commands::find(b"setnx") else { return Outcome::Done };
+    let Some(spec) = ROWS.find(b"setnx").map(|row| row.spec) else { return Outcome::Done };
     let mut next = 0;
     let step = move || {
         if next == count {

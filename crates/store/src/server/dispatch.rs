@@ -10,19 +10,16 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
-use super::debug_command;
 use super::multi;
+use super::rows::{self, Queueing, ROWS, ServerCommand, Traits};
 use super::subscription::{self, Subscriptions};
 use super::{Server, Worker};
-use super::{acl, admin, cluster};
-use super::{client_command, command_info, config_command, handshake, info, latency, monitor, pause, slowlog};
+use super::{pause, slowlog};
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, Flags, Numbered};
-use crate::commands;
+use crate::catalogue::{CommandSpec, Cost, Flags, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
 use crate::memory::OOM;
-use crate::names::Names;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
 use crate::park::Parked;
@@ -237,7 +234,7 @@ impl Session {
             }
         }
         if self.replies != Replies::On {
-            let kept = is_kept || INDEX.rows[usize::from(row)].pushes;
+            let kept = is_kept || INDEX.rows[usize::from(row)].traits.pushes;
             self.filter(output, if kept { output.len() } else { before });
         }
     }
@@ -319,18 +316,20 @@ pub(super) struct About<'a> {
     pub local: Option<&'a str>,
 }
 
-/// Who carries a command out that is not about keys.
+/// The function of a command of the server.
 #[derive(Clone, Copy)]
 pub(super) enum By {
     Connection(Local),
     Server(Told),
+    /// The one for a connection, the other for a script.
+    Either(Local, Told),
 }
 
 impl By {
     /// Carries it out.
     pub fn call(self, context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         match self {
-            By::Connection(local) => local(context, args, out),
+            By::Connection(local) | By::Either(local, _) => local(context, args, out),
             By::Server(told) => {
                 let local = (!context.client.is_unix).then_some(&*context.client.local);
                 told(&About { server: &context.worker.server, options: context.options, local }, args, out)
@@ -341,16 +340,9 @@ impl By {
 
 /// Carries out a command for a script, by the number of its row; false if it needs a connection.
 pub(super) fn tell(server: &Server, row: u16, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
-    let row = &INDEX.rows[usize::from(row)];
-    // Those of the server reply at once.
-    match (row.local, &*row.full_name) {
-        (Some(By::Server(told)), _) => {
-            drop(told(&About { server, options: &server.options(), local: None }, args, out))
-        }
-        (_, "wait") => drop(admin::wait_within(None, args, out)),
-        (_, "waitaof") => drop(admin::waitaof_within(None, args, out)),
-        _ => return false,
-    }
+    let Some(By::Server(told) | By::Either(_, told)) = INDEX.rows[usize::from(row)].local else { return false };
+    // It replies at once.
+    drop(told(&About { server, options: &server.options(), local: None }, args, out));
     true
 }
 
@@ -362,27 +354,10 @@ pub(super) struct Row {
     /// Rows of a container's commands.
     pub subcommands: std::ops::Range<u16>,
     local: Option<By>,
-    /// Whether its reply is a push, which CLIENT REPLY doesn't suppress.
-    pushes: bool,
-    /// Whether a RESP2 client may call it while it listens.
-    beside_listening: bool,
-    /// Whether it is run inside MULTI instead of being queued.
-    unqueued: bool,
-    /// Whether it changes to which channels its connection listens, or in which form it gets messages.
-    changes_listening: bool,
+    pub traits: Traits,
 }
 
 impl Row {
-    /// Whether its reply is a push, which CLIENT REPLY doesn't suppress.
-    pub fn pushes(&self) -> bool {
-        self.pushes
-    }
-
-    /// Whether it changes to which channels its connection listens, or in which form it gets messages.
-    pub fn changes_listening(&self) -> bool {
-        self.changes_listening
-    }
-
     /// Whether an error says that the command was refused for want of memory, before it ran: Redis counts it as
     /// rejected.
     #[cold]
@@ -396,141 +371,37 @@ impl Row {
     }
 }
 
-/// Who carries out what isn't about keys.
-const LOCAL: &[(&str, Local)] = &[
-    ("auth", handshake::auth),
-    ("client|getname", client_command::getname),
-    ("client|getredir", client_command::getredir),
-    ("client|id", client_command::id),
-    ("client|info", client_command::info),
-    ("client|kill", client_command::kill),
-    ("client|list", client_command::list),
-    ("client|no-evict", client_command::no_evict),
-    ("client|no-touch", client_command::no_touch),
-    ("client|pause", client_command::pause),
-    ("client|reply", client_command::reply),
-    ("client|setinfo", client_command::setinfo),
-    ("client|setname", client_command::setname),
-    ("client|unblock", client_command::unblock),
-    ("client|trackinginfo", client_command::trackinginfo),
-    ("client|unpause", client_command::unpause),
-    ("config|get", config_command::get),
-    ("config|resetstat", config_command::resetstat),
-    ("config|rewrite", config_command::rewrite),
-    ("config|set", config_command::set),
-    ("debug", debug_command::debug),
-    ("echo", handshake::echo),
-    ("hello", handshake::hello),
-    ("latency|doctor", latency::doctor),
-    ("latency|histogram", latency::histogram),
-    ("latency|history", latency::history),
-    ("latency|latest", latency::latest),
-    ("latency|reset", latency::reset),
-    ("monitor", monitor::monitor),
-    ("ping", handshake::ping),
-    ("psubscribe", subscription::psubscribe),
-    ("punsubscribe", subscription::punsubscribe),
-    ("quit", handshake::quit),
-    ("replicaof", admin::replicaof),
-    ("reset", handshake::reset),
-    ("role", admin::role),
-    ("select", handshake::select),
-    ("shutdown", admin::shutdown),
-    ("slaveof", admin::replicaof),
-    ("wait", admin::wait),
-    ("waitaof", admin::waitaof),
-    ("ssubscribe", subscription::ssubscribe),
-    ("subscribe", subscription::subscribe),
-    ("sunsubscribe", subscription::sunsubscribe),
-    ("unsubscribe", subscription::unsubscribe),
-    ("watch", multi::watch),
-    ("unwatch", multi::unwatch),
-    ("multi", multi::multi),
-    ("exec", multi::exec),
-    ("discard", multi::discard),
-];
-
-/// Who tells what concerns no connection; scripts may ask, too, where Redis lets them.
-const TOLD: &[(&str, Told)] = &[
-    ("acl|cat", acl::cat),
-    ("acl|getuser", acl::getuser),
-    ("acl|help", acl::help),
-    ("acl|list", acl::list),
-    ("acl|users", acl::users),
-    ("acl|whoami", acl::whoami),
-    ("asking", admin::of_clusters),
-    ("client|help", client_command::help),
-    ("cluster|count-failure-reports", cluster::failure_reports),
-    ("cluster|countkeysinslot", cluster::count_keys),
-    ("cluster|getkeysinslot", cluster::get_keys),
-    ("cluster|help", cluster::help),
-    ("cluster|info", cluster::info),
-    ("cluster|keyslot", cluster::keyslot),
-    ("cluster|links", cluster::links),
-    ("cluster|myid", cluster::myid),
-    ("cluster|myshardid", cluster::myid),
-    ("cluster|nodes", cluster::nodes),
-    ("cluster|replicas", cluster::replicas),
-    ("cluster|shards", cluster::shards),
-    ("cluster|slaves", cluster::replicas),
-    ("cluster|slots", cluster::slots),
-    ("command", command_info::all),
-    ("command|count", command_info::count),
-    ("command|docs", command_info::docs),
-    ("command|getkeys", command_info::getkeys),
-    ("command|getkeysandflags", command_info::getkeysandflags),
-    ("command|help", command_info::help),
-    ("command|info", command_info::info),
-    ("command|list", command_info::list),
-    ("config|help", config_command::help),
-    ("info", info::info),
-    ("latency|help", latency::help),
-    ("lastsave", admin::lastsave),
-    ("lolwut", admin::lolwut),
-    ("module|help", admin::module_help),
-    ("module|list", admin::module_list),
-    ("readonly", admin::of_clusters),
-    ("readwrite", admin::of_clusters),
-    ("slowlog|get", slowlog::get),
-    ("slowlog|help", slowlog::help),
-    ("slowlog|len", slowlog::len),
-    ("slowlog|reset", slowlog::reset),
-];
-
 /// Every command by name, with the number under which it is counted.
 pub(super) struct Commands {
     rows: Vec<Row>,
     top: usize,
-    names: &'static Names,
+    catalogue: &'static Rows,
 }
 
-/// The commands of every server: the catalogue with the handlers of this module.
+/// The commands of every server: the catalogue with what the server's own table says of its commands.
 pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
 
 impl Commands {
     fn new() -> Commands {
-        let of_connection = |name: &str| LOCAL.iter().find(|row| row.0 == name).map(|row| By::Connection(row.1));
-        let of_server = |name: &str| TOLD.iter().find(|row| row.0 == name).map(|row| By::Server(row.1));
-        let local = |name: &str| of_connection(name).or_else(|| of_server(name));
-        let row = |spec: &'static CommandSpec, full_name: String| Row {
+        let row = |spec: &'static CommandSpec, of_server: Option<&ServerCommand>, full_name: String| Row {
             spec,
-            local: local(&full_name),
-            pushes: full_name.ends_with("subscribe"),
-            changes_listening: full_name.ends_with("subscribe") || full_name == "hello",
-            beside_listening: full_name.ends_with("subscribe") || ["ping", "quit", "reset"].contains(&&*full_name),
-            unqueued: ["exec", "discard", "multi", "watch", "quit", "reset"].contains(&&*full_name),
             full_name,
             subcommands: 0..0,
+            local: of_server.and_then(|command| command.by),
+            traits: of_server.map_or(Traits::NONE, |command| command.traits),
         };
-        let mut rows: Vec<Row> = commands::all().map(|spec| row(spec, spec.name.to_owned())).collect();
-        let top = rows.len();
-        for container in 0..top {
-            let spec = rows[container].spec;
+        let commands = ROWS.commands();
+        let of_server = |spec: &CommandSpec| rows::COMMANDS.iter().find(|command| std::ptr::eq(&command.spec, spec));
+        let mut rows: Vec<Row> = commands.iter().map(|spec| row(spec, of_server(spec), spec.name.to_owned())).collect();
+        for (container, spec) in commands.iter().enumerate() {
             let from = rows.len() as u16;
-            rows.extend(spec.subcommands.iter().map(|sub| row(sub, format!("{}|{}", spec.name, sub.name))));
+            let of_server = of_server(spec).map_or(&[][..], |command| command.subcommands);
+            for (place, sub) in spec.subcommands.iter().enumerate() {
+                rows.push(row(sub, of_server.get(place), format!("{}|{}", spec.name, sub.name)));
+            }
             rows[container].subcommands = from..rows.len() as u16;
         }
-        Commands { rows, top, names: commands::ROWS.names() }
+        Commands { rows, top: commands.len(), catalogue: &ROWS }
     }
 
     pub fn len(&self) -> usize {
@@ -552,7 +423,7 @@ impl Commands {
 
     /// The command of this name, in any case.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
-        self.names.find(name)
+        self.catalogue.names().find(name)
     }
 
     /// A command by `name` or `container|name`, as COMMAND INFO takes it.
@@ -560,13 +431,14 @@ impl Commands {
         let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
             return self.find(name).map(|at| &self.rows[usize::from(at)]);
         };
-        let container = &self.rows[usize::from(self.find(&name[..bar])?)];
-        self.subcommands(container).iter().find(|row| row.spec.name.as_bytes().eq_ignore_ascii_case(&name[bar + 1..]))
+        let container = self.find(&name[..bar])?;
+        self.subcommand(container, &name[bar + 1..]).map(|at| &self.rows[usize::from(at)])
     }
 
-    fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
-        let mut range = self.rows[usize::from(container)].subcommands.clone();
-        range.find(|at| self.rows[usize::from(*at)].spec.name.as_bytes().eq_ignore_ascii_case(name))
+    /// The command of this container and this name, in any case.
+    pub fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
+        let container = Numbered { spec: self.rows[usize::from(container)].spec, number: container };
+        self.catalogue.subcommand(container, name).map(|row| row.number)
     }
 }
 
@@ -618,7 +490,7 @@ impl Context<'_> {
         if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) {
             return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
         }
-        if self.session.listens() && self.session.protocol == Protocol::Resp2 && !command.beside_listening {
+        if self.session.listens() && self.session.protocol == Protocol::Resp2 && !command.traits.while_subscribed {
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
                  this context",
@@ -711,8 +583,8 @@ impl Context<'_> {
     #[cold]
     fn in_multi(&mut self, row: u16, args: &[&[u8]], output: &mut Vec<u8>, before: usize) -> Option<Outcome> {
         let command = &INDEX.rows[usize::from(row)];
-        let is_exec = command.full_name == "exec";
-        if command.unqueued && !is_exec {
+        let is_exec = command.traits.queueing == Queueing::Exec;
+        if command.traits.queueing == Queueing::AtOnce {
             return None;
         }
         let of_queue = |flag| is_exec && self.session.rare.multi.as_ref().is_some_and(|multi| multi.has(flag));
@@ -794,7 +666,7 @@ impl Context<'_> {
         if let Some(multi) = &mut self.session.rare.multi {
             multi.aborted = true;
         }
-        if row.is_some_and(|row| INDEX.rows[usize::from(row)].full_name == "exec") {
+        if row.is_some_and(|row| INDEX.rows[usize::from(row)].traits.queueing == Queueing::Exec) {
             // What keeps EXEC from running ends the transaction.
             let line = output.split_off(before);
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
@@ -852,14 +724,11 @@ mod tests {
             let is_container = !row.subcommands.is_empty();
             assert!(is_key_command != row.local.is_some() || is_container, "{}", row.full_name);
         }
-        for name in LOCAL.iter().map(|row| row.0).chain(TOLD.iter().map(|row| row.0)) {
-            assert!(INDEX.find_full(name.as_bytes()).is_some(), "{name} has no row in the catalogue");
-        }
     }
 
     #[test]
     fn rows_have_the_numbers_that_scripts_count_by() {
-        let rows = &commands::ROWS;
+        let rows = &ROWS;
         assert_eq!(rows.count(), INDEX.len());
         for (number, row) in INDEX.rows().iter().enumerate() {
             let mut words = row.full_name.split('|').map(str::as_bytes);

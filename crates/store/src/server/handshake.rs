@@ -171,6 +171,29 @@ pub(super) fn echo(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_
     Outcome::Done
 }
 
+/// `ECHO` without a connection.
+pub(super) fn echo_detached(args: &[&[u8]], out: &mut dyn ReplySink) {
+    out.bulk(args.get(1).copied().unwrap_or_default());
+}
+
+/// `PING` without a connection.
+pub(super) fn ping_detached(args: &[&[u8]], out: &mut dyn ReplySink) {
+    match args.get(1) {
+        Some(message) => out.bulk(message),
+        None => out.simple("PONG"),
+    }
+}
+
+/// All words of AUTH are secret.
+pub(super) fn is_secret_of_auth(_: &[&[u8]], at: usize) -> bool {
+    at > 0
+}
+
+/// The two words behind AUTH are secret in HELLO.
+pub(super) fn is_secret_of_hello(args: &[&[u8]], at: usize) -> bool {
+    (at.saturating_sub(2)..at).any(|before| before > 1 && args[before].eq_ignore_ascii_case(b"auth"))
+}
+
 /// `QUIT`.
 pub(super) fn quit(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.ok();

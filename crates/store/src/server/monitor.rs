@@ -91,18 +91,7 @@ fn quote(word: &[u8], line: &mut Vec<u8>) {
 
 /// Whether a word is a password, or belongs to one.
 pub(super) fn is_secret(row: &Row, args: &[&[u8]], at: usize) -> bool {
-    match row.full_name.as_str() {
-        "auth" => at > 0,
-        "hello" => (at.saturating_sub(2)..at).any(|before| before > 1 && args[before].eq_ignore_ascii_case(b"auth")),
-        "config|set" => {
-            at >= 3
-                && at % 2 == 1
-                && [&b"requirepass"[..], b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"]
-                    .iter()
-                    .any(|name| args[at - 1].eq_ignore_ascii_case(name))
-        }
-        _ => false,
-    }
+    row.traits.is_secret.is_some_and(|is_secret| is_secret(args, at))
 }
 
 /// `MONITOR`.

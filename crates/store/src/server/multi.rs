@@ -160,11 +160,11 @@ impl Connection for Context<'_> {
     }
 
     fn changes_listening(&self, row: u16) -> bool {
-        INDEX.rows()[usize::from(row)].changes_listening()
+        INDEX.rows()[usize::from(row)].traits.changes_subscriptions
     }
 
     fn pushes(&self, row: u16) -> bool {
-        INDEX.rows()[usize::from(row)].pushes()
+        INDEX.rows()[usize::from(row)].traits.pushes
     }
 
     #[inline]

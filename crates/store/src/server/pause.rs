@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Handler};
-use crate::script::command::script_of;
-use crate::script::source::Flags;
+use crate::catalogue::CommandSpec;
 
 /// The pause of a server. The flag makes the common case, no pause, one load.
 #[derive(Debug, Default)]
@@ -90,15 +88,7 @@ pub(super) fn may_write(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]])
     if spec.counts_as_write() {
         return true;
     }
-    let Handler::Script(_) = spec.handler else { return false };
-    let scripts = &inner.scripts;
-    let flags = match spec.name {
-        "eval" => script_of(inner, words[1], false).ok().map(|script| script.flags()),
-        "evalsha" => scripts.registry.by_sha(words[1]).map(|script| script.flags()),
-        "fcall" => scripts.libraries.find(words[1]).map(|(library, place)| library.functions[place].flags),
-        _ => return false,
-    };
-    !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
+    spec.script_may_write.is_some_and(|may_write| may_write(inner, words))
 }
 
 #[cfg(test)]

@@ -1,7 +1,71 @@
-//! Catalogue rows of the commands that the server carries out: about the connection, the parameters, the catalogue.
+//! The commands that the server carries out: about the connection, the parameters, the catalogue.
+//!
+//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and what
+//! only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a row
+//! of this table therefore contains the catalogue's.
 
-use crate::catalogue::{Category, CommandSpec, ConnectionCommand as By, Flags, Handler};
+use std::sync::LazyLock;
+
+use super::dispatch::By::{self, Connection, Either, Server};
+use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
+use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
+use super::{handshake, info, latency, monitor, multi, slowlog};
+use crate::catalogue::{Category, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
+use crate::server::dispatch::Local;
+use crate::{command, script};
+
+/// A command of the server.
+#[derive(Clone, Copy)]
+pub(super) struct ServerCommand {
+    /// The catalogue's row.
+    pub spec: CommandSpec,
+    /// Its function; [`None`] of a container that is no command itself.
+    pub by: Option<By>,
+    pub traits: Traits,
+    /// The rows of a container, of which the catalogue's row has copies.
+    pub subcommands: &'static [ServerCommand],
+}
+
+/// What the server asks of a command before and after it runs.
+#[derive(Clone, Copy)]
+pub(super) struct Traits {
+    /// Its reply is a push, which CLIENT REPLY does not suppress.
+    pub pushes: bool,
+    /// A RESP2 client may call it while it is subscribed.
+    pub while_subscribed: bool,
+    /// It changes its connection's subscriptions, or the form in which the connection gets messages.
+    pub changes_subscriptions: bool,
+    /// What happens to it inside MULTI.
+    pub queueing: Queueing,
+    /// Whether one of its words is a password, or belongs to one.
+    pub is_secret: Option<IsSecret>,
+}
+
+/// Looks at the words of a command and the place of one of them.
+pub(super) type IsSecret = fn(&[&[u8]], usize) -> bool;
+
+/// What happens to a command between MULTI and EXEC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queueing {
+    /// It is queued.
+    Queued,
+    /// It runs at once.
+    AtOnce,
+    /// It runs at once, and with it what is queued.
+    Exec,
+}
+
+impl Traits {
+    /// Those of most commands, and of all that the server does not carry out itself.
+    pub const NONE: Traits = Traits {
+        pushes: false,
+        while_subscribed: false,
+        changes_subscriptions: false,
+        queueing: Queueing::Queued,
+        is_secret: None,
+    };
+}
 
 /// May be asked while a store is loading or behind: all of these.
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
@@ -21,8 +85,19 @@ const fn row(
     flags: Flags,
     since: &'static str,
     summary: &'static str,
-) -> CommandSpec {
-    CommandSpec {
+) -> ServerCommand {
+    ServerCommand { by: Some(by), ..uncalled(name, arity, flags, since, summary) }
+}
+
+/// A row without a function.
+const fn uncalled(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    since: &'static str,
+    summary: &'static str,
+) -> ServerCommand {
+    let spec = CommandSpec {
         name,
         arity,
         flags,
@@ -30,300 +105,573 @@ const fn row(
         since,
         group: "connection",
         summary,
-        handler: Handler::Connection(by),
+        handler: Handler::Connection(Detached::Server),
         ..CommandSpec::EMPTY
+    };
+    ServerCommand { spec, by: None, traits: Traits::NONE, subcommands: &[] }
+}
+
+const fn of_group(row: ServerCommand, group: &'static str, categories: &'static [Category]) -> ServerCommand {
+    ServerCommand { spec: CommandSpec { group, categories, ..row.spec }, ..row }
+}
+
+const fn of_server(row: ServerCommand, categories: &'static [Category]) -> ServerCommand {
+    of_group(row, "server", categories)
+}
+
+const fn costs(row: ServerCommand, complexity: &'static str) -> ServerCommand {
+    ServerCommand { spec: CommandSpec { complexity, ..row.spec }, ..row }
+}
+
+/// A command with what a caller gets that has no connection.
+const fn detached(row: ServerCommand, detached: Detached) -> ServerCommand {
+    ServerCommand { spec: CommandSpec { handler: Handler::Connection(detached), ..row.spec }, ..row }
+}
+
+const fn keyed(row: ServerCommand, keys: KeyRule) -> ServerCommand {
+    ServerCommand { spec: CommandSpec { keys, ..row.spec }, ..row }
+}
+
+/// A command that may be run while stripes are locked.
+const fn under_locks(row: ServerCommand) -> ServerCommand {
+    ServerCommand { spec: CommandSpec { runs_under_locks: true, ..row.spec }, ..row }
+}
+
+const fn with(row: ServerCommand, traits: Traits) -> ServerCommand {
+    ServerCommand { traits, ..row }
+}
+
+/// A command that is a container, too.
+const fn holds(
+    row: ServerCommand,
+    subcommands: &'static [ServerCommand],
+    specs: &'static [CommandSpec],
+) -> ServerCommand {
+    let spec = CommandSpec { subcommands: specs, complexity: "that of the subcommand", ..row.spec };
+    ServerCommand { spec, subcommands, ..row }
+}
+
+/// The catalogue's rows of a table.
+const fn specs<const N: usize>(rows: &[ServerCommand]) -> [CommandSpec; N] {
+    let mut specs = [CommandSpec::EMPTY; N];
+    let mut at = 0;
+    while at < N {
+        specs[at] = rows[at].spec;
+        at += 1;
     }
+    specs
 }
 
-const fn of_server(row: CommandSpec, categories: &'static [Category]) -> CommandSpec {
-    CommandSpec { group: "server", categories, ..row }
-}
-
-const fn costs(row: CommandSpec, complexity: &'static str) -> CommandSpec {
-    CommandSpec { complexity, ..row }
-}
-
-const fn holds(row: CommandSpec, subcommands: &'static [CommandSpec]) -> CommandSpec {
-    CommandSpec { subcommands, complexity: "that of the subcommand", ..row }
+/// A container: its name, the version of Redis that brought it, a summary, and the table of its commands.
+macro_rules! container {
+    ($name:literal, $since:literal, $summary:literal, $rows:ident) => {{
+        let row = uncalled($name, -2, Flags::NONE, $since, $summary);
+        holds(row, $rows, const { &specs::<{ $rows.len() }>($rows) })
+    }};
 }
 
 const N_CLIENTS: &str = "O(N), N clients";
 const N_NAMES: &str = "O(N), N names given";
 const N_COMMANDS: &str = "O(N), N commands in the catalogue";
 
-const ACL: &[CommandSpec] = &[
+const ACL: &[ServerCommand] = &[
     of_server(
-        costs(row("cat", -2, By::Host, OWN, "6.0.0", "Lists categories, or the commands of one."), N_COMMANDS),
+        costs(row("cat", -2, Server(acl::cat), OWN, "6.0.0", "Lists categories, or the commands of one."), N_COMMANDS),
         &[],
     ),
-    of_server(row("getuser", 3, By::Host, ADMIN, "6.0.0", "Describes the one user, default."), &[]),
-    of_server(row("help", 2, By::Host, ALWAYS, "6.0.0", "Lists the subcommands."), &[]),
-    of_server(row("list", 2, By::Host, ADMIN, "6.0.0", "Returns the rules of the one user, default."), &[]),
-    of_server(row("users", 2, By::Host, ADMIN, "6.0.0", "Lists the names of users: default."), &[]),
-    of_server(row("whoami", 2, By::Host, OWN, "6.0.0", "Returns the name of the connection's user: default."), &[]),
+    of_server(row("getuser", 3, Server(acl::getuser), ADMIN, "6.0.0", "Describes the one user, default."), &[]),
+    of_server(row("help", 2, Server(acl::help), ALWAYS, "6.0.0", "Lists the subcommands."), &[]),
+    of_server(row("list", 2, Server(acl::list), ADMIN, "6.0.0", "Returns the rules of the one user, default."), &[]),
+    of_server(row("users", 2, Server(acl::users), ADMIN, "6.0.0", "Lists the names of users: default."), &[]),
+    of_server(
+        row("whoami", 2, Server(acl::whoami), OWN, "6.0.0", "Returns the name of the connection's user: default."),
+        &[],
+    ),
 ];
 
-const MODULE: &[CommandSpec] = &[
-    of_server(row("help", 2, By::Host, ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
-    of_server(row("list", 2, By::Host, Flags::ADMIN.and(Flags::NOSCRIPT), "4.0.0", "Lists modules: none."), &[]),
+const MODULE: &[ServerCommand] = &[
+    of_server(row("help", 2, Server(admin::module_help), ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
+    of_server(
+        row("list", 2, Server(admin::module_list), Flags::ADMIN.and(Flags::NOSCRIPT), "4.0.0", "Lists modules: none."),
+        &[],
+    ),
 ];
 
-const CLIENT: &[CommandSpec] = &[
-    row("getname", 2, By::Client, OWN, "2.6.9", "Returns the name of the connection."),
-    row("getredir", 2, By::Client, OWN, "6.0.0", "Returns whom tracking redirects to: nobody."),
-    row("help", 2, By::Client, ALWAYS, "5.0.0", "Lists the subcommands."),
-    row("id", 2, By::Client, OWN, "5.0.0", "Returns the number of the connection."),
-    row("info", 2, By::Client, OWN, "6.2.0", "Describes the connection."),
-    costs(row("kill", -3, By::Client, ADMIN, "2.4.0", "Closes connections."), N_CLIENTS),
-    costs(row("list", -2, By::Client, ADMIN, "2.4.0", "Describes all connections."), N_CLIENTS),
-    row("no-evict", 3, By::Client, ADMIN, "7.0.0", "Exempts the connection from the eviction of clients."),
-    row("no-touch", 3, By::Client, OWN, "7.2.0", "Makes commands of the connection note no accesses."),
-    row("pause", -3, By::Client, ADMIN, "2.9.50", "Makes commands wait for a while."),
-    row("reply", 3, By::Client, OWN, "3.2.0", "Switches replies on and off."),
-    row("setinfo", 4, By::Client, OWN, "7.2.0", "Tells the client library's name and version."),
-    row("setname", 3, By::Client, OWN, "2.6.9", "Gives the connection a name."),
-    row("trackinginfo", 2, By::Client, OWN, "6.2.0", "Describes the connection's tracking: none."),
-    costs(row("unblock", -3, By::Client, ADMIN, "5.0.0", "Ends the wait of a blocked client."), "O(log N), N clients"),
-    costs(row("unpause", 2, By::Client, ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
+const CLIENT: &[ServerCommand] = &[
+    row("getname", 2, Connection(client_command::getname), OWN, "2.6.9", "Returns the name of the connection."),
+    row(
+        "getredir",
+        2,
+        Connection(client_command::getredir),
+        OWN,
+        "6.0.0",
+        "Returns whom tracking redirects to: nobody.",
+    ),
+    row("help", 2, Server(client_command::help), ALWAYS, "5.0.0", "Lists the subcommands."),
+    row("id", 2, Connection(client_command::id), OWN, "5.0.0", "Returns the number of the connection."),
+    row("info", 2, Connection(client_command::info), OWN, "6.2.0", "Describes the connection."),
+    costs(row("kill", -3, Connection(client_command::kill), ADMIN, "2.4.0", "Closes connections."), N_CLIENTS),
+    costs(row("list", -2, Connection(client_command::list), ADMIN, "2.4.0", "Describes all connections."), N_CLIENTS),
+    row(
+        "no-evict",
+        3,
+        Connection(client_command::no_evict),
+        ADMIN,
+        "7.0.0",
+        "Exempts the connection from the eviction of clients.",
+    ),
+    row(
+        "no-touch",
+        3,
+        Connection(client_command::no_touch),
+        OWN,
+        "7.2.0",
+        "Makes commands of the connection note no accesses.",
+    ),
+    row("pause", -3, Connection(client_command::pause), ADMIN, "2.9.50", "Makes commands wait for a while."),
+    row("reply", 3, Connection(client_command::reply), OWN, "3.2.0", "Switches replies on and off."),
+    row(
+        "setinfo",
+        4,
+        Connection(client_command::setinfo),
+        OWN,
+        "7.2.0",
+        "Tells the client library's name and version.",
+    ),
+    row("setname", 3, Connection(client_command::setname), OWN, "2.6.9", "Gives the connection a name."),
+    row(
+        "trackinginfo",
+        2,
+        Connection(client_command::trackinginfo),
+        OWN,
+        "6.2.0",
+        "Describes the connection's tracking: none.",
+    ),
+    costs(
+        row("unblock", -3, Connection(client_command::unblock), ADMIN, "5.0.0", "Ends the wait of a blocked client."),
+        "O(log N), N clients",
+    ),
+    costs(row("unpause", 2, Connection(client_command::unpause), ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
 ];
 
 /// About a cluster that is one node.
-const fn of_cluster(row: CommandSpec) -> CommandSpec {
-    CommandSpec { group: "cluster", categories: &[], ..row }
+const fn of_cluster(row: ServerCommand) -> ServerCommand {
+    of_group(row, "cluster", &[])
 }
 
 const N_KEYS: &str = "O(N), N keys of the database";
 
-const CLUSTER: &[CommandSpec] = &[
+const CLUSTER: &[ServerCommand] = &[
     of_cluster(row(
         "count-failure-reports",
         3,
-        By::Cluster,
+        Server(cluster::failure_reports),
         Flags::ADMIN.and(Flags::STALE),
         "3.0.0",
         "Counts the reports that a node fails: none.",
     )),
     of_cluster(costs(
-        row("countkeysinslot", 3, By::Cluster, Flags::STALE, "3.0.0", "Counts the keys of a slot."),
+        row("countkeysinslot", 3, Server(cluster::count_keys), Flags::STALE, "3.0.0", "Counts the keys of a slot."),
         N_KEYS,
     )),
-    of_cluster(costs(row("getkeysinslot", 4, By::Cluster, Flags::STALE, "3.0.0", "Returns keys of a slot."), N_KEYS)),
-    of_cluster(row("help", 2, By::Cluster, ALWAYS, "5.0.0", "Lists the subcommands.")),
-    of_cluster(row("info", 2, By::Cluster, Flags::STALE, "3.0.0", "Describes the cluster.")),
-    of_cluster(row("keyslot", 3, By::Cluster, Flags::STALE, "3.0.0", "Returns the slot of a key.")),
-    of_cluster(row("links", 2, By::Cluster, Flags::STALE, "7.0.0", "Lists links to other nodes: none.")),
-    of_cluster(row("myid", 2, By::Cluster, Flags::STALE, "3.0.0", "Returns the node's id.")),
-    of_cluster(row("myshardid", 2, By::Cluster, Flags::STALE, "7.2.0", "Returns the shard's id: the node's.")),
-    of_cluster(row("nodes", 2, By::Cluster, Flags::STALE, "3.0.0", "Describes the one node.")),
+    of_cluster(costs(
+        row("getkeysinslot", 4, Server(cluster::get_keys), Flags::STALE, "3.0.0", "Returns keys of a slot."),
+        N_KEYS,
+    )),
+    of_cluster(row("help", 2, Server(cluster::help), ALWAYS, "5.0.0", "Lists the subcommands.")),
+    of_cluster(row("info", 2, Server(cluster::info), Flags::STALE, "3.0.0", "Describes the cluster.")),
+    of_cluster(row("keyslot", 3, Server(cluster::keyslot), Flags::STALE, "3.0.0", "Returns the slot of a key.")),
+    of_cluster(row("links", 2, Server(cluster::links), Flags::STALE, "7.0.0", "Lists links to other nodes: none.")),
+    of_cluster(row("myid", 2, Server(cluster::myid), Flags::STALE, "3.0.0", "Returns the node's id.")),
+    of_cluster(row(
+        "myshardid",
+        2,
+        Server(cluster::myid),
+        Flags::STALE,
+        "7.2.0",
+        "Returns the shard's id: the node's.",
+    )),
+    of_cluster(row("nodes", 2, Server(cluster::nodes), Flags::STALE, "3.0.0", "Describes the one node.")),
     of_cluster(row(
         "replicas",
         3,
-        By::Cluster,
+        Server(cluster::replicas),
         Flags::ADMIN.and(Flags::STALE),
         "5.0.0",
         "Lists the replicas of a node: none.",
     )),
-    of_cluster(row("shards", 2, By::Cluster, ALWAYS, "7.0.0", "Lists slots and nodes.")),
+    of_cluster(row("shards", 2, Server(cluster::shards), ALWAYS, "7.0.0", "Lists slots and nodes.")),
     of_cluster(row(
         "slaves",
         3,
-        By::Cluster,
+        Server(cluster::replicas),
         Flags::ADMIN.and(Flags::STALE),
         "3.0.0",
         "Lists the replicas of a node: none.",
     )),
-    of_cluster(row("slots", 2, By::Cluster, ALWAYS, "3.0.0", "Lists slots with their node.")),
+    of_cluster(row("slots", 2, Server(cluster::slots), ALWAYS, "3.0.0", "Lists slots with their node.")),
 ];
 
-const fn of_latency(row: CommandSpec) -> CommandSpec {
+const fn of_latency(row: ServerCommand) -> ServerCommand {
     of_server(row, &[])
 }
 
-const LATENCY: &[CommandSpec] = &[
-    of_latency(row("doctor", 2, By::Latency, ADMIN, "2.8.13", "Says in words what took long.")),
-    of_latency(row("help", 2, By::Latency, ALWAYS, "2.8.13", "Lists the subcommands.")),
+const LATENCY: &[ServerCommand] = &[
+    of_latency(row("doctor", 2, Connection(latency::doctor), ADMIN, "2.8.13", "Says in words what took long.")),
+    of_latency(row("help", 2, Server(latency::help), ALWAYS, "2.8.13", "Lists the subcommands.")),
     of_latency(costs(
-        row("histogram", -2, By::Latency, ADMIN, "7.0.0", "Returns how long commands took, as histograms."),
+        row(
+            "histogram",
+            -2,
+            Connection(latency::histogram),
+            ADMIN,
+            "7.0.0",
+            "Returns how long commands took, as histograms.",
+        ),
         N_COMMANDS,
     )),
-    of_latency(row("history", 3, By::Latency, ADMIN, "2.8.13", "Returns the samples of an event.")),
-    of_latency(row("latest", 2, By::Latency, ADMIN, "2.8.13", "Returns the latest sample of every event.")),
-    of_latency(row("reset", -2, By::Latency, ADMIN, "2.8.13", "Forgets the samples of events.")),
+    of_latency(row("history", 3, Connection(latency::history), ADMIN, "2.8.13", "Returns the samples of an event.")),
+    of_latency(row(
+        "latest",
+        2,
+        Connection(latency::latest),
+        ADMIN,
+        "2.8.13",
+        "Returns the latest sample of every event.",
+    )),
+    of_latency(row("reset", -2, Connection(latency::reset), ADMIN, "2.8.13", "Forgets the samples of events.")),
 ];
 
 /// An administrator's command that scripts may run.
 const WATCH: Flags = ALWAYS.and(Flags::ADMIN);
 
-const SLOWLOG: &[CommandSpec] = &[
-    of_latency(costs(row("get", -2, By::Slowlog, WATCH, "2.2.12", "Returns slow commands."), "O(N), N entries")),
-    of_latency(row("help", 2, By::Slowlog, ALWAYS, "6.2.0", "Lists the subcommands.")),
-    of_latency(row("len", 2, By::Slowlog, WATCH, "2.2.12", "Counts slow commands.")),
-    of_latency(row("reset", 2, By::Slowlog, WATCH, "2.2.12", "Forgets slow commands.")),
+const SLOWLOG: &[ServerCommand] = &[
+    of_latency(costs(
+        row("get", -2, Server(slowlog::get), WATCH, "2.2.12", "Returns slow commands."),
+        "O(N), N entries",
+    )),
+    of_latency(row("help", 2, Server(slowlog::help), ALWAYS, "6.2.0", "Lists the subcommands.")),
+    of_latency(row("len", 2, Server(slowlog::len), WATCH, "2.2.12", "Counts slow commands.")),
+    of_latency(row("reset", 2, Server(slowlog::reset), WATCH, "2.2.12", "Forgets slow commands.")),
 ];
 
 /// Of a server that might have replicas.
 const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
 
-const COMMAND: &[CommandSpec] = &[
-    of_server(row("count", 2, By::Command, ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
-    of_server(costs(row("docs", -2, By::Command, ALWAYS, "7.0.0", "Documents commands."), N_NAMES), CONNECTION),
-    of_server(row("getkeys", -3, By::Command, ALWAYS, "2.8.13", "Finds the keys in a command."), CONNECTION),
+const COMMAND: &[ServerCommand] = &[
+    of_server(row("count", 2, Server(command_info::count), ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
+    of_server(
+        costs(row("docs", -2, Server(command_info::docs), ALWAYS, "7.0.0", "Documents commands."), N_NAMES),
+        CONNECTION,
+    ),
+    of_server(
+        row("getkeys", -3, Server(command_info::getkeys), ALWAYS, "2.8.13", "Finds the keys in a command."),
+        CONNECTION,
+    ),
     of_server(
         row(
             "getkeysandflags",
             -3,
-            By::Command,
+            Server(command_info::getkeysandflags),
             ALWAYS,
             "7.0.0",
             "Finds the keys in a command, with what is done to them.",
         ),
         CONNECTION,
     ),
-    of_server(row("help", 2, By::Command, ALWAYS, "5.0.0", "Lists the subcommands."), CONNECTION),
-    of_server(costs(row("info", -2, By::Command, ALWAYS, "2.8.13", "Describes commands."), N_NAMES), CONNECTION),
-    of_server(costs(row("list", -2, By::Command, ALWAYS, "7.0.0", "Lists names of commands."), N_COMMANDS), CONNECTION),
+    of_server(row("help", 2, Server(command_info::help), ALWAYS, "5.0.0", "Lists the subcommands."), CONNECTION),
+    of_server(
+        costs(row("info", -2, Server(command_info::info), ALWAYS, "2.8.13", "Describes commands."), N_NAMES),
+        CONNECTION,
+    ),
+    of_server(
+        costs(row("list", -2, Server(command_info::list), ALWAYS, "7.0.0", "Lists names of commands."), N_COMMANDS),
+        CONNECTION,
+    ),
 ];
 
-const CONFIG: &[CommandSpec] = &[
-    of_server(costs(row("get", -3, By::Config, ADMIN, "2.0.0", "Returns parameters by pattern."), N_NAMES), &[]),
-    of_server(row("help", 2, By::Config, ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
-    of_server(row("resetstat", 2, By::Config, ADMIN, "2.0.0", "Starts the figures of INFO again."), &[]),
+const CONFIG: &[ServerCommand] = &[
+    of_server(
+        costs(
+            row("get", -3, Connection(config_command::get), ADMIN, "2.0.0", "Returns parameters by pattern."),
+            N_NAMES,
+        ),
+        &[],
+    ),
+    of_server(row("help", 2, Server(config_command::help), ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
+    of_server(
+        row("resetstat", 2, Connection(config_command::resetstat), ADMIN, "2.0.0", "Starts the figures of INFO again."),
+        &[],
+    ),
     of_server(
         row(
             "rewrite",
             2,
-            By::Config,
+            Connection(config_command::rewrite),
             ADMIN,
             "2.8.0",
             "Writes what CONFIG SET changed into the file of a store of its own.",
         ),
         &[],
     ),
-    of_server(costs(row("set", -4, By::Config, ADMIN, "2.0.0", "Sets parameters, all or none."), N_NAMES), &[]),
+    with(
+        of_server(
+            costs(
+                row("set", -4, Connection(config_command::set), ADMIN, "2.0.0", "Sets parameters, all or none."),
+                N_NAMES,
+            ),
+            &[],
+        ),
+        Traits { is_secret: Some(config_command::is_secret), ..Traits::NONE },
+    ),
 ];
 
 /// Subscribes or unsubscribes.
 const fn listens(
     name: &'static str,
     arity: i32,
+    function: Local,
     keys: KeyRule,
     since: &'static str,
     summary: &'static str,
-) -> CommandSpec {
-    CommandSpec {
+) -> ServerCommand {
+    let row = row(name, arity, Connection(function), OWN.and(Flags::PUBSUB), since, summary);
+    let spec = CommandSpec {
         group: "pubsub",
         categories: &[],
         keys,
         complexity: "O(N) where N is the number of channels or patterns named.",
-        ..row(name, arity, By::Subscription, OWN.and(Flags::PUBSUB), since, summary)
-    }
+        ..row.spec
+    };
+    let traits = Traits { pushes: true, while_subscribed: true, changes_subscriptions: true, ..Traits::NONE };
+    ServerCommand { spec, traits, ..row }
 }
 
 /// About transactions.
 const fn transacts(
     name: &'static str,
     arity: i32,
+    function: Local,
     flags: Flags,
     since: &'static str,
     summary: &'static str,
-) -> CommandSpec {
-    CommandSpec {
-        group: "transactions",
-        categories: &[Category::Transaction],
-        ..row(name, arity, By::Transaction, OWN.and(flags), since, summary)
-    }
+) -> ServerCommand {
+    let row = row(name, arity, Connection(function), OWN.and(flags), since, summary);
+    of_group(with(row, AT_ONCE), "transactions", &[Category::Transaction])
 }
 
 const LIGHT: Flags = Flags::FAST.and(Flags::ALLOW_BUSY);
 const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
 
-/// The rows.
-pub(crate) const COMMANDS: &[CommandSpec] = &[
-    of_server(holds(row("acl", -2, By::Host, Flags::NONE, "6.0.0", "Tells about the one user."), ACL), &[]),
-    CommandSpec {
-        categories: CONNECTION,
-        ..of_cluster(row("asking", 1, By::Cluster, Flags::FAST, "3.0.0", "Announces a redirected command."))
-    },
-    row("auth", -2, By::Auth, DOOR, "1.0.0", "Authenticates the connection."),
-    CommandSpec {
-        categories: &[],
-        ..holds(row("client", -2, By::Client, Flags::NONE, "2.4.0", "Tells about connections, and ends them."), CLIENT)
-    },
-    of_cluster(holds(row("cluster", -2, By::Cluster, Flags::NONE, "3.0.0", "One node with every slot."), CLUSTER)),
-    of_server(holds(row("command", -1, By::Command, ALWAYS, "2.8.13", "Describes all commands."), COMMAND), CONNECTION),
-    of_server(holds(row("config", -2, By::Config, Flags::NONE, "2.0.0", "Reads and sets parameters."), CONFIG), &[]),
-    of_server(row("debug", -2, By::Debug, ADMIN, "1.0.0", "Helps tests; only if enable-debug-command allows it."), &[]),
-    row("echo", 2, By::Echo, QUICK, "1.0.0", "Returns its argument."),
-    row("hello", -1, By::Hello, DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
-    of_server(row("info", -1, By::Info, ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),
+const AT_ONCE: Traits = Traits { queueing: Queueing::AtOnce, ..Traits::NONE };
+
+/// The rows. It is a static so that each has one address, by which its number is found.
+pub(super) static COMMANDS: &[ServerCommand] = &[
+    of_server(container!("acl", "6.0.0", "Tells about the one user.", ACL), &[]),
+    of_group(
+        row("asking", 1, Server(admin::of_clusters), Flags::FAST, "3.0.0", "Announces a redirected command."),
+        "cluster",
+        CONNECTION,
+    ),
+    with(
+        detached(
+            row("auth", -2, Connection(handshake::auth), DOOR, "1.0.0", "Authenticates the connection."),
+            Detached::Needless,
+        ),
+        Traits { is_secret: Some(handshake::is_secret_of_auth), ..Traits::NONE },
+    ),
+    of_group(container!("client", "2.4.0", "Tells about connections, and ends them.", CLIENT), "connection", &[]),
+    of_cluster(container!("cluster", "3.0.0", "One node with every slot.", CLUSTER)),
+    of_server(
+        holds(
+            row("command", -1, Server(command_info::all), ALWAYS, "2.8.13", "Describes all commands."),
+            COMMAND,
+            const { &specs::<{ COMMAND.len() }>(COMMAND) },
+        ),
+        CONNECTION,
+    ),
+    of_server(container!("config", "2.0.0", "Reads and sets parameters.", CONFIG), &[]),
+    of_server(
+        row(
+            "debug",
+            -2,
+            Connection(debug_command::debug),
+            ADMIN,
+            "1.0.0",
+            "Helps tests; only if enable-debug-command allows it.",
+        ),
+        &[],
+    ),
+    under_locks(detached(
+        row("echo", 2, Connection(handshake::echo), QUICK, "1.0.0", "Returns its argument."),
+        Detached::Replies(handshake::echo_detached),
+    )),
+    with(
+        detached(
+            row("hello", -1, Connection(handshake::hello), DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
+            Detached::Needless,
+        ),
+        Traits { changes_subscriptions: true, is_secret: Some(handshake::is_secret_of_hello), ..Traits::NONE },
+    ),
+    of_server(row("info", -1, Server(info::info), ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),
     costs(
-        transacts("discard", 1, LIGHT, "2.0.0", "Drops the queued commands of a transaction."),
+        transacts("discard", 1, multi::discard, LIGHT, "2.0.0", "Drops the queued commands of a transaction."),
         "O(N) where N is the number of queued commands.",
     ),
+    with(
+        costs(
+            transacts(
+                "exec",
+                1,
+                multi::exec,
+                Flags::SKIP_SLOWLOG,
+                "1.2.0",
+                "Runs the queued commands of a transaction.",
+            ),
+            "that of the commands",
+        ),
+        Traits { queueing: Queueing::Exec, ..Traits::NONE },
+    ),
+    transacts("multi", 1, multi::multi, LIGHT, "1.2.0", "Begins a transaction: commands are queued from here on."),
     costs(
-        transacts("exec", 1, Flags::SKIP_SLOWLOG, "1.2.0", "Runs the queued commands of a transaction."),
-        "that of the commands",
+        under_locks(transacts("unwatch", 1, multi::unwatch, LIGHT, "2.2.0", "Forgets all watched keys.")),
+        "O(1) for every key.",
     ),
-    transacts("multi", 1, LIGHT, "1.2.0", "Begins a transaction: commands are queued from here on."),
-    costs(transacts("unwatch", 1, LIGHT, "2.2.0", "Forgets all watched keys."), "O(1) for every key."),
-    CommandSpec {
-        keys: KeyRule::ALL,
-        complexity: "O(1) for every key.",
-        ..transacts("watch", -2, LIGHT, "2.2.0", "Lets the next EXEC fail if one of the keys is touched before it.")
-    },
-    of_server(holds(row("latency", -2, By::Latency, Flags::NONE, "2.8.13", "Tells what took long."), LATENCY), &[]),
-    of_server(row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."), &[]),
+    keyed(
+        costs(
+            transacts(
+                "watch",
+                -2,
+                multi::watch,
+                LIGHT,
+                "2.2.0",
+                "Lets the next EXEC fail if one of the keys is touched before it.",
+            ),
+            "O(1) for every key.",
+        ),
+        KeyRule::ALL,
+    ),
+    of_server(container!("latency", "2.8.13", "Tells what took long.", LATENCY), &[]),
     of_server(
-        row("lastsave", 1, By::Host, QUICK, "1.0.0", "Returns when the store was started: nothing is saved."),
+        row("lolwut", -1, Server(admin::lolwut), Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."),
+        &[],
+    ),
+    of_server(
+        row(
+            "lastsave",
+            1,
+            Server(admin::lastsave),
+            QUICK,
+            "1.0.0",
+            "Returns when the store was started: nothing is saved.",
+        ),
         &[Category::Admin, Category::Dangerous],
     ),
-    of_server(holds(row("module", -2, By::Host, Flags::NONE, "4.0.0", "Tells about modules."), MODULE), &[]),
-    listens("psubscribe", -2, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
-    listens("punsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to patterns, or to all of them."),
-    listens("ssubscribe", -2, SHARDS, "7.0.0", "Listens to shard channels."),
-    listens("subscribe", -2, KeyRule::None, "2.0.0", "Listens to channels."),
-    listens("sunsubscribe", -1, SHARDS, "7.0.0", "Stops listening to shard channels, or to all of them."),
-    listens("unsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to channels, or to all of them."),
-    of_server(row("monitor", 1, By::Monitor, ADMIN, "1.0.0", "Shows every command that any client runs."), &[]),
-    row("ping", -1, By::Ping, Flags::FAST, "1.0.0", "Answers PONG."),
-    row("quit", -1, By::Quit, DOOR, "1.0.0", "Closes the connection."),
-    CommandSpec {
-        categories: CONNECTION,
-        ..of_cluster(row("readonly", 1, By::Cluster, QUICK, "3.0.0", "Allows reads from a replica."))
-    },
-    CommandSpec {
-        categories: CONNECTION,
-        ..of_cluster(row("readwrite", 1, By::Cluster, QUICK, "3.0.0", "Takes READONLY back."))
-    },
-    of_server(row("replicaof", 3, By::Host, REPLICATION, "5.0.0", "NO ONE: what this server is."), &[]),
-    row("reset", 1, By::Reset, DOOR, "6.2.0", "Makes the connection as it was when it was new."),
+    of_server(container!("module", "4.0.0", "Tells about modules.", MODULE), &[]),
+    listens("psubscribe", -2, psubscribe, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
+    listens(
+        "punsubscribe",
+        -1,
+        punsubscribe,
+        KeyRule::None,
+        "2.0.0",
+        "Stops listening to patterns, or to all of them.",
+    ),
+    listens("ssubscribe", -2, ssubscribe, SHARDS, "7.0.0", "Listens to shard channels."),
+    listens("subscribe", -2, subscribe, KeyRule::None, "2.0.0", "Listens to channels."),
+    listens("sunsubscribe", -1, sunsubscribe, SHARDS, "7.0.0", "Stops listening to shard channels, or to all of them."),
+    listens("unsubscribe", -1, unsubscribe, KeyRule::None, "2.0.0", "Stops listening to channels, or to all of them."),
     of_server(
-        row("role", 1, By::Host, QUICK.and(Flags::NOSCRIPT), "2.8.12", "Tells that this is a master."),
+        row("monitor", 1, Connection(monitor::monitor), ADMIN, "1.0.0", "Shows every command that any client runs."),
+        &[],
+    ),
+    under_locks(with(
+        detached(
+            row("ping", -1, Connection(handshake::ping), Flags::FAST, "1.0.0", "Answers PONG."),
+            Detached::Replies(handshake::ping_detached),
+        ),
+        Traits { while_subscribed: true, ..Traits::NONE },
+    )),
+    with(
+        row("quit", -1, Connection(handshake::quit), DOOR, "1.0.0", "Closes the connection."),
+        Traits { while_subscribed: true, ..AT_ONCE },
+    ),
+    of_group(
+        row("readonly", 1, Server(admin::of_clusters), QUICK, "3.0.0", "Allows reads from a replica."),
+        "cluster",
+        CONNECTION,
+    ),
+    of_group(
+        row("readwrite", 1, Server(admin::of_clusters), QUICK, "3.0.0", "Takes READONLY back."),
+        "cluster",
+        CONNECTION,
+    ),
+    of_server(
+        row("replicaof", 3, Connection(admin::replicaof), REPLICATION, "5.0.0", "NO ONE: what this server is."),
+        &[],
+    ),
+    with(
+        row("reset", 1, Connection(handshake::reset), DOOR, "6.2.0", "Makes the connection as it was when it was new."),
+        Traits { while_subscribed: true, ..AT_ONCE },
+    ),
+    of_server(
+        row("role", 1, Connection(admin::role), QUICK.and(Flags::NOSCRIPT), "2.8.12", "Tells that this is a master."),
         &[Category::Admin, Category::Dangerous],
     ),
-    row("select", 2, By::Select, QUICK, "1.0.0", "Chooses the database."),
+    under_locks(detached(
+        row("select", 2, Connection(handshake::select), QUICK, "1.0.0", "Chooses the database."),
+        Detached::Selects,
+    )),
     of_server(
         row(
             "shutdown",
             -1,
-            By::Host,
+            Connection(admin::shutdown),
             ADMIN.and(Flags::NO_MULTI).and(Flags::ALLOW_BUSY),
             "1.0.0",
             "Ends the process of a store of its own.",
         ),
         &[],
     ),
+    of_server(container!("slowlog", "2.2.12", "Tells which commands took long.", SLOWLOG), &[]),
     of_server(
-        holds(row("slowlog", -2, By::Slowlog, Flags::NONE, "2.2.12", "Tells which commands took long."), SLOWLOG),
+        row("slaveof", 3, Connection(admin::replicaof), REPLICATION, "1.0.0", "REPLICAOF by its older name."),
         &[],
     ),
-    of_server(row("slaveof", 3, By::Host, REPLICATION, "1.0.0", "REPLICAOF by its older name."), &[]),
-    CommandSpec {
-        group: "generic",
-        ..row("wait", 3, By::Host, Flags::BLOCKING, "3.0.0", "Waits for replicas: until the timeout.")
-    },
-    CommandSpec {
-        group: "generic",
-        ..row("waitaof", 4, By::Host, Flags::BLOCKING, "7.2.0", "Waits for files of replicas: until the timeout.")
-    },
+    of_group(
+        row(
+            "wait",
+            3,
+            Either(admin::wait, admin::wait_detached),
+            Flags::BLOCKING,
+            "3.0.0",
+            "Waits for replicas: until the timeout.",
+        ),
+        "generic",
+        CONNECTION,
+    ),
+    of_group(
+        row(
+            "waitaof",
+            4,
+            Either(admin::waitaof, admin::waitaof_detached),
+            Flags::BLOCKING,
+            "7.2.0",
+            "Waits for files of replicas: until the timeout.",
+        ),
+        "generic",
+        CONNECTION,
+    ),
 ];
+
+/// All rows of the catalogue, numbered: those of keys and values, of scripts and of the server.
+pub(crate) static ROWS: LazyLock<Rows> = LazyLock::new(|| {
+    let tables = command::BEFORE_SCRIPTS
+        .iter()
+        .chain(&[script::command::COMMANDS, script::function_command::COMMANDS])
+        .chain(command::BEHIND_SCRIPTS);
+    let rows = tables.flat_map(|table| table.iter()).chain(COMMANDS.iter().map(|row| &row.spec));
+    #[cfg(test)]
+    let rows = rows.chain(command::FAULTY);
+    Rows::new(rows)
+});

@@ -106,13 +106,12 @@ impl Exec {
         let (mut db, mut listed, pass) = (context.db(), VecDeque::new(), closed.pass());
         for at in marks.into_iter().filter(|at| *at >= self.next) {
             let words = self.commands[at].words.to_vec();
-            match self.commands[at].spec().name {
-                "select" => db = selected(&self.inner, words[1]).unwrap_or(db),
-                _ => {
-                    let mut names = names(&self.inner, &pass, db, self.now_us / 1000, words[1]);
-                    names.retain(|name| !section.has_declared(&pass, db, name));
-                    listed.push_back(Listed { at, names });
-                }
+            if self.commands[at].spec().selects() {
+                db = selected(&self.inner, words[1]).unwrap_or(db);
+            } else {
+                let mut names = names(&self.inner, &pass, db, self.now_us / 1000, words[1]);
+                names.retain(|name| !section.has_declared(&pass, db, name));
+                listed.push_back(Listed { at, names });
             }
         }
         drop(pass);

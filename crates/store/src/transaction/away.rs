@@ -76,7 +76,7 @@ impl Rest {
                 section = given_back;
                 continue;
             }
-            if spec.name == "select" {
+            if spec.selects() {
                 self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
             }
             if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {

@@ -51,7 +51,7 @@ pub(super) struct Ready {
 
 impl Ready {
     fn of(commands: &[Queued], ticket: Ticket) -> Ready {
-        let is_mark = |queued: &Queued| matches!(queued.spec().name, "select" | "keys");
+        let is_mark = |queued: &Queued| queued.spec().selects() || queued.spec().reads_all_keys;
         let marks = commands.iter().enumerate().filter(|(_, queued)| is_mark(queued)).map(|(at, _)| at).collect();
         Ready { ticket, marks, free: alone_until(commands) }
     }
@@ -104,7 +104,7 @@ impl Gathering {
             let led = spec.leads(&words).map(|others| (others.find)(inner, &words, self.db, DECLARED_MAX));
             led.into_iter().flatten().for_each(|key| self.add(inner, self.db, &key, Mode::Shared));
         }
-        if spec.name == "select" {
+        if spec.selects() {
             self.db = selected(inner, queued.words.get(1)).unwrap_or(self.db);
         }
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::Connection;
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, ELEMENTS_MAX, Flags, Handler, KEYS_MAX, Numbered};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, KEYS_MAX, Numbered};
 use crate::memory::{Account, Share};
 use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::owned::Words;
+use crate::visits::ELEMENTS_MAX;
 
 /// Commands of more bytes than this are freed by a thread aside.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
@@ -73,9 +74,6 @@ pub(crate) struct Multi {
     pub(super) has_script: bool,
 }
 
-/// Commands of the connection that may be run while stripes are locked: they lock nothing, wake nobody and are short.
-const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
-
 impl Multi {
     /// Queues a command, on the account of its client.
     pub(crate) fn push(
@@ -91,7 +89,7 @@ impl Multi {
         self.flags |= spec.flags.0;
         self.is_long |= self.commands.len() == COMMANDS_MAX
             || match spec.handler {
-                Handler::Connection(_) => !UNDER_LOCKS.contains(&spec.name) || !are_short(args),
+                Handler::Connection(_) => !spec.runs_under_locks || !are_short(args),
                 _ => !suits(spec, args),
             };
         self.is_alone |= spec.needs_everything();

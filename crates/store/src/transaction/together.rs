@@ -66,7 +66,7 @@ pub(super) fn run_together(
                 return None;
             }
             planned += 1;
-        } else if queued.spec().name == "select" {
+        } else if queued.spec().selects() {
             db = selected(inner, words[of_command.start + 1]).unwrap_or(db);
         }
         steps.push(Step { row: queued.row, words: of_command, db, planned: (!is_own).then(|| planned - 1) });

@@ -8,10 +8,11 @@ use super::super::zset::{score, store};
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::cells::{self, Position, Search, Shape};
 use super::{Handle, position, row, say_distance, say_position, unit};
-use crate::catalogue::{CommandSpec, Cost, Flags};
+use crate::catalogue::{CommandSpec, Cost, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::object::{Kind as _, Object, Zset};
+use crate::visits::{self, FindVisits};
 
 /// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -271,15 +272,9 @@ impl Query {
     }
 }
 
-/// Returns the number of members that a search examines; 0 if its words are invalid.
-fn visits_of_search(name: &str, words: &[&[u8]], object: &Object) -> usize {
+/// How many members a search looks at; 0 if its words are wrong.
+fn count_searched(words: &[&[u8]], object: &Object, kind: Kind) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
-    let kind = match name {
-        "geosearch" => Kind::Search,
-        "geosearchstore" => Kind::SearchStore,
-        "georadius" | "georadius_ro" => Kind::Radius { stores: name == "georadius" },
-        _ => Kind::RadiusByMember { stores: name == "georadiusbymember" },
-    };
     let Ok(Query { center: Some(center), shape: Some((shape, unit_m)), .. }) = Query::parse(words, kind, Some(zset))
     else {
         return 0;
@@ -356,10 +351,16 @@ fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
     found
 }
 
-const fn area(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
+const fn area(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    (handle, visits): (Handle, FindVisits),
+) -> CommandSpec {
     CommandSpec {
         cost: Cost::PerElement,
-        visits: Some(visits_of_search),
+        visits: Some(visits),
         complexity: "O(N+log(M)) where N is the number of members in the cells around the shape and M that of all.",
         ..row(name, arity, flags, summary, handle)
     }
@@ -372,20 +373,42 @@ const DESTINATION: KeyRule = KeyRule::WithDatabase { last: 1, second: destinatio
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         keys: DESTINATION,
-        ..area("georadius", -6, MAY_STORE, "Returns or stores members within a distance of a position.", georadius)
+        writes: WrittenKeys::Others,
+        ..area(
+            "georadius",
+            -6,
+            MAY_STORE,
+            "Returns or stores members within a distance of a position.",
+            (georadius, |_| {
+                visits::counted(false, |words, object| count_searched(words, object, Kind::Radius { stores: true }))
+            }),
+        )
     },
     CommandSpec {
         since: "3.2.10",
-        ..area("georadius_ro", -6, Flags::READONLY, "Returns members within a distance of a position.", georadius_ro)
+        ..area(
+            "georadius_ro",
+            -6,
+            Flags::READONLY,
+            "Returns members within a distance of a position.",
+            (georadius_ro, |_| {
+                visits::counted(false, |words, object| count_searched(words, object, Kind::Radius { stores: false }))
+            }),
+        )
     },
     CommandSpec {
         keys: DESTINATION,
+        writes: WrittenKeys::Others,
         ..area(
             "georadiusbymember",
             -5,
             MAY_STORE,
             "Returns or stores members within a distance of a member.",
-            georadiusbymember,
+            (georadiusbymember, |_| {
+                visits::counted(false, |words, object| {
+                    count_searched(words, object, Kind::RadiusByMember { stores: true })
+                })
+            }),
         )
     },
     CommandSpec {
@@ -395,16 +418,35 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
             -5,
             Flags::READONLY,
             "Returns members within a distance of a member.",
-            georadiusbymember_ro,
+            (georadiusbymember_ro, |_| {
+                visits::counted(false, |words, object| {
+                    count_searched(words, object, Kind::RadiusByMember { stores: false })
+                })
+            }),
         )
     },
     CommandSpec {
         since: "6.2.0",
-        ..area("geosearch", -7, Flags::READONLY, "Returns members within a circle or a rectangle.", geosearch)
+        ..area(
+            "geosearch",
+            -7,
+            Flags::READONLY,
+            "Returns members within a circle or a rectangle.",
+            (geosearch, |_| visits::counted(false, |words, object| count_searched(words, object, Kind::Search))),
+        )
     },
     CommandSpec {
         since: "6.2.0",
         keys: KeyRule::TWO,
-        ..area("geosearchstore", -8, STORES, "Stores members within a circle or a rectangle.", geosearchstore)
+        writes: WrittenKeys::First,
+        ..area(
+            "geosearchstore",
+            -8,
+            STORES,
+            "Stores members within a circle or a rectangle.",
+            (geosearchstore, |_| {
+                visits::counted(false, |words, object| count_searched(words, object, Kind::SearchStore))
+            }),
+        )
     },
 ];

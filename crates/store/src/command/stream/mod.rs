@@ -12,6 +12,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::keys::KeyRule;
 use crate::object::packed::Element;
 use crate::object::stream::{Entry, StreamId};
+use crate::visits::FindVisits;
 use sluicegate_wire::resp::ReplySink;
 
 const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
@@ -140,8 +141,8 @@ const fn row(
 }
 
 /// A row of a command that goes over entries.
-const fn per_element(row: CommandSpec) -> CommandSpec {
-    CommandSpec { cost: Cost::PerElement, visits: Some(read::visits_of_stream), ..row }
+const fn per_element(visits: FindVisits, row: CommandSpec) -> CommandSpec {
+    CommandSpec { cost: Cost::PerElement, visits: Some(visits), ..row }
 }
 
 const RANGE: &str = "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).";
@@ -182,42 +183,54 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
                     info::help,
                 )
             },
-            per_element(CommandSpec {
-                keys: KeyRule::Range { first: 2, last: 2, step: 1 },
-                ..row("stream", -3, Flags::READONLY, "Returns what is known of a stream.", "O(1)", info::stream)
-            }),
+            per_element(
+                read::visits_of_info,
+                CommandSpec {
+                    keys: KeyRule::Range { first: 2, last: 2, step: 1 },
+                    ..row("stream", -3, Flags::READONLY, "Returns what is known of a stream.", "O(1)", info::stream)
+                },
+            ),
         ],
         ..CommandSpec::EMPTY
     },
     row("xlen", 2, Flags::READONLY.and(Flags::FAST), "Returns the number of entries of a stream.", "O(1)", read::xlen),
-    per_element(row(
-        "xrange",
-        -4,
-        Flags::READONLY,
-        "Returns the entries of a stream from one ID to another.",
-        RANGE,
-        read::xrange,
-    )),
-    per_element(CommandSpec {
-        keys: KeyRule::Streams,
-        blocking: Some(&read::XREAD),
-        ..row(
-            "xread",
+    per_element(
+        read::visits_of_xrange,
+        row(
+            "xrange",
             -4,
-            Flags::BLOCKING.and(Flags::READONLY).and(Flags::MOVABLEKEYS),
-            "Returns the entries of streams behind an ID each, and may wait for one if there is none.",
-            "O(N) for each stream, with N being the number of entries that are returned. XADD takes O(M) to serve M clients that wait for the stream.",
-            read::xread,
-        )
-    }),
-    per_element(row(
-        "xrevrange",
-        -4,
-        Flags::READONLY,
-        "Returns the entries of a stream from one ID back to another.",
-        RANGE,
-        read::xrevrange,
-    )),
+            Flags::READONLY,
+            "Returns the entries of a stream from one ID to another.",
+            RANGE,
+            read::xrange,
+        ),
+    ),
+    per_element(
+        read::visits_of_xread,
+        CommandSpec {
+            keys: KeyRule::Streams,
+            blocking: Some(&read::XREAD),
+            ..row(
+                "xread",
+                -4,
+                Flags::BLOCKING.and(Flags::READONLY).and(Flags::MOVABLEKEYS),
+                "Returns the entries of streams behind an ID each, and may wait for one if there is none.",
+                "O(N) for each stream, with N being the number of entries that are returned. XADD takes O(M) to serve M clients that wait for the stream.",
+                read::xread,
+            )
+        },
+    ),
+    per_element(
+        read::visits_of_xrevrange,
+        row(
+            "xrevrange",
+            -4,
+            Flags::READONLY,
+            "Returns the entries of a stream from one ID back to another.",
+            RANGE,
+            read::xrevrange,
+        ),
+    ),
     row(
         "xsetid",
         -3,

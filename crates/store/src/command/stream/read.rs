@@ -21,6 +21,7 @@ use crate::object::{Kind, Object};
 use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
+use crate::visits::{self, Visits, has_small_count};
 
 /// The ID in XREAD that means the last entry of a stream (Redis 7.4).
 const LATEST: &[u8] = b"+";
@@ -86,21 +87,37 @@ impl Ranged {
     }
 }
 
-/// About how many entries XRANGE, XREVRANGE, XREAD or XINFO STREAM goes over in a stream, which is the first of a command's
-/// keys that is meant.
-pub(super) fn visits_of_stream(name: &str, words: &[&[u8]], object: &Object) -> usize {
+/// About how many entries XRANGE or XREVRANGE goes over; 0 if its words are wrong.
+fn count_ranged(words: &[&[u8]], object: &Object, is_back: bool) -> usize {
     let Some(stream) = Stream::of(object) else { return 0 };
-    match name {
-        "xrange" | "xrevrange" => Ranged::parse(words, name == "xrevrange")
-            .map_or(0, |ranged| stream.estimate(ranged.start, ranged.end).min(ranged.count.unwrap_or(usize::MAX))),
-        "xread" => Read::parse(words).map_or(0, |read| {
+    Ranged::parse(words, is_back)
+        .map_or(0, |ranged| stream.estimate(ranged.start, ranged.end).min(ranged.count.unwrap_or(usize::MAX)))
+}
+
+pub(super) fn visits_of_xrange(words: &[&[u8]]) -> Option<Visits> {
+    visits::counted(has_small_count(&words[4..]), |words, object| count_ranged(words, object, false))
+}
+
+pub(super) fn visits_of_xrevrange(words: &[&[u8]]) -> Option<Visits> {
+    visits::counted(has_small_count(&words[4..]), |words, object| count_ranged(words, object, true))
+}
+
+pub(super) fn visits_of_xread(words: &[&[u8]]) -> Option<Visits> {
+    let are_few = has_small_count(&words[1..]) || has_small_count(words.get(3..)?);
+    visits::counted(are_few, |words, object| {
+        let Some(stream) = Stream::of(object) else { return 0 };
+        Read::parse(words).map_or(0, |read| {
             // Each of the streams as if it were meant by the lowest ID.
             let ids = words[read.ids()..].iter().filter_map(|word| after(stream, word));
             let Some(lowest) = ids.min() else { return 0 };
             stream.estimate(lowest, StreamId::MAX).min(read.count)
-        }),
-        _ => stream.len(),
-    }
+        })
+    })
+}
+
+/// XINFO STREAM goes over the entries if it has options.
+pub(super) fn visits_of_info(words: &[&[u8]]) -> Option<Visits> {
+    visits::counted(words.len() < 6, |_, object| Stream::of(object).map_or(0, Stream::len))
 }
 
 fn ranged(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, is_back: bool) {

@@ -8,11 +8,12 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::{WRITES, per_element, say_pair, score, store};
-use crate::catalogue::{CommandSpec, Flags};
+use crate::catalogue::{CommandSpec, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::limits::Limits;
 use crate::object::{Kind, Object, ObjectRef, Set, Zset};
+use crate::visits::{self, FindVisits};
 
 /// A member with its score.
 type Scored = (Vec<u8>, f64);
@@ -323,12 +324,13 @@ const LOOKS: &str = "O(N*K)+O(M*log(M)) where N is the number of members of the 
 
 const fn reads(
     name: &'static str,
-    complexity: &'static str,
+    (complexity, visits): (&'static str, FindVisits),
     summary: &'static str,
     handle: super::Handle,
 ) -> CommandSpec {
     CommandSpec {
         complexity,
+        visits: Some(visits),
         since: "6.2.0",
         keys: KeyRule::Counted { count: 1, destination: false },
         ..per_element(name, -3, Flags::READONLY.and(Flags::MOVABLEKEYS), summary, handle)
@@ -337,28 +339,42 @@ const fn reads(
 
 const fn writes(
     name: &'static str,
-    complexity: &'static str,
+    (complexity, visits): (&'static str, FindVisits),
     since: &'static str,
     summary: &'static str,
     handle: super::Handle,
 ) -> CommandSpec {
     CommandSpec {
         complexity,
+        visits: Some(visits),
         since,
         keys: KeyRule::Counted { count: 2, destination: true },
+        writes: WrittenKeys::First,
         ..per_element(name, -4, WRITES.and(Flags::MOVABLEKEYS), summary, handle)
     }
 }
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
-    reads("zdiff", LOOKS, "Returns the members of the first sorted set that no other has.", zdiff),
-    writes("zdiffstore", LOOKS, "6.2.0", "Stores the members of the first sorted set that no other has.", zdiffstore),
-    reads("zinter", LOOKS, "Returns the members that all sorted sets have.", zinter),
+    reads("zdiff", (LOOKS, visits::all), "Returns the members of the first sorted set that no other has.", zdiff),
+    writes(
+        "zdiffstore",
+        (LOOKS, visits::all),
+        "6.2.0",
+        "Stores the members of the first sorted set that no other has.",
+        zdiffstore,
+    ),
+    reads("zinter", (LOOKS, visits::smallest), "Returns the members that all sorted sets have.", zinter),
     CommandSpec {
         since: "7.0.0",
-        ..reads("zintercard", LOOKS, "Counts the members that all sorted sets have.", zintercard)
+        ..reads("zintercard", (LOOKS, visits::smallest), "Counts the members that all sorted sets have.", zintercard)
     },
-    writes("zinterstore", LOOKS, "2.0.0", "Stores the members that all sorted sets have.", zinterstore),
-    reads("zunion", SUMS, "Returns the members of all sorted sets.", zunion),
-    writes("zunionstore", SUMS, "2.0.0", "Stores the members of all sorted sets.", zunionstore),
+    writes(
+        "zinterstore",
+        (LOOKS, visits::smallest),
+        "2.0.0",
+        "Stores the members that all sorted sets have.",
+        zinterstore,
+    ),
+    reads("zunion", (SUMS, visits::all), "Returns the members of all sorted sets.", zunion),
+    writes("zunionstore", (SUMS, visits::all), "2.0.0", "Stores the members of all sorted sets.", zunionstore),
 ];

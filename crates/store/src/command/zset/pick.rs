@@ -12,6 +12,7 @@ use crate::context::Ctx;
 use crate::object::{Kind, Zset, score};
 use crate::random::{Selection, below, random};
 use crate::texts::Texts;
+use crate::visits;
 
 fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
@@ -105,11 +106,13 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         since: "6.2.0",
         complexity: "O(N*log(M)) where N is the number of members returned and M that of all.",
+        visits: Some(visits::drawn),
         ..per_element("zrandmember", -2, Flags::READONLY, "Returns members chosen by chance.", zrandmember)
     },
     CommandSpec {
         since: "2.8.0",
         complexity: "O(1) for every call, O(N) for all members.",
+        visits: Some(visits::behind_count),
         ..per_element("zscan", -3, Flags::READONLY, "Goes through the members and scores of a sorted set.", zscan)
     },
 ];

@@ -17,6 +17,7 @@ use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::{Kind, Zset};
+use crate::visits;
 
 /// The end from which members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +250,7 @@ const BZMPOP: Blocking = Blocking {
 const fn pops(name: &'static str, summary: &'static str, handle: super::Handle) -> CommandSpec {
     CommandSpec {
         since: "5.0.0",
+        visits: Some(visits::as_many),
         complexity: "O(log(N)*M) where N is the number of members and M the number of those removed.",
         ..per_element(name, -2, Flags::WRITE.and(Flags::FAST), summary, handle)
     }
@@ -299,6 +301,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         since: "7.0.0",
         keys: KeyRule::Counted { count: 1, destination: false },
+        visits: Some(visits::behind_count),
         ..per_element(
             "zmpop",
             -4,

@@ -7,13 +7,14 @@ use sluicegate_wire::resp::ReplySink;
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
 use super::{READS, WRITES, per_element, row, say_pair, store};
-use crate::catalogue::{CommandSpec, Flags, Handle};
+use crate::catalogue::{CommandSpec, Flags, Handle, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::Object;
 use crate::object::zset::LexBound;
 use crate::object::{Kind, Zset, score};
 use crate::value::Garbage;
+use crate::visits::{self, FindVisits, is_limited, is_short};
 
 const NOT_SCORES: &str = "ERR min or max is not a float";
 const NOT_MEMBERS: &str = "ERR min or max not valid string range item";
@@ -192,29 +193,20 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Returns the number of elements that a command of the ZRANGE or ZREMRANGE families processes; 0 if its words are
-/// invalid.
-pub(super) fn ranks_of_query(name: &str, words: &[&[u8]], object: &Object) -> usize {
+/// How many elements a query goes over whose options begin behind word `first`; 0 if its words are wrong.
+fn count_queried(
+    words: &[&[u8]],
+    object: &Object,
+    (first, by, back, stores): (usize, Option<By>, Option<bool>, bool),
+) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
-    let (first, by, back) = match name {
-        "zrange" => (2, None, None),
-        "zrevrange" => (2, Some(By::Rank), Some(true)),
-        "zrangebyscore" => (2, Some(By::Score), Some(false)),
-        "zrevrangebyscore" => (2, Some(By::Score), Some(true)),
-        "zrangebylex" => (2, Some(By::Lex), Some(false)),
-        "zrevrangebylex" => (2, Some(By::Lex), Some(true)),
-        "zrangestore" => (3, None, None),
-        _ => {
-            let by = match name {
-                "zremrangebyrank" => By::Rank,
-                "zremrangebyscore" => By::Score,
-                "zremrangebylex" => By::Lex,
-                _ => return 0,
-            };
-            return Named::parse(by, words[2], words[3]).map_or(0, |named| named.ranks(zset, false).len());
-        }
-    };
-    Query::parse(words, first, by, back, name == "zrangestore").map_or(0, |query| query.ranks(zset).len())
+    Query::parse(words, first, by, back, stores).map_or(0, |query| query.ranks(zset).len())
+}
+
+/// How many elements a command of the ZREMRANGE family removes; 0 if its words are wrong.
+fn count_removed(words: &[&[u8]], object: &Object, by: By) -> usize {
+    let Some(zset) = Zset::of(object) else { return 0 };
+    Named::parse(by, words[2], words[3]).map_or(0, |named| named.ranks(zset, false).len())
 }
 
 /// Answers a query on key 0.
@@ -379,34 +371,111 @@ const fn since(since: &'static str, row: CommandSpec) -> CommandSpec {
 }
 
 /// A row of a command on a range of members.
-const fn ranged(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
-    CommandSpec { visits: Some(ranks_of_query), ..per_element(name, arity, flags, summary, handle) }
+const fn ranged(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    (handle, visits): (Handle, FindVisits),
+) -> CommandSpec {
+    CommandSpec { visits: Some(visits), ..per_element(name, arity, flags, summary, handle) }
 }
 
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     since("2.0.0", row("zcount", 4, READS, "Counts the members whose scores are in a range.", zcount)),
     since("2.8.9", row("zlexcount", 4, READS, "Counts the members of equal scores that are in a range.", zlexcount)),
-    ranged("zrange", -4, Flags::READONLY, "Returns the members in a range of ranks, scores or members.", zrange),
-    since("2.8.9", ranged("zrangebylex", -4, Flags::READONLY, "Returns the members between two members.", zrangebylex)),
+    ranged(
+        "zrange",
+        -4,
+        Flags::READONLY,
+        "Returns the members in a range of ranks, scores or members.",
+        (zrange, |words| {
+            visits::counted(is_short(words), |words, object| count_queried(words, object, (2, None, None, false)))
+        }),
+    ),
+    since(
+        "2.8.9",
+        ranged(
+            "zrangebylex",
+            -4,
+            Flags::READONLY,
+            "Returns the members between two members.",
+            (zrangebylex, |words| {
+                visits::counted(is_limited(words), |words, object| {
+                    count_queried(words, object, (2, Some(By::Lex), Some(false), false))
+                })
+            }),
+        ),
+    ),
     since(
         "1.0.5",
-        ranged("zrangebyscore", -4, Flags::READONLY, "Returns the members between two scores.", zrangebyscore),
+        ranged(
+            "zrangebyscore",
+            -4,
+            Flags::READONLY,
+            "Returns the members between two scores.",
+            (zrangebyscore, |words| {
+                visits::counted(is_limited(words), |words, object| {
+                    count_queried(words, object, (2, Some(By::Score), Some(false), false))
+                })
+            }),
+        ),
     ),
     CommandSpec {
         keys: KeyRule::TWO,
-        ..since("6.2.0", ranged("zrangestore", -5, WRITES, "Stores a range of members in a key.", zrangestore))
+        writes: WrittenKeys::First,
+        ..since(
+            "6.2.0",
+            ranged(
+                "zrangestore",
+                -5,
+                WRITES,
+                "Stores a range of members in a key.",
+                (zrangestore, |_| {
+                    visits::counted(false, |words, object| count_queried(words, object, (3, None, None, true)))
+                }),
+            ),
+        )
     },
     since("2.0.0", row("zrank", -3, READS, "Returns a member's place in order of scores.", zrank)),
     since(
         "2.8.9",
-        ranged("zremrangebylex", 4, Flags::WRITE, "Removes the members between two members.", zremrangebylex),
+        ranged(
+            "zremrangebylex",
+            4,
+            Flags::WRITE,
+            "Removes the members between two members.",
+            (zremrangebylex, |_| visits::counted(false, |words, object| count_removed(words, object, By::Lex))),
+        ),
     ),
     since(
         "2.0.0",
-        ranged("zremrangebyrank", 4, Flags::WRITE, "Removes the members in a range of ranks.", zremrangebyrank),
+        ranged(
+            "zremrangebyrank",
+            4,
+            Flags::WRITE,
+            "Removes the members in a range of ranks.",
+            (zremrangebyrank, |_| visits::counted(false, |words, object| count_removed(words, object, By::Rank))),
+        ),
     ),
-    ranged("zremrangebyscore", 4, Flags::WRITE, "Removes the members between two scores.", zremrangebyscore),
-    ranged("zrevrange", -4, Flags::READONLY, "Returns the members in a range of ranks, the last first.", zrevrange),
+    ranged(
+        "zremrangebyscore",
+        4,
+        Flags::WRITE,
+        "Removes the members between two scores.",
+        (zremrangebyscore, |_| visits::counted(false, |words, object| count_removed(words, object, By::Score))),
+    ),
+    ranged(
+        "zrevrange",
+        -4,
+        Flags::READONLY,
+        "Returns the members in a range of ranks, the last first.",
+        (zrevrange, |words| {
+            visits::counted(is_short(words), |words, object| {
+                count_queried(words, object, (2, Some(By::Rank), Some(true), false))
+            })
+        }),
+    ),
     since(
         "2.8.9",
         ranged(
@@ -414,7 +483,11 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
             -4,
             Flags::READONLY,
             "Returns the members between two members, the last first.",
-            zrevrangebylex,
+            (zrevrangebylex, |words| {
+                visits::counted(is_limited(words), |words, object| {
+                    count_queried(words, object, (2, Some(By::Lex), Some(true), false))
+                })
+            }),
         ),
     ),
     since(
@@ -424,7 +497,11 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
             -4,
             Flags::READONLY,
             "Returns the members between two scores, the last first.",
-            zrevrangebyscore,
+            (zrevrangebyscore, |words| {
+                visits::counted(is_limited(words), |words, object| {
+                    count_queried(words, object, (2, Some(By::Score), Some(true), false))
+                })
+            }),
         ),
     ),
     since("2.0.0", row("zrevrank", -3, READS, "Returns a member's place in order of scores, from the last.", zrevrank)),

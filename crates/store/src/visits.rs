@@ -1,0 +1,181 @@
+//! How much of its keys' values a command goes over, as its row and its words tell before anything is locked.
+//!
+//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small whatever
+//! its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
+
+use sluicegate_wire::resp::parse_i64;
+
+use crate::argument::{integer, is};
+use crate::object::Object;
+use crate::value::Entry;
+
+/// The most elements that a command goes over in one breath.
+pub(crate) const ELEMENTS_MAX: usize = 20_000;
+/// Bytes that take about as long as an element, of a string or of elements that are longer than that.
+const BYTES_PER_ELEMENT: usize = 256;
+/// Bytes of a string that DUMP compresses in the time of an element.
+const DUMPED_PER_ELEMENT: usize = 16;
+
+/// What a command of these words goes over; [`None`] if that is little whatever its keys are.
+pub(crate) type FindVisits = fn(&[&[u8]]) -> Option<Visits>;
+
+/// Counts the elements that a command of these words goes over in a value.
+pub(crate) type CountVisits = fn(&[&[u8]], &Object) -> usize;
+
+/// What a command goes over in each of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Visits {
+    /// All elements.
+    All,
+    /// All elements, or a string that is compressed.
+    Dumped,
+    /// All elements of the smallest of its keys.
+    Smallest,
+    /// The elements between two indexes, words 2 and 3.
+    Between,
+    /// The others.
+    Outside,
+    /// As many as this counts.
+    Counted(CountVisits),
+    /// So many elements, or all.
+    AtMost(usize),
+    /// So many elements whatever there are, if there is one.
+    Drawn(usize),
+    /// The bytes of a string.
+    Bytes,
+    /// The bytes of two strings, each with each.
+    Pairs,
+    /// The names of all keys.
+    Names,
+    /// Too much, whatever its keys are.
+    Much,
+}
+
+pub(crate) fn all(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::All)
+}
+
+pub(crate) fn dumped(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Dumped)
+}
+
+pub(crate) fn smallest(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Smallest)
+}
+
+/// Of LRANGE.
+pub(crate) fn between(words: &[&[u8]]) -> Option<Visits> {
+    (!is_short(words)).then_some(Visits::Between)
+}
+
+/// Of LTRIM.
+pub(crate) fn outside(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Outside)
+}
+
+pub(crate) fn bytes(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Bytes)
+}
+
+pub(crate) fn pairs(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Pairs)
+}
+
+pub(crate) fn names(_: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::Names)
+}
+
+/// As many elements as word 2 says.
+pub(crate) fn as_many(words: &[&[u8]]) -> Option<Visits> {
+    Some(Visits::AtMost(many(words.get(2)?)?))
+}
+
+/// As many elements as the word behind COUNT says.
+pub(crate) fn behind_count(words: &[&[u8]]) -> Option<Visits> {
+    let option = words.iter().rposition(|word| is(word, "count"))?;
+    Some(Visits::AtMost(many(words.get(option + 1)?)?))
+}
+
+/// As many elements as word 2 says; if it is negative the same ones again and again if need be.
+pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
+    Some(match words.get(2)? {
+        [b'-', count @ ..] => Visits::Drawn(many(count)?),
+        count => Visits::AtMost(many(count)?),
+    })
+}
+
+/// So many elements as are counted, unless the words say that these are few.
+pub(crate) fn counted(are_few: bool, count: CountVisits) -> Option<Visits> {
+    (!are_few).then_some(Visits::Counted(count))
+}
+
+/// Whether these words begin by limiting the elements to few.
+pub(crate) fn has_small_count(words: &[&[u8]]) -> bool {
+    let [option, count, ..] = words else { return false };
+    is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
+}
+
+/// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
+/// looked at twice.
+pub(crate) fn is_short(words: &[&[u8]]) -> bool {
+    let [_, _, start, stop] = words else { return false };
+    match (parse_i64(start), parse_i64(stop)) {
+        (Some(start), Some(stop)) => (start < 0) == (stop < 0) && stop.saturating_sub(start) < ELEMENTS_MAX as i64,
+        _ => false,
+    }
+}
+
+/// Whether the last words limit the elements to few.
+pub(crate) fn is_limited(words: &[&[u8]]) -> bool {
+    let [.., limit, _, count] = words else { return false };
+    is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
+}
+
+/// A number of elements, if that is many.
+fn many(word: &[u8]) -> Option<usize> {
+    usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
+}
+
+impl Visits {
+    /// How much of this value the command goes over, in elements of usual size.
+    pub(crate) fn of(self, words: &[&[u8]], entry: &Entry) -> usize {
+        if let Some(view) = entry.string() {
+            return match self {
+                Visits::Bytes => view.len() / BYTES_PER_ELEMENT,
+                Visits::Pairs => view.len(),
+                Visits::Dumped => view.len() / DUMPED_PER_ELEMENT,
+                _ => 0,
+            };
+        }
+        let Some(object) = entry.object().filter(|_| !matches!(self, Visits::Bytes | Visits::Pairs)) else { return 0 };
+        let len = object.len();
+        let elements = self.elements(words, &object);
+        // Long ones take longer.
+        elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
+    }
+
+    /// How many elements of this value the command goes over.
+    fn elements(self, words: &[&[u8]], object: &Object) -> usize {
+        let len = object.len();
+        let indexes = || match (integer(words[2]), integer(words[3])) {
+            (Ok(start), Ok(stop)) => Some(count_between(start, stop, len)),
+            _ => None,
+        };
+        match self {
+            Visits::Between => indexes().unwrap_or(0),
+            Visits::Outside => indexes().map_or(0, |within| len - within),
+            Visits::Counted(count) => count(words, object),
+            Visits::AtMost(count) => count.min(len),
+            Visits::Drawn(count) => count,
+            _ => len,
+        }
+    }
+}
+
+/// How many elements of so many are from the first index to the last, which count from the end if negative.
+fn count_between(start: i64, stop: i64, len: usize) -> usize {
+    let len = len as i64;
+    let from_start = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
+    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
+    usize::try_from(stop.saturating_sub(start).saturating_add(1)).unwrap_or(0)
+}
