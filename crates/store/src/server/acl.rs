@@ -1,4 +1,4 @@
-//! ACL: what clients ask about users. There is one, `default`, who may do everything; `requirepass` is the password.
+//! ACL: information about users. There is one, `default`, with all permissions; `requirepass` is the password.
 
 use std::fmt::Write;
 

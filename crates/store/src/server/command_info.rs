@@ -69,7 +69,8 @@ fn statuses(words: &[&str], out: &mut ReplyWriter<'_>) {
     words.iter().for_each(|word| out.simple(word));
 }
 
-/// Where the keys stand, in the form of Redis 7: by its own facts, or as the row says for what Redis has not.
+/// Writes the key positions in the form of Redis 7: from its facts, or from the row for commands that Redis does not
+/// have.
 fn key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     let Some(facts) = facts::of(&row.full_name).filter(|facts| !facts.specs.is_empty()) else {
         return derived_key_specs(row, out);
@@ -336,7 +337,7 @@ pub(super) fn getkeys(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) 
     Outcome::Done
 }
 
-/// `COMMAND GETKEYSANDFLAGS command argument…`: each key with what is done to it.
+/// `COMMAND GETKEYSANDFLAGS command argument…`: each key with its access flags.
 pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let words = &args[2..];
     match find_keys(words) {
@@ -353,7 +354,7 @@ pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWrit
     Outcome::Done
 }
 
-/// What a command does to one of its keys.
+/// Returns the access flags of one of a command's keys.
 fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     if let KeyRule::Counted { count, .. } = row.spec.keys
         && parse_i64(words[count as usize]).is_none()
@@ -374,7 +375,7 @@ fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     }
 }
 
-/// Whether no word of a command is a key.
+/// Returns whether no word of a command is a key.
 fn has_no_keys(row: &Row) -> bool {
     matches!(row.spec.keys, KeyRule::None | KeyRule::Channels { .. })
 }

@@ -20,7 +20,7 @@ const WORD_MAX: usize = 128;
 /// Entries without a number.
 const SHOWN: usize = 10;
 
-/// Most entries whatever `slowlog-max-len` says: some 4 KiB each.
+/// The maximum number of entries, regardless of `slowlog-max-len`: some 4 KiB each.
 const ENTRIES_MAX: i64 = 100_000;
 
 #[derive(Clone, Debug)]
