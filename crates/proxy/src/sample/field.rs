@@ -43,7 +43,7 @@ pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     Elements { rest: Some(value) }
 }
 
-/// Where the first separator outside a quoted string stands; the length where there is none.
+/// Returns the position of the first separator outside a quoted string; the length if there is none.
 fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     for (index, byte) in text.iter().enumerate() {

@@ -17,12 +17,12 @@ use super::value::Sample;
 use crate::engines::Engines;
 use crate::stream::StreamContext;
 
-/// Why a call from a script cannot be made: its arguments are wrong.
+/// The reason why a call from a script is refused: its arguments are wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
 
-/// What a converter called by a script made of its sample.
+/// The result of a converter called by a script.
 pub enum Called {
     /// A sample, or none.
     Sample(Option<Sample>),
@@ -64,7 +64,7 @@ pub fn call_converter(
     Ok(called(code.convert(input.as_value(), cx)))
 }
 
-/// What the reply to [`Called::Pending`] means.
+/// Interprets the reply to [`Called::Pending`].
 pub fn finish_call(reply: Reply) -> Called {
     called(ConverterCode::finish(reply))
 }

@@ -30,7 +30,8 @@ impl MatcherCode {
         self
     }
 
-    /// Whether any pattern matches, inline or in a file; a sample that cannot be cast to the method's type matches none.
+    /// Returns whether any pattern matches, inline or in a file; a sample that cannot be cast to the method's type
+    /// matches none.
     pub fn matches(&self, value: &Value<'_>) -> bool {
         self.matches_inline(value)
             || !self.files.is_empty() && {
@@ -39,7 +40,7 @@ impl MatcherCode {
             }
     }
 
-    /// How files are matched.
+    /// Returns the match method of files.
     fn method(&self) -> Method {
         match &self.matcher {
             Matcher::Int(_) => Method::Int,

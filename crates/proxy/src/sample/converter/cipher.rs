@@ -26,7 +26,7 @@ pub enum KeySize {
 }
 
 impl KeySize {
-    /// Returns the size of so many bits.
+    /// Returns the size with this number of bits.
     pub(super) fn of_bits(bits: i64) -> Option<KeySize> {
         Some(match bits {
             128 => KeySize::Bits128,

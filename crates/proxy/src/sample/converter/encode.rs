@@ -80,13 +80,13 @@ fn binary_digits(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| b'0' + (byte >> bit & 1))).collect()
 }
 
-/// How `be2dec` and its kin cut bytes into chunks.
+/// The division into chunks of `be2dec`, `le2dec`, `be2hex` and `le2hex`.
 struct Chunks {
     /// Between two chunks.
     separator: Box<[u8]>,
     /// Bytes of a chunk; 0 for all bytes in one.
     size: usize,
-    /// Whether a last chunk that is too short is left out.
+    /// Whether an incomplete last chunk is dropped.
     truncate: bool,
 }
 

@@ -127,7 +127,7 @@ fn hidden(text: &[u8]) -> Option<Value<'static>> {
     forwarded::is_obfuscated(text).then(|| Value::owned_text([b"_", text].concat()))
 }
 
-/// What was found; content rules wait for data that is missing, and for no more than that.
+/// Returns the result; content rules wait only if data is missing.
 fn found<T>(found: Found<T>, cx: &StreamContext) -> Option<T> {
     cx.inspection.settle();
     match found {

@@ -41,7 +41,7 @@ fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
     })
 }
 
-/// Where the host of a Host header's value ends: before the last colon, unless a bracket closes behind that.
+/// Returns the end of the host in a Host header's value: before the last colon, unless a bracket closes after that.
 fn host_end(text: &[u8]) -> usize {
     match memchr::memrchr2(b':', b']', text) {
         Some(at) if text[at] == b':' => at,
@@ -54,7 +54,7 @@ fn host(text: &[u8]) -> Range<usize> {
     0..host_end(text)
 }
 
-/// The port, 0 if there is none or it is no number.
+/// Returns the port, 0 if there is none or it is not a number.
 fn port(text: &[u8]) -> i64 {
     let digits = text.get(host_end(text) + 1..).unwrap_or(b"");
     digits

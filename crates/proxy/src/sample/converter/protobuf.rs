@@ -43,7 +43,7 @@ impl FieldType {
     }
 }
 
-/// A field and what it is read as.
+/// A field and the type as which it is read.
 #[derive(Clone, Debug)]
 pub struct FieldPath {
     /// Its number, behind those of the fields around it.
@@ -55,7 +55,7 @@ pub struct FieldPath {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Integer(i64),
-    /// Where its bytes are.
+    /// The place of its bytes.
     Bytes(Range<usize>),
 }
 
@@ -93,7 +93,7 @@ impl FieldPath {
     fn search(&self, bytes: &[u8], at: &mut usize, left: usize) -> Option<Field> {
         let end = (*at + left).min(bytes.len());
         let mut level = 0;
-        // What is left of the length-delimited field that the search is in.
+        // The rest of the length-delimited field that contains the search.
         let mut inside = 0_i64;
         while *at < end {
             let mut before = *at;

@@ -82,7 +82,7 @@ pub(super) fn call(args: &Args<'_>) -> Compiled {
     StoreCode::new("store_call", args, &command, rest)
 }
 
-/// Returns what the store's reply means: a null is no sample, an error is a failure.
+/// Interprets the store's reply: a null is no sample, an error is a failure.
 pub(super) fn finish(reply: Reply) -> Converted<'static> {
     match reply {
         Reply::Null => Converted::Nothing,

@@ -13,17 +13,17 @@ use super::code::{Compiled, value};
 use super::{VALUE_LIMIT, variable_value};
 use crate::stream::StreamContext;
 
-/// Where parts start and end; few texts have more than fit without an allocation.
+/// Starts and ends of parts; few texts have more than fit without an allocation.
 type Spans = SmallVec<[(usize, usize); 16]>;
 
-/// Which part `field` and `word` take.
+/// The part selected by `field` and `word`.
 #[derive(Clone, Debug)]
 struct Cut {
     /// From 1, negative from the end.
     index: i64,
     /// Any of these bytes separates.
     delimiters: Box<[u8]>,
-    /// How many parts; 0 means all that follow.
+    /// The number of parts; 0 means all the rest.
     count: usize,
 }
 
@@ -298,8 +298,8 @@ impl Cut {
     }
 }
 
-/// The bytes from an offset on, at most as many as given; `None` for figures below 0, and for what is not there if more
-/// may come.
+/// Returns the range from an offset on, limited to the given length; `None` for negative numbers, and for missing data
+/// if more may arrive.
 fn range(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     if start >= text.len() {
@@ -321,7 +321,7 @@ fn compare(a: &[u8], b: &[u8]) -> i64 {
     }
 }
 
-/// Whether two byte strings are equal, in a time that their lengths alone decide.
+/// Compares two byte strings in a time that depends only on their lengths.
 pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differing = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
     // The hint keeps the loop from being left early by a clever compiler.

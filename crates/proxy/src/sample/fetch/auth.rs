@@ -1,4 +1,4 @@
-//! Who a request is by a user list (HAProxy configuration manual 7.3.6).
+//! Authentication of a request by a user list (HAProxy configuration manual 7.3.6).
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Addresses, and what the kernel knows of a connection (HAProxy configuration manual 7.3.3).
+//! Addresses, and the kernel's data about a connection (HAProxy configuration manual 7.3.3).
 //!
-//! `src` and `dst` are what a PROXY protocol header said, if one came, or what rules set for the stream; `fc_src` and its
-//! kin are what the connection has. What stands behind a descriptor
-//! (the server's addresses, round trip times) is asked of the kernel when it is fetched: one system call, and none for
-//! those who don't ask.
+//! `src` and `dst` are the addresses of the PROXY protocol header, if there was one, or those that rules set for the
+//! stream; `fc_src`, `fc_dst` and their ports are those of the connection. Data of the descriptor (the server's
+//! addresses, round trip times) is read from the kernel when it is fetched: one system call, and none without such a
+//! fetch.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -24,12 +24,12 @@ pub(super) fn destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.destination
 }
 
-/// The peer of the client's connection, whatever its header says.
+/// Returns the peer of the client's connection, ignoring its header.
 pub(super) fn own_source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().0.or(cx.source), |proxied| proxied.peer)
 }
 
-/// This end of the client's connection, whatever its header says.
+/// Returns the local address of the client's connection, ignoring its header.
 pub(super) fn own_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().1.or(cx.destination), |proxied| proxied.local)
 }
@@ -54,7 +54,7 @@ pub(super) fn port(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sy
     read(move |cx| Some(Value::Int(i64::from(of(cx)?.port()))))
 }
 
-/// Whether an address is one of this machine.
+/// Returns whether an address is one of this machine.
 pub(super) fn local(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Bool(is_local(of(cx)?.ip()))))
 }

@@ -1,6 +1,8 @@
-//! What came of a message, before or besides its head (HAProxy configuration manual 7.3.5 and bodies of 7.3.6).
+//! Received data of a message, before or in addition to its head (HAProxy configuration manual 7.3.5 and bodies of
+//! 7.3.6).
 //!
-//! In TCP mode contents are the bytes received and not forwarded yet; in HTTP mode they are what is here of the body.
+//! In TCP mode contents are the bytes received and not forwarded yet; in HTTP mode they are the available part of the
+//! body.
 
 use super::args::Args;
 use super::code::{Compiled, looking, read, read_with};
@@ -10,7 +12,7 @@ use crate::sample::Looks;
 use crate::sample::value::Value;
 use crate::stream::{Content as Received, ContentForm, StreamContext};
 
-/// Which message.
+/// The message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The request.
@@ -44,7 +46,7 @@ pub(super) fn length(direction: Direction) -> Compiled {
     })
 }
 
-/// `payload(offset,length)`; length 0: all that is there.
+/// `payload(offset,length)`; length 0: all available bytes.
 pub(super) fn payload(args: &Args<'_>, direction: Direction) -> Compiled {
     let part = (direction, args.wanted_size(0)?, args.wanted_size(1)?);
     contents(direction, part, |(direction, offset, length), cx| {
@@ -164,10 +166,10 @@ pub(super) fn body_size(direction: Direction) -> Compiled {
     })
 }
 
-/// Where the bytes of `payload_lv` stand.
+/// The start of the bytes of `payload_lv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// Behind the length, moved by so much.
+    /// After the length, moved by this offset.
     Behind(i64),
     /// At an offset.
     At(usize),

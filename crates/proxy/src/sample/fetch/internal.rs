@@ -1,4 +1,4 @@
-//! Clocks, random numbers, the process, and what a stream knows of itself (HAProxy configuration manual 7.3.2).
+//! Clocks, random numbers, the process, and internal state of a stream (HAProxy configuration manual 7.3.2).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

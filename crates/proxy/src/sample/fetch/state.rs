@@ -1,7 +1,7 @@
-//! Proxies and servers: what they are called, how they stand, how busy they are (HAProxy configuration manual 7.3.2).
+//! Proxies and servers: names, states, and load (HAProxy configuration manual 7.3.2).
 //!
-//! Names are found when the rule is compiled, so a fetch reads the figures themselves; rates and queue lengths are sums
-//! over workers, a few loads each.
+//! Names are resolved when the rule is compiled, so a fetch reads the figures themselves; rates and queue lengths are
+//! sums over workers, a few loads each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -257,7 +257,7 @@ pub(in crate::sample) fn queue_of(server: &ServerRun) -> i64 {
     i64::from(server.shared.queued.load(Ordering::Relaxed))
 }
 
-/// What the servers that take requests have left together; -1 as soon as one has no limit.
+/// Returns the total capacity left of the usable servers; -1 as soon as one has no limit.
 fn left(sides: &Sides, of: impl Fn(&ServerShared, u32) -> Option<i64>) -> i64 {
     let (active, _) = sides.backend.usable_servers();
     let mut sum = 0;

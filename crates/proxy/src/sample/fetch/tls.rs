@@ -1,18 +1,19 @@
-//! A TLS hello in the first bytes of a connection, looked at and left alone (RFC 8446 4.1.2, RFC 6066 3, RFC 7301).
+//! A TLS hello in the first bytes of a connection, parsed without consuming it (RFC 8446 4.1.2, RFC 6066 3, RFC 7301).
 //!
-//! Routing by server name needs no key: the client's hello is in the clear. Every length that it names is checked
-//! against what holds it. Too little is told from nonsense, because the first waits for more and the second decides.
+//! Routing by server name needs no key: the client's hello is in clear text. Every length in it is checked against its
+//! container. Incomplete data is distinguished from invalid data, because the former waits for more and the latter
+//! decides.
 //!
 //! Cost: one pass over the hello, nothing allocated.
 
-/// What a look at a hello gave.
+/// The result of parsing a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look<T> {
     /// This.
     Found(T),
     /// A hello, without it; or no hello at all.
     None,
-    /// Not enough has come to tell.
+    /// The data is incomplete.
     Short,
 }
 
@@ -36,7 +37,7 @@ const CLIENT_HELLO: u8 = 1;
 /// A record's length at most (RFC 8446 5.2, with what older versions allow).
 const RECORD_MAX: usize = (1 << 14) + 2048;
 
-/// Takes parts off the front; what a length promises must be there.
+/// Takes parts off the front; the data must be at least as long as its lengths say.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -154,7 +155,7 @@ pub(super) fn first_protocol(data: &[u8]) -> Look<&[u8]> {
     })
 }
 
-/// Whether there is an extension of supported groups (10).
+/// Returns whether there is an extension of supported groups (10).
 pub(super) fn has_groups(data: &[u8]) -> Look<bool> {
     extension(data, 10).and_then(|_| Look::Found(true))
 }
@@ -168,7 +169,7 @@ pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     }
 }
 
-/// Looks at `data` in every way; nothing may panic, and what is found must be part of it.
+/// Parses `data` in every way; must not panic, and results must be part of it.
 pub fn fuzz_hello(data: &[u8]) {
     for end in [data.len(), data.len() / 2] {
         let data = &data[..end];

@@ -5,7 +5,7 @@ use sluicegate_wire::http::Message;
 use crate::sample::base64::Base64;
 use crate::stream::StreamContext;
 
-/// What a client brought.
+/// The credentials of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials<'a> {
     /// Decoded, `user:password`.

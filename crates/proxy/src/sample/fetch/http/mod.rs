@@ -23,7 +23,7 @@ use parameter::Parameters;
 /// Negative occurrences reach this far back (HAProxy's `MAX_HDR_HISTORY`).
 const HISTORY: usize = 10;
 
-/// Which message a fetch looks at.
+/// The message that a fetch reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum Side {
     /// The request.
@@ -32,7 +32,7 @@ pub(in crate::sample::fetch) enum Side {
     Response,
 }
 
-/// Which list of values a fetch takes from a message.
+/// The list of values that a fetch reads from a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum List {
     /// A header's comma-separated elements.
@@ -43,7 +43,7 @@ pub(in crate::sample::fetch) enum List {
     Cookies,
 }
 
-/// What becomes of a text.
+/// The conversion of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum Cast {
     /// It stays text.
@@ -365,8 +365,8 @@ impl Cast {
 
 const AUTHORIZATION: &[u8] = b"authorization";
 
-/// The number that a text begins with, as HAProxy reads it: into a C `int`, up to the first byte above `9`. What stands
-/// below `0` counts as the negative digit that it is by its place in ASCII, so `1.5` gives 85.
+/// Returns the number at the start of a text, as HAProxy reads it: into a C `int`, up to the first byte above `9`.
+/// Bytes below `0` count as negative digits according to ASCII, so `1.5` yields 85.
 fn leading_int(text: &[u8]) -> i64 {
     let (sign, digits) = match text {
         [b'-', rest @ ..] => (-1, rest),
