@@ -23,17 +23,17 @@ pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
 pub struct Client {
     /// Its session's place among its worker's.
     pub(crate) session: u32,
-    /// Where it was accepted; `None` in tests that have no session.
+    /// The listener that accepted it; `None` in tests without a session.
     pub(crate) listener: Option<Arc<Listener>>,
-    /// The descriptor of its socket, open for as long as the connection has streams.
+    /// The descriptor of its socket, open as long as the connection has streams.
     pub(crate) fd: Option<RawFd>,
     ends: Cell<Ends>,
     proxied: OnceCell<Proxied>,
     /// `sess.` variables.
     pub(crate) variables: SessionVariables,
-    /// What the session's rules track.
+    /// The counters tracked by the session's rules.
     pub(crate) tracked: RefCell<Tracked>,
-    /// When it was accepted.
+    /// The time of its acceptance.
     pub(crate) accepted: Instant,
     last_active: Cell<Instant>,
     requests: Cell<u32>,
@@ -85,7 +85,7 @@ impl Client {
         self.proxied.get()
     }
 
-    /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
+    /// Returns the time of the last activity at which a clock was read: the start of the idle time of a connection.
     pub(crate) fn last_active(&self) -> Instant {
         self.last_active.get()
     }
@@ -125,7 +125,7 @@ impl Client {
     }
 }
 
-/// A backend and the place of a server in it, twelve bits each. Who is beyond is not remembered.
+/// A backend and the index of a server in it, twelve bits each. Higher numbers are not remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct LastServer([u8; 3]);
 
