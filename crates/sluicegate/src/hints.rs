@@ -73,7 +73,7 @@ fn reachable(address: &BindAddress) -> Option<(String, u16)> {
     }
 }
 
-/// Commands that get an answer from what the file configures.
+/// Returns commands that demonstrate the file's configuration.
 fn commands(config: &Config) -> String {
     let mut text = String::new();
     for proxy in config.proxies.iter().filter(|proxy| proxy.mode == Mode::Http && !proxy.disabled) {

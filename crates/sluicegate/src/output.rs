@@ -12,13 +12,13 @@ use std::path::Path;
 /// Readable by everybody, as HAProxy's and Redis's files are under the usual umask.
 const MODE: u32 = 0o644;
 
-/// An empty file in place of what is there: a regular file or a link is removed first.
+/// Creates an empty file in place of an existing one: a regular file or a link is removed first.
 pub fn replace(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().write(true).open(path);
     }
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() || meta.is_symlink()) {
-        // Who may write the file and not the folder writes into the file.
+        // Without write permission for the directory, the file itself is written.
         let _ = std::fs::remove_file(path);
     }
     match create(path) {

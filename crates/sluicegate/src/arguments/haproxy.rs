@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::Service;
 use crate::files::Disk;
 
-/// What the words ask for.
+/// The request of the command line.
 #[derive(Debug)]
 pub enum Request {
     /// `-v`.
@@ -27,7 +27,7 @@ pub enum Request {
     Run(Box<Service>),
 }
 
-/// Why the words are refused.
+/// The reason for refusing the arguments.
 #[derive(Debug, PartialEq)]
 pub enum Refused {
     /// They make no sense: the usage text is shown behind the message, if there is one.
@@ -75,12 +75,12 @@ Taken, and change nothing, since they switch off what does not exist here: -de -
 /// The longest name of a machine (Linux).
 const HOST_NAME_MAX: usize = 64;
 
-/// Reads the words after the program's name. `name` is what it was called by.
+/// Parses the arguments after the program's name. `name` is the name under which it was called.
 pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Request, Refused> {
     let mut words = words.into_iter().peekable();
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
-    // Refused at the end: `-c` beside it only checks.
+    // Refused at the end: together with `-c` it is only checked.
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -115,7 +115,7 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     if service.files.is_empty() {
         return Err(Refused::Usage(None));
     }
-    // `-c` beside an option that replaces a running process only checks.
+    // With `-c`, an option that replaces a running process is only checked.
     let service = Box::new(service);
     Ok(if check { Request::Check(service) } else { Request::Run(service) })
 }
