@@ -79,7 +79,8 @@ impl Engine for Client {
     }
 
     fn together(&self, _: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
-        // What may not be sent over a shared connection may be over one of its own, or is refused there.
+        // A command that may not be sent over a shared connection may be sent over a dedicated one, or is refused
+        // there.
         if commands.iter().any(|args| classify(args).is_err()) {
             return None;
         }

@@ -29,7 +29,7 @@ pub(crate) struct Sentinels {
     /// The master's name.
     name: String,
     from_replicas: bool,
-    /// Those of the file.
+    /// The configured sentinels.
     written: Vec<Arc<Node>>,
     learned: Mutex<Learned>,
 }

@@ -52,7 +52,7 @@ impl Topology {
         }
     }
 
-    /// Every node, and what it is.
+    /// Returns every node, with its role.
     pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
         match self {
             Topology::Single(node) => vec![(node.clone(), "master")],
@@ -60,7 +60,7 @@ impl Topology {
         }
     }
 
-    /// Why no node is known, if none is.
+    /// Returns the reason why no node is known, if none is.
     pub(crate) fn last_failure(&self) -> Option<String> {
         match self {
             Topology::Single(_) => None,

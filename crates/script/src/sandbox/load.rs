@@ -1,4 +1,4 @@
-//! Source to functions: `load`, `loadstring`, and what the store compiles.
+//! Compilation of source to functions: `load`, `loadstring`, and the store's scripts.
 //!
 //! Lua's parser reads its source piece by piece, and can be stopped at each read: a compilation that takes too long for
 //! its thread is discarded and repeated on a thread for long work. Only text is loaded: binary chunks of Lua 5.4 are
@@ -20,13 +20,13 @@ use crate::{again, budget, continuation};
 /// Bytes of source between two questions: some tens of microseconds of parsing.
 const PIECE: usize = 1024;
 
-/// How long a compilation may keep a thread that others wait for.
+/// The time limit of a compilation on a worker.
 const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Source on its way into the parser.
 struct Source<'a, F> {
     rest: &'a [u8],
-    /// Told to the parser before the source.
+    /// Passed to the parser before the source.
     before: &'static [u8],
     escapes: Escapes,
     poll: F,
@@ -60,10 +60,10 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
     }
 }
 
-/// What is known of a function that was compiled.
+/// The properties of a compiled function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// What it is given for its globals.
+    /// The table for its globals.
     globals: Globals,
     /// It leaves `KEYS` and `ARGV` as they are.
     keeps_arguments: bool,
@@ -71,7 +71,7 @@ struct Known {
     is_wide: bool,
 }
 
-/// How a compilation ended.
+/// The result of a compilation.
 enum Compiled {
     /// The function is on the stack.
     Function(Known),

@@ -17,7 +17,7 @@ use crate::state::{Core, State};
 pub(crate) struct Random(u64);
 
 impl Default for Random {
-    /// How Redis begins.
+    /// Redis's initial state.
     fn default() -> Random {
         Random(0x1234_abcd_330e)
     }
@@ -67,11 +67,11 @@ impl Chance {
     }
 }
 
-/// Where the numbers of a state come from.
+/// The source of a state's random numbers.
 #[derive(Default)]
 pub(crate) struct Source {
     shared: Arc<Chance>,
-    /// What the script seeded.
+    /// The generator seeded by the script.
     own: Option<Random>,
 }
 
@@ -93,7 +93,7 @@ impl State {
         self.core().sandbox.random.shared = chance;
     }
 
-    /// Forgets what the last script seeded.
+    /// Drops the last script's seed.
     pub(crate) fn forget_seed(&mut self) {
         self.core().sandbox.random.own = None;
     }

@@ -1,8 +1,7 @@
-//! Numbers as Lua 5.1 has them, which knows doubles only: their text, what text gives a number, and how they become
-//! integers of C.
+//! Numbers of Lua 5.1, which has only doubles: conversion to text, from text, and to C integers.
 //!
-//! Lua 5.4 keeps integers apart from floats, and a script can tell by the text that `..` makes: `10 / 2 .. ""` is
-//! `5.0`. What functions of the sandbox return therefore becomes an integer wherever Lua 5.1 would print one.
+//! Lua 5.4 distinguishes integers from floats, and a script can observe this in the text made by `..`: `10 / 2 .. ""`
+//! is `5.0`. So functions of the sandbox return an integer wherever Lua 5.1 would print one.
 
 use std::ffi::{c_char, c_int};
 

@@ -1,13 +1,13 @@
 //! Lua 5.1's patterns: a matcher that counts its steps and can be interrupted.
 //!
-//! A pattern can take exponential time, and so can a `.-` over megabytes take too long for a thread that others wait
-//! for. So the matcher has fuel: every byte looked at and every attempt burns some, and when it is used up a
-//! [`Meter`] says whether there is more. Nothing here knows Lua; what is wrong with a pattern is a [`Fault`].
+//! A pattern can take exponential time, and a `.-` over megabytes can take too long for a worker. So the matcher has
+//! fuel: every byte examined and every attempt consumes some, and when it is used up a [`Meter`] decides whether to
+//! continue. This module is independent of Lua; an invalid pattern is a [`Fault`].
 //!
-//! 5.1 differs from 5.4: `%z` matches a zero byte, `%g` is no class, a zero byte ends the pattern, `^` is an ordinary
-//! byte for gmatch, and a pattern is looked at only as far as the match gets.
+//! 5.1 differs from 5.4: `%z` matches a zero byte, `%g` is not a class, a zero byte ends the pattern, `^` is an
+//! ordinary byte for gmatch, and a pattern is parsed only as far as the match gets.
 //!
-//! Limit: [`DEPTH_MAX`] attempts within each other, one for each capture and repetition of a pattern.
+//! Limit: [`DEPTH_MAX`] nested attempts, one for each capture and repetition of a pattern.
 
 use std::ffi::CStr;
 
@@ -20,13 +20,13 @@ const DEPTH_MAX: u32 = 400;
 /// Steps between two questions to the meter.
 const FUEL: u32 = 4096;
 
-/// Says whether a search goes on.
+/// Decides whether a search continues.
 pub(crate) trait Meter {
     /// Called every few thousand steps; `false` ends the search with [`Fault::Interrupted`].
     fn go_on(&mut self) -> bool;
 }
 
-/// Why a search has no answer.
+/// The reason why a search has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Interrupted,
@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-/// What a pair of brackets caught.
+/// A captured pair of parentheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capture {
     start: usize,
