@@ -325,8 +325,8 @@ impl Session {
         Ok(head.keep_alive && framing != Framing::UntilClose)
     }
 
-    /// The next part of a request's body, as a range of `received` that is valid until the next call; `None` at its
-    /// end. Answers that are ready are written before waiting for the client.
+    /// Returns the next part of a request's body, as a range of `received` that is valid until the next call; `None` at
+    /// its end. Answers that are ready are written before waiting for the client.
     async fn body_part(&mut self, body: &mut BodyDecoder) -> io::Result<Option<std::ops::Range<usize>>> {
         loop {
             let start = self.taken;

@@ -111,8 +111,8 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// The node that serves reads of a slot: a replica that answers and follows the master, else the master, or, while that
-    /// fails, a replica that has lost it.
+    /// Returns the node that serves reads of a slot: a replica that answers and follows the master, else the master,
+    /// or, while that fails, a replica that has lost it.
     fn reader(&self, slot: u16) -> &Arc<Node> {
         // A key is always read from the same replica, the one with the greatest weight for it, regardless of other
         // nodes, so that values read do not go back in time.
@@ -217,7 +217,7 @@ impl Cluster {
         node.start(request, route)
     }
 
-    /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.
+    /// Returns the node that has a slot, or for no slot any node; `None`: the map is not known yet.
     fn owner(self: &Arc<Cluster>, slot: Option<u16>, reads: bool) -> Option<Arc<Node>> {
         let map = self.map.read();
         if map.fresh_until.is_none_or(|at| at <= Instant::now()) {
@@ -238,7 +238,7 @@ impl Cluster {
         masters.find(|node| !node.is_ailing()).or(any).cloned()
     }
 
-    /// The node for a connection of one's own: the master that has this key, or any.
+    /// Returns the node for a connection of one's own: the master that has this key, or any.
     pub(crate) async fn own_node(self: &Arc<Cluster>, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         let within = self.section.options.timeout_queue;
         if timeout(within, self.known()).await.is_err() {
@@ -316,8 +316,8 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// The node that an `ASK` names. One that the map does not contain, since it has no slots yet, is remembered: what
-    /// goes there shares its connections.
+    /// Returns the node that an `ASK` names. One that the map does not contain, since it has no slots yet, is
+    /// remembered: what goes there shares its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
         let now = Instant::now();
@@ -500,7 +500,7 @@ impl Cluster {
         }
     }
 
-    /// The map as one node, or one sentinel, knows it.
+    /// Returns the map as one node, or one sentinel, knows it.
     async fn map_of(&self, node: &Arc<Node>) -> Result<Vec<told::Shard>, String> {
         let Some(sentinels) = &self.sentinels else {
             return told::slots(&question(node, &[b"CLUSTER", b"SLOTS"]).await, &node.address);

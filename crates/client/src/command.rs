@@ -162,7 +162,7 @@ const READING: &[&str] = &[
 /// The longest name above.
 const NAME_MAX: usize = 20;
 
-/// A name in upper case; `None` if it is longer than `room`.
+/// Returns a name in upper case; `None` if it is longer than `room`.
 pub(crate) fn upper_case<'a>(name: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
     let upper = room.get_mut(..name.len())?;
     upper.copy_from_slice(name);

@@ -67,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// The reply that a rule or script gets.
+    /// Returns the reply that a rule or script gets.
     pub fn into_reply(self) -> Reply {
         Reply::Error(self.to_string())
     }

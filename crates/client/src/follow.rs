@@ -87,7 +87,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The next one after this, at another node; nothing was done in this.
+    /// Returns the next one after this, at another node; nothing was done in this.
     pub(crate) fn elsewhere(&self) -> Session {
         Session { multi: self.multi, ..Session::default() }
     }
@@ -128,7 +128,7 @@ impl Session {
         (bytes, wanted)
     }
 
-    /// The node to repeat the whole history on, if it was rejected and nothing was executed.
+    /// Returns the node to repeat the whole history on, if it was rejected and nothing was executed.
     pub(crate) fn redirect(&self, work: &Together, replies: &[Reply], from: &Address) -> Option<Redirect> {
         let transaction = self.multi || work.parts.iter().any(|part| part.trace == Trace::Multi);
         if self.begun || transaction && work.has_several_slots() {

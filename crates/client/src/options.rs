@@ -22,7 +22,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// The addresses that the name has now; a unix socket has none. Blocks.
+    /// Returns the addresses that the name has now; a unix socket has none. Blocks.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         match self {
             Address::Tcp(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -123,7 +123,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// An engine with the bounds that a section without further keywords has.
+    /// Returns an engine with the bounds that a section without further keywords has.
     pub fn new(name: &str, address: Address) -> Options {
         Options {
             name: name.into(),

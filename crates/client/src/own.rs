@@ -54,7 +54,7 @@ const LOOK: Duration = Duration::from_secs(1);
 type Right = OwnedSemaphorePermit;
 
 impl Node {
-    /// A connection of one's own, from those that rest or a new one.
+    /// Returns a connection of one's own, from those that rest or a new one.
     async fn take_own(self: &Arc<Node>, db: u32) -> Result<(Conversation, Right), Failure> {
         self.admit()?;
         let section = &*self.section;
@@ -345,7 +345,8 @@ pub(crate) struct OwnConnection {
     state: Arc<Mutex<State>>,
 }
 
-/// A dedicated connection to a store of this process: `connect` creates a socket whose other end the store serves.
+/// Returns a dedicated connection to a store of this process: `connect` creates a socket whose other end the store
+/// serves.
 pub fn own_here(
     name: &Arc<str>,
     db: u32,

@@ -67,7 +67,7 @@ fn slot(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|slot| *slot < SLOTS)
 }
 
-/// A node's entry: its host, which is that of the node that was asked if it is empty, and its port.
+/// Returns a node's entry: its host, which is that of the node that was asked if it is empty, and its port.
 fn node(entry: &Reply, from: &Address) -> Option<Address> {
     let Reply::Array(words) = entry else { return None };
     let [host, Reply::Integer(port), ..] = &words[..] else { return None };

@@ -44,7 +44,7 @@ impl Topology {
         }
     }
 
-    /// The node for a connection of one's own: the one that has this key, if there is one.
+    /// Returns the node for a connection of one's own: the one that has this key, if there is one.
     pub(crate) async fn own_node(&self, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         match self {
             Topology::Single(node) => Ok(node.clone()),

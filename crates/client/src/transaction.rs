@@ -45,7 +45,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its commands.
+    /// Returns its commands.
     pub(crate) fn commands(&self) -> impl Iterator<Item = &'a [&'a [u8]]> {
         let (one, several) = match *self {
             Request::One(args) | Request::Forgotten(args, _) => (Some(args), &[][..]),

@@ -53,7 +53,7 @@ impl Waiter {
     }
 }
 
-/// The reply that comes; without one the engine is not used any more.
+/// Returns the reply that comes; without one the engine is not used any more.
 pub(crate) fn pending(awaited: Awaited) -> Started {
     match awaited {
         Some(receiver) => {

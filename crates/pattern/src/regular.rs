@@ -104,7 +104,7 @@ impl Regex {
         backtracking(pattern, ignore_case).map(|regex| make(Inner::Backtracking(Box::new(regex))))
     }
 
-    /// The pattern.
+    /// Returns the pattern.
     pub fn pattern(&self) -> &[u8] {
         &self.pattern
     }
@@ -127,7 +127,7 @@ impl Regex {
         })
     }
 
-    /// The engine for a text.
+    /// Returns the engine for a text.
     fn backtracking(&self, text: &[u8], captures: bool) -> Option<&pcre2::bytes::Regex> {
         match &self.inner {
             Inner::Backtracking(regex) => Some(regex),

@@ -16,7 +16,7 @@ pub(crate) struct Linear {
     pub(crate) repeated_group: bool,
 }
 
-/// The pattern in the linear engine's notation; `None` if something in it may mean another thing there.
+/// Returns the pattern in the linear engine's notation; `None` if something in it may mean another thing there.
 pub(crate) fn linear(pattern: &[u8]) -> Option<Linear> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut dollar = false;
@@ -150,7 +150,7 @@ fn escape(pattern: &[u8], i: usize, in_class: bool, out: &mut String) -> Option<
     Some(i + 1)
 }
 
-/// A quantifier at `i`, greedy or lazy; `None` for possessive ones and for braces that are no quantifier.
+/// Returns a quantifier at `i`, greedy or lazy; `None` for possessive ones and for braces that are no quantifier.
 fn quantifier(pattern: &[u8], mut i: usize, out: &mut String) -> Option<usize> {
     let start = i;
     if pattern[i] == b'{' {
@@ -185,7 +185,7 @@ const POSIX: &[&str] = &[
     "xdigit",
 ];
 
-/// A class whose `[` stands before `i`.
+/// Returns a class whose `[` stands before `i`.
 fn class(pattern: &[u8], mut i: usize, out: &mut String) -> Option<usize> {
     out.push('[');
     if pattern.get(i) == Some(&b'^') {

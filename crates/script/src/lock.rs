@@ -55,7 +55,7 @@ struct Ticket {
 }
 
 impl<T> BurstLock<T> {
-    /// A lock around `value`.
+    /// Returns a lock around `value`.
     pub fn new(value: T) -> BurstLock<T> {
         BurstLock { word: AtomicU32::new(0), queue: Mutex::default(), value: UnsafeCell::new(value) }
     }

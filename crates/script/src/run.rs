@@ -92,7 +92,7 @@ pub struct Coroutine {
 unsafe impl Send for Coroutine {}
 
 impl Coroutine {
-    /// Its `lua_State`, to push a function and arguments on, or to read results from.
+    /// Returns its `lua_State`, to push a function and arguments on, or to read results from.
     pub fn thread(&self) -> *mut lua_State {
         self.thread
     }
@@ -112,7 +112,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A fresh budget.
+    /// Returns a fresh budget.
     pub fn new(total: Option<Duration>, burst: Option<Duration>) -> Budget {
         Budget { total, burst, used: Duration::ZERO, started: false }
     }
@@ -265,13 +265,13 @@ pub unsafe fn stopped(lua: *mut lua_State) -> ! {
 }
 
 impl State {
-    /// The flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread may set
-    /// it; the error's kind is [`ErrorKind::Stopped`].
+    /// Returns the flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread
+    /// may set it; the error's kind is [`ErrorKind::Stopped`].
     pub fn stopper(&mut self) -> Arc<AtomicBool> {
         Arc::clone(&self.core().stop)
     }
 
-    /// A coroutine with an empty stack, at least 20 slots free.
+    /// Returns a coroutine with an empty stack, at least 20 slots free.
     pub fn coroutine(&mut self) -> Result<Coroutine, Error> {
         if let Some(coroutine) = self.core().idle.pop() {
             return Ok(coroutine);
@@ -422,7 +422,7 @@ pub(crate) mod tests {
         static ANSWER: Cell<Option<(u64, Poll)>> = const { Cell::new(None) };
     }
 
-    /// The answer that [`answer`] wants here, if this is the poll it names.
+    /// Returns the answer that [`answer`] wants here, if this is the poll it names.
     pub(super) fn scripted(may_leave: bool) -> Option<Poll> {
         ASKED.set(ASKED.get() + 1);
         let (at, verdict) = ANSWER.get()?;

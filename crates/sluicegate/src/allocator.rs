@@ -57,7 +57,7 @@ const fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_MIN && align <= PAGE
 }
 
-/// A new mapping, of zeros; null where there is no memory.
+/// Returns a new mapping, of zeros; null where there is no memory.
 #[cold]
 fn map(size: usize) -> *mut u8 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;

@@ -21,8 +21,8 @@ type ByName = HashMap<Arc<str>, Arc<Client>>;
 pub struct Clients(Mutex<ByName>);
 
 impl Clients {
-    /// The engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is what
-    /// [`look_up`] gives.
+    /// Returns the engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is
+    /// what [`look_up`] gives.
     pub fn after(&self, config: &Config, names: &Names) -> Result<Clients, String> {
         let known = self.0.lock();
         let client = |section: &RedisSection| {

@@ -54,7 +54,7 @@ pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagno
     }
 }
 
-/// The literal names behind `core.redis(` in a line, with their columns.
+/// Returns the literal names behind `core.redis(` in a line, with their columns.
 fn store_names(line: &str) -> impl Iterator<Item = (u32, &str)> {
     const CALL: &str = "core.redis(";
     let code = line.split("--").next().unwrap_or(line);

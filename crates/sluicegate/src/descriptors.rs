@@ -166,7 +166,7 @@ fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, 
     }
 }
 
-/// The soft and the hard limit.
+/// Returns the soft and the hard limit.
 pub fn limits() -> io::Result<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live rlimit that the call fills.

@@ -67,7 +67,7 @@ fn alert(message: &str) {
     Report::new(&Service { as_haproxy: true, ..Service::default() }).error(message);
 }
 
-/// The lines of `-v`. Tools take the third word of the first one.
+/// Returns the lines of `-v`. Tools take the third word of the first one.
 fn version() -> String {
     let mut text =
         format!("HAProxy version {} {} - a load balancer that remembers\n", info::VERSION, info::RELEASE_DATE);

@@ -64,7 +64,7 @@ fn shown(address: &BindAddress) -> String {
     }
 }
 
-/// The host and the port that a client of this machine names.
+/// Returns the host and the port that a client of this machine names.
 fn reachable(address: &BindAddress) -> Option<(String, u16)> {
     match address {
         BindAddress::Inet(host, port) if host.is_unspecified() => Some((String::from("127.0.0.1"), *port)),

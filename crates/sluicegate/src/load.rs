@@ -128,7 +128,7 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
 }
 
 impl Begun {
-    /// The section as far as it could be read.
+    /// Returns the section as far as it could be read.
     pub fn global(&self) -> &Global {
         self.draft.global()
     }

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program under its own name.
+/// Returns the program under its own name.
 fn own(words: std::env::ArgsOs) -> ExitCode {
     let words: Vec<_> = words.collect();
     let command = match arguments::parse(words.iter().cloned()) {

@@ -29,7 +29,7 @@ pub fn replace(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
+/// Returns a file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
 pub fn append(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().append(true).open(path);
@@ -51,7 +51,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A new file, which no link can stand for.
+/// Returns a new file, which no link can stand for.
 fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;

@@ -184,7 +184,7 @@ fn start(
     served.map_err(|error| vec![error])
 }
 
-/// The files of all unix sockets that this process listened on.
+/// Returns the files of all unix sockets that this process listened on.
 fn unix_paths(running: &Running) -> impl Iterator<Item = &Path> {
     let config = &running.config;
     let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
@@ -221,7 +221,7 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     if errors.is_empty() { Ok(sockets) } else { Err(errors) }
 }
 
-/// The control thread, from the start of the workers to the end of the process.
+/// Returns the control thread, from the start of the workers to the end of the process.
 fn control(
     living: &Arc<Living>,
     bound: Vec<Arc<Listener>>,

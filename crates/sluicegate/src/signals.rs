@@ -99,7 +99,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The next one's number.
+    /// Returns the next one's number.
     pub async fn next(&mut self) -> i32 {
         // In this order, so that simultaneous signals have the most likely intended result: paused, then resumed.
         tokio::select! {

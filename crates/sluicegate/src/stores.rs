@@ -27,7 +27,7 @@ type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
 
 impl Stores {
-    /// The stores of a configuration.
+    /// Returns the stores of a configuration.
     pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Stores {
         let made = config.stores.iter().zip(options);
         Stores(Mutex::new(

@@ -111,8 +111,8 @@ pub struct Closed<'s> {
 }
 
 impl Closed<'_> {
-    /// A pass for a command that is run while the gate is closed, by who closed it. It is dropped before a database is
-    /// flushed or swapped.
+    /// Returns a pass for a command that is run while the gate is closed, by who closed it. It is dropped before a
+    /// database is flushed or swapped.
     pub(crate) fn pass(&self) -> Pass<'_> {
         self.gate.alone.fetch_add(1, Ordering::Relaxed);
         Pass { gate: self.gate, counter: Some(&self.gate.alone) }

@@ -83,7 +83,7 @@ impl SectionCounts {
 }
 
 impl Store {
-    /// The store's figures. It locks the stripes one after the other, each for an instant.
+    /// Returns the store's figures. It locks the stripes one after the other, each for an instant.
     pub fn stats(&self) -> Stats {
         let inner = &*self.0;
         let totals = &inner.keyspace.totals;
@@ -171,7 +171,7 @@ impl Store {
         (0..db.stripes()).map(|stripe| db.lock(stripe).count_timed()).sum()
     }
 
-    /// The databases that have keys, read without a lock.
+    /// Returns the databases that have keys, read without a lock.
     pub(crate) fn database_stats(&self) -> Vec<DatabaseStats> {
         let mut found = Vec::new();
         self.each_database(|index, db| {

@@ -705,7 +705,7 @@ impl Drop for Exec {
     }
 }
 
-/// The database that a SELECT chooses, if it exists.
+/// Returns the database that a SELECT chooses, if it exists.
 fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
     let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
     (db < inner.keyspace.databases()).then_some(db)

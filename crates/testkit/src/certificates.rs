@@ -54,7 +54,7 @@ impl Certificates {
         std::fs::read(self.path(name)).expect("it was made")
     }
 
-    /// An engine that shows the certificate `name`, and its port for TLS.
+    /// Returns an engine that shows the certificate `name`, and its port for TLS.
     pub fn engine(&self, name: &str, clients: &str) -> (RedisServer, u16) {
         self.engine_with(name, clients, String::new)
     }

@@ -224,7 +224,7 @@ impl RedisServer {
     }
 }
 
-/// The program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
+/// Returns the program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
 ///
 /// # Panics
 /// If it is not installed.
@@ -296,7 +296,7 @@ impl Sluicegate {
         Sluicegate { program, directory }
     }
 
-    /// The directory of this run.
+    /// Returns the directory of this run.
     pub fn directory(&self) -> PathBuf {
         self.directory.path().to_owned()
     }

@@ -96,7 +96,7 @@ impl Pipes {
         Pipe::new(self.size, &self.made).ok()
     }
 
-    /// Those in use, and those that are free.
+    /// Returns those in use, and those that are free.
     pub fn counts(&self) -> (u32, u32) {
         let free = self.free.borrow().len() as u32;
         (self.made.get() - free, free)

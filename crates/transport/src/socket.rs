@@ -59,7 +59,7 @@ impl Socket {
         })
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Socket::Tcp(stream) => stream.as_fd(),
@@ -75,7 +75,7 @@ impl Socket {
         }
     }
 
-    /// The other end's address; `None` for unix sockets.
+    /// Returns the other end's address; `None` for unix sockets.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.peer_addr().ok(),

@@ -29,7 +29,7 @@ pub enum Started {
 }
 
 impl Started {
-    /// The reply, waited for if it is not here.
+    /// Returns the reply, waited for if it is not here.
     pub async fn finish(self) -> Reply {
         match self {
             Started::Done(reply) => reply,
@@ -64,8 +64,8 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// A connection of one's own in database `db`, for what changes a connection; `None` where there are none. It is
-    /// made when it is asked first, and given back, clean, when it is dropped.
+    /// Returns a connection of one's own in database `db`, for what changes a connection; `None` where there are none.
+    /// It is made when it is asked first, and given back, clean, when it is dropped.
     fn own(&self, _db: u32) -> Option<Box<dyn Own>> {
         None
     }
@@ -92,7 +92,7 @@ pub trait Own: Send {
     /// Subscribes to channels, or to those whose names match patterns.
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply;
 
-    /// The next message of a channel, as it came; a null if there is none within `limit`.
+    /// Returns the next message of a channel, as it came; a null if there is none within `limit`.
     fn message(&mut self, limit: Option<Duration>) -> PendingReply;
 }
 

@@ -377,7 +377,7 @@ fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-/// A time in nanoseconds, at least `min` of them.
+/// Returns a time in nanoseconds, at least `min` of them.
 fn time(option: &str, text: &str, min: u64) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

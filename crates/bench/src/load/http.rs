@@ -98,7 +98,7 @@ impl HttpPlan {
         Ok(HttpPlan { method: Method::of(method.as_bytes()), requests, method_name: method })
     }
 
-    /// The method.
+    /// Returns the method.
     pub(crate) fn method(&self) -> &str {
         &self.method_name
     }

@@ -117,7 +117,7 @@ fn string(text: &str) -> String {
     out
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     document(|w| run(w, plan, outcome))
 }

@@ -371,7 +371,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The connection that has been free for longest; it is no longer listed.
+    /// Returns the connection that has been free for longest; it is no longer listed.
     fn free_connection(&mut self) -> Option<usize> {
         loop {
             let id = self.free.pop_front()? as usize;
@@ -414,12 +414,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The figures to which a request of this intended time belongs.
+    /// Returns the figures to which a request of this intended time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
     }
 
-    /// The figures to which what happens now belongs.
+    /// Returns the figures to which what happens now belongs.
     fn stats_at(&mut self, now: u64) -> &mut Stats {
         self.stats_of(now)
     }
@@ -720,7 +720,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The present, and until when nothing is to be done unless a socket wants it.
+    /// Returns the present, and until when nothing is to be done unless a socket wants it.
     fn wait_until(&self) -> (u64, u64) {
         let now = self.shared.now();
         let mut until = now.saturating_add(LONGEST_WAIT);

@@ -69,7 +69,7 @@ impl RedisPlan {
         Ok(RedisPlan { commands: compiled, cycle, preamble, preamble_replies })
     }
 
-    /// The commands' names.
+    /// Returns the commands' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().map(|command| command.name.as_str())
     }

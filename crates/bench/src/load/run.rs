@@ -80,8 +80,8 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     }
 }
 
-/// The server's address. Of several, the first that somebody listens on, tried with a connection that is closed at
-/// once: `localhost` is often two addresses and a server behind one.
+/// Returns the server's address. Of several, the first that somebody listens on, tried with a connection that is closed
+/// at once: `localhost` is often two addresses and a server behind one.
 fn destination(load: &Load) -> Result<SockAddr, String> {
     let addresses = load.server.resolve(load.family)?;
     let first = addresses[0].clone();

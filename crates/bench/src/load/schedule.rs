@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// How many are due up to `until` and have not been taken; takes them.
+    /// Returns how many are due up to `until` and have not been taken; takes them.
     pub(super) fn drain(&mut self, until: u64) -> u64 {
         let mut count = 0;
         while self.next.is_some_and(|due| due <= until) {

@@ -25,7 +25,7 @@ const MAX_CODES: usize = 32;
 /// Bytes of an example text.
 const MAX_EXAMPLE: usize = 200;
 
-/// A histogram of nanoseconds.
+/// Returns a histogram of nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
     // The bounds are constants that the constructor accepts, so the coarse default never comes to be.
     Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
@@ -110,7 +110,7 @@ impl Faults {
         self.counts.values().sum()
     }
 
-    /// How many of this name.
+    /// Returns how many of this name.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }

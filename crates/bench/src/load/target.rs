@@ -76,7 +76,7 @@ impl Server {
         Ok(Server::Tcp(host.to_owned(), port))
     }
 
-    /// Its addresses, in the resolver's order. A connection that is refused by one tries the next.
+    /// Returns its addresses, in the resolver's order. A connection that is refused by one tries the next.
     pub(crate) fn resolve(&self, family: Family) -> Result<Vec<SockAddr>, String> {
         match self {
             Server::Unix(path) => match SockAddr::unix(path) {

@@ -65,8 +65,8 @@ impl Keys {
         Keys { space, random, zipf, next: thread, step: threads }
     }
 
-    /// The keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET` in turn
-    /// would otherwise share a sequence, and no `GET` would ever ask for a key that was set.
+    /// Returns the keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET`
+    /// in turn would otherwise share a sequence, and no `GET` would ever ask for a key that was set.
     pub(super) fn of_each(self, commands: usize) -> Vec<Keys> {
         let count = if self.space.pattern == KeyPattern::Sequential { commands.clamp(1, SEQUENCES_MAX) } else { 1 };
         vec![self; count]
@@ -150,7 +150,7 @@ impl Template {
         }
     }
 
-    /// The bytes, if there is no place for a key among them.
+    /// Returns the bytes, if there is no place for a key among them.
     pub(crate) fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),

@@ -160,7 +160,7 @@ impl Conversation {
         Ok(Reply::Simple("OK".into()))
     }
 
-    /// The next message of a channel.
+    /// Returns the next message of a channel.
     pub(crate) async fn message(&mut self) -> Result<Reply, String> {
         loop {
             if let Some(message) = self.messages.pop_front() {
@@ -199,7 +199,7 @@ pub(crate) fn is_message(reply: &Reply) -> bool {
 pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
 
 impl Resting {
-    /// The one of this node that was used last.
+    /// Returns the one of this node that was used last.
     pub(crate) fn take(&self, node: &Arc<Node>, db: u32) -> Option<Conversation> {
         let mut all = self.0.lock();
         let now = Instant::now();

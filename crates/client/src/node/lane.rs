@@ -106,7 +106,7 @@ impl Route {
 }
 
 impl Commands {
-    /// The bytes of those that are here.
+    /// Returns the bytes of those that are here.
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.answered..]
     }
@@ -370,7 +370,7 @@ impl Lane {
         }
     }
 
-    /// A connection for the commands that wait; `None`: nothing waits any more.
+    /// Returns a connection for the commands that wait; `None`: nothing waits any more.
     async fn connect(&self) -> Option<Connected> {
         let wanted = || self.first_deadline().is_some();
         self.reroute();
@@ -432,11 +432,11 @@ async fn serve_until_closed(lane: &Lane) {
     lane.reroute();
 }
 
-/// A tenth more or less, so that connections that were made together don't end together.
+/// Returns a tenth more or less, so that connections that were made together don't end together.
 pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
-/// A question of the client's own.
+/// Returns a question of the client's own.
 pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
     match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
         Ok(awaited) => pending(awaited).finish().await,

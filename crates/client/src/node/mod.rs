@@ -66,7 +66,7 @@ struct Health {
 }
 
 impl Health {
-    /// The error of commands while the breaker is open.
+    /// Returns the error of commands while the breaker is open.
     fn failure(&self) -> Failure {
         Failure::Breaker(self.breaker.failures(), self.last_failure.clone().unwrap_or_default())
     }

@@ -35,7 +35,7 @@ const DOUBT: Duration = Duration::from_millis(200);
 const TRACKING: &[u8] =
     b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n*2\r\n$6\r\nCLIENT\r\n$12\r\nTRACKINGINFO\r\n";
 
-/// A reader of replies.
+/// Returns a reader of replies.
 pub(crate) fn reply_parser() -> ReplyParser {
     ReplyParser::new(ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() })
 }
@@ -387,7 +387,7 @@ impl<'a> Running<'a> {
         self.doubted.filter(|next| *next > first).unwrap_or(first)
     }
 
-    /// The meaning of an expired deadline.
+    /// Returns the meaning of an expired deadline.
     fn overdue(&mut self) -> Option<End> {
         self.lane.expire();
         let now = Instant::now();

@@ -24,7 +24,7 @@ pub(crate) trait Router: std::fmt::Debug + Send + Sync {
     fn refresh(self: Arc<Self>);
     /// Sends a command to the node named by an engine's error. Returns it if it was redirected too often.
     fn redirect(self: Arc<Self>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry>;
-    /// The node that is to have a command instead of `node`, if another is.
+    /// Returns the node that is to have a command instead of `node`, if another is.
     fn elsewhere(self: Arc<Self>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>>;
     /// Sends a command that another node was to have to `node`.
     fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);

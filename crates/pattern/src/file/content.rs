@@ -50,7 +50,7 @@ impl Content {
         self.text.get(start..start + entry.value_len as usize).unwrap_or(b"")
     }
 
-    /// The caller keeps text and entries below 2^32.
+    /// Returns the caller keeps text and entries below 2^32.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> EntryId {
         let id = self.entries.len() as EntryId;
         let start = self.text.len() as u32;
@@ -99,7 +99,7 @@ impl Content {
         self.unused > self.text.len() / 2 + 4096 || self.entries.len() - self.live > self.live + 1024
     }
 
-    /// A copy without garbage; numbers change.
+    /// Returns a copy without garbage; numbers change.
     pub(super) fn compacted(&self) -> Content {
         let mut content = Content::default();
         content.reserve(self.live, self.text.len() - self.unused);

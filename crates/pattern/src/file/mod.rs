@@ -177,7 +177,8 @@ impl PatternFile {
         Ok(PatternFile { name, kind, number: None, origin, state: RwLock::new(state) })
     }
 
-    /// An ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is `#N`.
+    /// Returns an ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is
+    /// `#N`.
     pub fn numbered(number: u32, patterns: &[Vec<u8>]) -> Result<PatternFile, LoadError> {
         let mut hasher = DefaultHasher::new();
         patterns.hash(&mut hasher);
@@ -195,12 +196,12 @@ impl PatternFile {
         Ok(PatternFile { name, kind, number: Some(number), origin, state: RwLock::new(state) })
     }
 
-    /// The file's name as the configuration gives it.
+    /// Returns the file's name as the configuration gives it.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The number that the configuration gives it.
+    /// Returns the number that the configuration gives it.
     pub fn number(&self) -> Option<u32> {
         self.number
     }
@@ -230,7 +231,7 @@ impl PatternFile {
         Ok(id)
     }
 
-    /// The ways of matching that were prepared: each with its method and whether it ignores case.
+    /// Returns the ways of matching that were prepared: each with its method and whether it ignores case.
     pub fn indexes(&self) -> Vec<(IndexId, Method, bool)> {
         let state = self.state.read();
         let shown = state.indexes.iter().enumerate().filter(|(at, _)| state.own != Some(*at));
@@ -288,7 +289,7 @@ impl PatternFile {
         self.lookup(index, key, |_| ()).is_some()
     }
 
-    /// The value of the first entry whose key is exactly this text.
+    /// Returns the value of the first entry whose key is exactly this text.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.with_exact(key, |content, id| content.value(id).to_vec())
     }
@@ -562,7 +563,7 @@ impl PatternFiles {
         self.0.write().before = None;
     }
 
-    /// The file of a name.
+    /// Returns the file of a name.
     pub fn get(&self, name: &str) -> Option<Arc<PatternFile>> {
         let files = self.0.read();
         files.names.get(name).map(|at| files.all[*at].clone())
@@ -590,8 +591,8 @@ impl PatternFiles {
         Some(self.insert(file))
     }
 
-    /// All files with their numbers, in their order: those that the configuration gives, and for each of the others
-    /// the least that is free.
+    /// Returns all files with their numbers, in their order: those that the configuration gives, and for each of the
+    /// others the least that is free.
     pub fn by_number(&self) -> Vec<(u32, Arc<PatternFile>)> {
         let files = self.0.read();
         let taken = |number: u32| files.described.contains_key(&number);
@@ -607,7 +608,7 @@ impl PatternFiles {
         self.0.read().described.get(&number).cloned()
     }
 
-    /// All files, in the order in which they were first named.
+    /// Returns all files, in the order in which they were first named.
     pub fn all(&self) -> Vec<Arc<PatternFile>> {
         self.0.read().all.clone()
     }

@@ -47,7 +47,7 @@ impl Versions {
 }
 
 impl State {
-    /// A prepared version.
+    /// Returns a prepared version.
     fn prepared(&mut self, version: u32) -> Result<&mut State, VersionError> {
         let last = self.versions.last;
         let found = self.versions.prepared.get_mut(&version);
@@ -69,7 +69,7 @@ impl PatternFile {
         Ok(versions.last)
     }
 
-    /// The numbers of its versions.
+    /// Returns the numbers of its versions.
     pub fn versions(&self) -> VersionNumbers {
         let versions = &self.state.read().versions;
         VersionNumbers { current: versions.current, last: versions.last }

@@ -127,7 +127,7 @@ impl Program {
         }
     }
 
-    /// The rule of the action that the machine did last; `None` in lists that log none.
+    /// Returns the rule of the action that the machine did last; `None` in lists that log none.
     pub(super) fn last_rule(&self, machine: &Machine) -> Option<RulePlace> {
         let index = self.rules.partition_point(|(end, _)| *end < machine.next);
         self.rules.get(index).map(|(_, place)| *place)
@@ -209,12 +209,12 @@ impl Machine {
         }
     }
 
-    /// The whole text since the last [`Op::Begin`].
+    /// Returns the whole text since the last [`Op::Begin`].
     pub(super) fn text(&self) -> &[u8] {
         &self.out
     }
 
-    /// The texts that [`Op::EndText`] ended, in order.
+    /// Returns the texts that [`Op::EndText`] ended, in order.
     pub(super) fn texts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         (0..self.ends.len()).map(|index| {
             let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -227,7 +227,7 @@ impl Machine {
         self.resumed = sample;
     }
 
-    /// The reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
+    /// Returns the reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<String> {
         match ConverterCode::finish(reply) {
             Converted::Value(value) => self.resumed = Some(value.into_sample()),

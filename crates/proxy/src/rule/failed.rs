@@ -69,7 +69,7 @@ impl Failed {
     }
 }
 
-/// The place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
+/// Returns the place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
 fn origin(at: &Position) -> Box<str> {
     let file = at.file.rsplit('/').next().unwrap_or_default();
     let is_odd = |char: char| char.is_whitespace() || char.is_control() || matches!(char, '[' | ']');

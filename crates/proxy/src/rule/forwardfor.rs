@@ -159,7 +159,7 @@ fn append(request: &mut Message, value: Vec<u8>) {
     }
 }
 
-/// A node's name: an address, IPv6 ones in brackets.
+/// Returns a node's name: an address, IPv6 ones in brackets.
 fn node_of(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.to_string().into_bytes(),

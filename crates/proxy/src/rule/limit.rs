@@ -173,7 +173,7 @@ impl LimitCode {
     }
 }
 
-/// A number without zeros before it, which stores take for no number.
+/// Returns a number without zeros before it, which stores take for no number.
 fn without_zeros(text: &[u8]) -> &[u8] {
     let zeros = text.iter().take_while(|byte| **byte == b'0').count();
     &text[zeros.min(text.len().saturating_sub(1))..]

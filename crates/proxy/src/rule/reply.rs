@@ -136,7 +136,7 @@ impl ReplyCode {
     }
 }
 
-/// The page of a status as a reply: the built-in one, unless the proxies have another.
+/// Returns the page of a status as a reply: the built-in one, unless the proxies have another.
 pub fn page_reply(status: u16, source: ReplySource) -> LocalReply {
     page_with(Message::new(), status, source)
 }

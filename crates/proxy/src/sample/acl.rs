@@ -67,7 +67,7 @@ impl AclCode {
         looks
     }
 
-    /// The fetches of its tests.
+    /// Returns the fetches of its tests.
     pub(crate) fn fetches(&self) -> impl Iterator<Item = &FetchCode> {
         self.0.iter().flat_map(|term| &term.tests).map(|test| &test.fetch)
     }

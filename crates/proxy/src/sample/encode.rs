@@ -16,7 +16,7 @@ use sluicegate_config::model::{Cast, Encoding, FormatFlags, FormatPart, LogForma
 
 use super::{FormatMode, Value, append_hex, append_int};
 
-/// The parts of a format with those that its encoding adds and without those that it leaves out.
+/// Returns the parts of a format with those that its encoding adds and without those that it leaves out.
 pub(crate) fn parts(format: &LogFormat, mode: FormatMode) -> Cow<'_, [FormatPart]> {
     let Some(encoding) = format.encoding.filter(|_| mode != FormatMode::Http) else {
         return Cow::Borrowed(&format.parts);

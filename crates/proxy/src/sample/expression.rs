@@ -37,7 +37,7 @@ impl ExpressionCode {
         value
     }
 
-    /// Its value as text.
+    /// Returns its value as text.
     pub fn text(&self, cx: &StreamContext) -> Option<String> {
         self.value(cx).map(|value| String::from_utf8_lossy(&value.into_text()).into_owned())
     }

@@ -32,13 +32,13 @@ pub enum Called {
     Pending(PendingReply),
 }
 
-/// The fetch by a script's name, such as `req_hdr`.
+/// Returns the fetch by a script's name, such as `req_hdr`.
 pub fn fetch_by_name(name: &str) -> Option<Fetch> {
     // A script calls its own functions itself: by this way it would wait for the state that it holds.
     Fetch::named_in_scripts(name).filter(|fetch| *fetch != Fetch::Lua)
 }
 
-/// The converter by a script's name, such as `lower`.
+/// Returns the converter by a script's name, such as `lower`.
 pub fn converter_by_name(name: &str) -> Option<Converter> {
     converter_for_scripts(name).filter(|converter| *converter != Converter::Lua)
 }

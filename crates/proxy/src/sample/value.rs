@@ -185,7 +185,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
+/// Returns the bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
 fn text_of(bytes: &[u8]) -> &[u8] {
     &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }

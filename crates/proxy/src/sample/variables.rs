@@ -37,7 +37,7 @@ pub struct NameId(u32);
 pub struct ProcVariable(Mutex<Option<Sample>>);
 
 impl ProcVariable {
-    /// Its value.
+    /// Returns its value.
     pub fn get(&self) -> Option<Sample> {
         self.0.lock().clone()
     }

@@ -36,7 +36,7 @@ pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
     }
 }
 
-/// A session's task.
+/// Returns a session's task.
 ///
 /// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
 #[allow(clippy::manual_async_fn)]
@@ -294,7 +294,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     }
 }
 
-/// The size of the future that a session's function returns.
+/// Returns the size of the future that a session's function returns.
 const fn future_size<F, R>(_: &F) -> usize
 where
     F: Fn(Session) -> R,

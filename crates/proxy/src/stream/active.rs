@@ -40,7 +40,7 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// A stream of a client's connection to this frontend.
+    /// Returns a stream of a client's connection to this frontend.
     pub(crate) fn take(worker: &Rc<Worker>, client: &Rc<Client>, frontend: &Arc<Site>) -> Active {
         let beginning = Beginning {
             id: worker.next_stream_id(),
@@ -65,12 +65,12 @@ impl Active {
         Active { worker: worker.clone(), stream: Some(stream), begun: false, counted: (0, 0) }
     }
 
-    /// The worker.
+    /// Returns the worker.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }
 
-    /// The frontend with its code.
+    /// Returns the frontend with its code.
     #[inline]
     pub(crate) fn frontend(&self) -> &ProxyRun {
         &self.worker.running.proxies[self.cx.frontend.id.0 as usize]

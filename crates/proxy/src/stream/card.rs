@@ -44,7 +44,7 @@ pub enum Killer {
 }
 
 impl Killer {
-    /// The first letter of the termination state.
+    /// Returns the first letter of the termination state.
     pub(crate) fn letter(self) -> u8 {
         match self {
             Killer::Admin => b'K',

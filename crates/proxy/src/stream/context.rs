@@ -167,7 +167,7 @@ impl StreamContext {
         self.limits.fields.tell(&mut self.response);
     }
 
-    /// The page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
+    /// Returns the page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
     pub(crate) fn error_page(&self, status: u16) -> Option<Arc<ErrorPage>> {
         let backend = self.backend.as_ref().and_then(|backend| backend.config.errors.get(&status));
         backend.or_else(|| self.frontend.config.errors.get(&status)).cloned()
@@ -234,7 +234,7 @@ impl StreamContext {
         log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error
     }
 
-    /// The context of a stream without a session, for tests and measurements of rules alone.
+    /// Returns the context of a stream without a session, for tests and measurements of rules alone.
     pub fn unconnected(frontend: Arc<Site>, log: LogRecord) -> StreamContext {
         StreamContext {
             id: 0,
@@ -419,12 +419,12 @@ impl RulePlace {
         RulePlace(index as u32)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(self) -> Arc<str> {
         RULE_PLACES.read()[self.0 as usize].0.clone()
     }
 
-    /// The line.
+    /// Returns the line.
     pub fn line(self) -> u32 {
         RULE_PLACES.read()[self.0 as usize].1
     }
@@ -490,7 +490,8 @@ impl LogRecord {
         if self.left_queue || self.queue_done.is_none() { b'Q' } else { b'C' }
     }
 
-    /// The record of a stream that has reached no phase yet, on a session accepted at this moment of both clocks.
+    /// Returns the record of a stream that has reached no phase yet, on a session accepted at this moment of both
+    /// clocks.
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
             accepted,

@@ -322,7 +322,7 @@ impl Exchange<'_> {
         self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
 
-    /// The rules of responses; `coming` is the server's, if one answers.
+    /// Returns the rules of responses; `coming` is the server's, if one answers.
     async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
         if let Err(after) = self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await {
             // To HAProxy a response that content rules refused was none.

@@ -71,14 +71,14 @@ impl LastInvalid {
         drop(before);
     }
 
-    /// A copy of the message.
+    /// Returns a copy of the message.
     pub fn get(&self) -> Option<Box<Invalid>> {
         self.0.lock().clone()
     }
 }
 
 impl Invalid {
-    /// A message of these bytes, without the names of its sender and receiver yet.
+    /// Returns a message of these bytes, without the names of its sender and receiver yet.
     pub fn new(event: u64, at: SystemTime, data: &[u8], fault: Fault, request: bool) -> Invalid {
         let (position, state) = locate(data, fault, request);
         Invalid {

@@ -167,7 +167,7 @@ fn address(address: Option<SocketAddr>) -> String {
     }
 }
 
-/// Its frontend, backend and server by name.
+/// Returns its frontend, backend and server by name.
 fn names<'r>(card: &Card, running: &'r Running) -> (&'r str, &'r str, &'r str) {
     let proxy = |index: u32| running.proxies.get(index as usize);
     let backend = proxy(card.backend.get());

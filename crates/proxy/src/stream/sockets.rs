@@ -59,7 +59,7 @@ struct Gone {
 }
 
 impl Sockets {
-    /// The client's, as long as its stream is in use.
+    /// Returns the client's, as long as its stream is in use.
     pub(crate) fn of_client(client: Option<RawFd>) -> Sockets {
         Sockets { client, ..Sockets::default() }
     }
@@ -101,7 +101,7 @@ impl Sockets {
         }
     }
 
-    /// The other end of the server's connection.
+    /// Returns the other end of the server's connection.
     pub fn server_peer(&self) -> Option<SocketAddr> {
         match (self.server, &self.gone) {
             (None, Some(gone)) => gone.peer,
@@ -156,7 +156,7 @@ impl Sockets {
         let _ = SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO));
     }
 
-    /// A figure of the kernel's; `None` where the connection is no TCP.
+    /// Returns a figure of the kernel's; `None` where the connection is no TCP.
     pub fn tcp(&self, side: Side, figure: TcpFigure) -> Option<u32> {
         let fd = match (side, self.server) {
             (Side::Client, _) => self.client?,

@@ -33,7 +33,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
 /// Whole numbers below this lose nothing.
 const SMALL: u64 = 1 << 51;
 
-/// The 32 bits of a number.
+/// Returns the 32 bits of a number.
 #[inline(always)]
 fn bits(number: f64) -> u32 {
     /// 2⁵² + 2⁵¹.
@@ -63,7 +63,7 @@ unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
     1
 }
 
-/// All arguments, taken together by `join`.
+/// Returns all arguments, taken together by `join`.
 #[inline(always)]
 unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.

@@ -84,7 +84,7 @@ impl Buffer {
         self.inner().len
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let inner = self.inner();
         if inner.capacity == 0 {
@@ -262,7 +262,7 @@ impl Pile {
         }
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     ///
     /// # Safety
     /// As [`Pile::add`]; the slice is valid until the next call of it.

@@ -305,7 +305,7 @@ impl<'a> Constants<'a> {
         self.names.get(place as usize).copied().flatten().unwrap_or_default()
     }
 
-    /// The place of a short string, which is added if need be; `None` if an instruction can't name the place.
+    /// Returns the place of a short string, which is added if need be; `None` if an instruction can't name the place.
     fn place_of(&mut self, name: &'static [u8]) -> Option<u32> {
         let place = match self.names.iter().position(|known| *known == Some(name)) {
             Some(place) => place,
@@ -330,7 +330,7 @@ fn operation(word: u32) -> u32 {
     word & 0x7f
 }
 
-/// The operands A, B and C of an instruction.
+/// Returns the operands A, B and C of an instruction.
 fn operands(word: u32) -> (u32, u32, u32) {
     (word >> 7 & 0xff, word >> 16 & 0xff, word >> 24)
 }

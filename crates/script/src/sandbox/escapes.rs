@@ -61,7 +61,7 @@ fn has_meaning(byte: u8) -> bool {
 }
 
 impl Place {
-    /// The place behind this byte.
+    /// Returns the place behind this byte.
     fn after(self, byte: u8) -> Place {
         match (self, byte) {
             (Place::Code | Place::Dash | Place::Opening(_, false), b'"' | b'\'') => Place::Quoted(byte),

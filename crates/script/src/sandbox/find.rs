@@ -99,7 +99,7 @@ pub(super) unsafe fn push_captures<M: Meter>(lua: *mut lua_State, matcher: &Matc
     }
 }
 
-/// The offset that a position of Lua's means: negative ones count from the end.
+/// Returns the offset that a position of Lua's means: negative ones count from the end.
 pub(super) fn position(position: i64, len: usize) -> i64 {
     let position = if position < 0 { position.wrapping_add(len as i64 + 1) } else { position };
     position.max(0)

@@ -29,7 +29,7 @@ struct Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// The directive for C's printf, with `size` before its letter.
+    /// Returns the directive for C's printf, with `size` before its letter.
     fn directive(&self, size: &[u8], letter: u8) -> [u8; 24] {
         let mut directive = [0; 24];
         directive[0] = b'%';

@@ -333,9 +333,9 @@ impl State {
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
     }
 
-    /// A coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings among its
-    /// globals: push arguments on it, then resume it with their number. What a script did to the environment of the
-    /// function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
+    /// Returns a coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings
+    /// among its globals: push arguments on it, then resume it with their number. What a script did to the environment
+    /// of the function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
     pub fn begin(&mut self, function: &FunctionRef, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Coroutine, Error> {
         let Known { globals, keeps_arguments, .. } = function.known;
         self.set_arguments(globals, keys, arguments)?;
@@ -357,8 +357,8 @@ impl State {
         Ok(coroutine)
     }
 
-    /// A coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and chance is
-    /// that of all scripts again.
+    /// Returns a coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and
+    /// chance is that of all scripts again.
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         self.forget_seed();

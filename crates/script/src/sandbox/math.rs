@@ -28,12 +28,12 @@ impl Random {
         Random(u64::from(seed as u32) << 16 | 0x330e)
     }
 
-    /// The state after this one.
+    /// Returns the state after this one.
     fn after(self) -> Random {
         Random((self.0.wrapping_mul(0x5_deec_e66d) + 0xb) & 0xffff_ffff_ffff)
     }
 
-    /// The number that this state shows, from 0 to below 2^31.
+    /// Returns the number that this state shows, from 0 to below 2^31.
     fn shown(self) -> i32 {
         (self.0 >> 17) as i32
     }
@@ -76,7 +76,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A number from 0 to below 1.
+    /// Returns a number from 0 to below 1.
     fn fraction(&mut self) -> f64 {
         const MAX: i32 = i32::MAX;
         let number = match &mut self.own {

@@ -151,8 +151,9 @@ pub unsafe fn open_libraries(lua: *mut lua_State) {
 }
 
 impl State {
-    /// A state for scripts of clients. Whoever drives it resumes what a slice's end suspended ([`Burst::Forced`]) on a
-    /// thread that is [`patient`](crate::patient), or a function that leaves would leave again.
+    /// Returns a state for scripts of clients. Whoever drives it resumes what a slice's end suspended
+    /// ([`Burst::Forced`]) on a thread that is [`patient`](crate::patient), or a function that leaves would leave
+    /// again.
     ///
     /// [`Burst::Forced`]: crate::Burst::Forced
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {

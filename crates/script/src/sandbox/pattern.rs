@@ -118,12 +118,12 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The meter.
+    /// Returns the meter.
     pub(crate) fn meter(&mut self) -> &mut M {
         &mut self.meter
     }
 
-    /// The end of a match that begins at `start`.
+    /// Returns the end of a match that begins at `start`.
     #[inline]
     pub(crate) fn match_at(&mut self, start: usize) -> Result<Option<usize>, Fault> {
         self.level = 0;
@@ -135,7 +135,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The first match that begins at `start` or later.
+    /// Returns the first match that begins at `start` or later.
     #[inline]
     pub(crate) fn find(&mut self, start: usize) -> Result<Option<(usize, usize)>, Fault> {
         let first = self.literal();
@@ -158,7 +158,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The byte that every match begins with, if the pattern says so plainly.
+    /// Returns the byte that every match begins with, if the pattern says so plainly.
     #[inline]
     fn literal(&self) -> Option<u8> {
         let first = *self.pattern.first()?;
@@ -166,7 +166,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         (plain && !matches!(self.pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
     }
 
-    /// The place of `byte` at `at` or later.
+    /// Returns the place of `byte` at `at` or later.
     #[inline]
     fn skip_to(&mut self, mut at: usize, byte: u8) -> usize {
         const PIECE: usize = 1 << 16;
@@ -191,7 +191,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         self.level
     }
 
-    /// The capture of this number, from 0.
+    /// Returns the capture of this number, from 0.
     pub(crate) fn caught(&self, index: usize) -> Caught<'a> {
         let capture = self.captures[index];
         match capture.len {
@@ -226,7 +226,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         FAULT
     }
 
-    /// A byte of the pattern; 0 after its end.
+    /// Returns a byte of the pattern; 0 after its end.
     #[inline]
     fn byte(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
@@ -362,7 +362,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// How many of the first bytes are of the item `p..end`.
+    /// Returns how many of the first bytes are of the item `p..end`.
     #[inline]
     fn run(&self, bytes: &[u8], p: usize, end: usize) -> usize {
         let stop = match self.pattern[p] {

@@ -59,7 +59,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 /// The key of the sentinels' metatable.
 static SENTINEL: u8 = 0;
 
-/// The finalizer of a sentinel: what it stands for is due.
+/// Returns the finalizer of a sentinel: what it stands for is due.
 unsafe fn is_due(lua: *mut lua_State) -> c_int {
     // SAFETY: the argument is a sentinel. The tables were made with the state.
     unsafe {

@@ -26,12 +26,12 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of this number, from the one that matters least.
+    /// Returns the level of this number, from the one that matters least.
     pub fn from_number(number: u8) -> Level {
         [Level::Debug, Level::Verbose, Level::Notice].get(usize::from(number)).copied().unwrap_or(Level::Warning)
     }
 
-    /// The level of this name.
+    /// Returns the level of this name.
     fn named(name: &str) -> Level {
         match name {
             "debug" => Level::Debug,
@@ -55,7 +55,7 @@ impl Log {
         Log { file: None, least: Level::Notice }
     }
 
-    /// A file that is appended to; an empty path is standard output.
+    /// Returns a file that is appended to; an empty path is standard output.
     pub fn open(path: &[u8], level: &str) -> io::Result<Log> {
         let file = match path {
             b"" => None,

@@ -120,7 +120,8 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     Ok(if check { Request::Check(service) } else { Request::Run(service) })
 }
 
-/// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
+/// Returns the words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused
+/// here.
 fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
     match flag.get(1) {
         None => {
@@ -167,7 +168,7 @@ fn with_argument(option: u8, value: OsString, service: &mut Service) -> Result<(
     Ok(())
 }
 
-/// The word behind an option; an empty one is as good as none.
+/// Returns the word behind an option; an empty one is as good as none.
 fn argument(words: &mut impl Iterator<Item = OsString>) -> Result<OsString, Refused> {
     words.next().ok_or(Refused::Usage(None))
 }
@@ -176,7 +177,7 @@ fn text(word: OsString) -> String {
     String::from_utf8_lossy(&word.into_vec()).into_owned()
 }
 
-/// A number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
+/// Returns a number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
 fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused> {
     let shown = value.to_string_lossy();
     match shown.trim().parse::<u64>() {
@@ -192,7 +193,7 @@ fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocke
         .map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
-/// A number of `-sf` and `-st`.
+/// Returns a number of `-sf` and `-st`.
 fn process_number(option: &OsStr, word: &OsStr) -> Result<u32, Refused> {
     let (option, shown) = (option.to_string_lossy(), word.to_string_lossy());
     match shown.trim().parse::<i32>() {

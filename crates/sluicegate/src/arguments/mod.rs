@@ -205,7 +205,7 @@ fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     pid.map(Command::Reload).ok_or_else(|| "which process? A number or a pidfile is missing".into())
 }
 
-/// A process number, or the one in a file.
+/// Returns a process number, or the one in a file.
 fn process_number(word: &std::ffi::OsStr) -> Result<u32, String> {
     let shown = word.to_string_lossy();
     if let Ok(pid) = shown.parse() {

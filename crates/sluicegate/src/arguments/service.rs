@@ -85,7 +85,7 @@ impl Mode {
 }
 
 impl Service {
-    /// The shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
+    /// Returns the shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
     pub fn mode(&self, global: &Global) -> Mode {
         let daemon = self.daemon || (global.daemon && !self.foreground);
         if self.master_worker || global.master_worker {

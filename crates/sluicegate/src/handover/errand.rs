@@ -151,7 +151,7 @@ impl Found {
         Ok(Origin { words, directory, environment })
     }
 
-    /// The version of the service's program.
+    /// Returns the version of the service's program.
     pub fn version(&mut self) -> io::Result<String> {
         self.ask().map(|answer| answer.version)
     }

@@ -261,7 +261,7 @@ fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
     notes
 }
 
-/// The stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
+/// Returns the stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
 fn stats_sockets(
     config: &Config,
     before: &Config,

@@ -92,7 +92,7 @@ fn send(stream: &mut UnixStream, kind: Kind, bytes: &[u8], descriptor: Option<&O
     stream.write_all(bytes)
 }
 
-/// The next message, and the descriptor that came with it.
+/// Returns the next message, and the descriptor that came with it.
 fn receive(stream: &mut UnixStream) -> io::Result<(Kind, Vec<u8>, Option<OwnedFd>)> {
     let mut head = [0; 5];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(*number))
     }
 
-    /// A number of items, each of which takes at least four bytes.
+    /// Returns a number of items, each of which takes at least four bytes.
     fn count(&mut self) -> Result<u32, Broken> {
         self.number().and_then(|count| if count as usize <= self.0.len() / 4 { Ok(count) } else { Err(Broken) })
     }

@@ -285,7 +285,7 @@ fn monotonic_us() -> u128 {
     u128::from(time.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(time.tv_nsec.unsigned_abs()) / 1_000
 }
 
-/// The system's word for a signal.
+/// Returns the system's word for a signal.
 fn signal_word(signal: i32) -> String {
     // SAFETY: `strsignal` gives a C string that is valid until its next call; it is copied at once, and the master has
     // one thread.
@@ -296,7 +296,7 @@ fn signal_word(signal: i32) -> String {
     word.unwrap_or_else(|| format!("signal {signal}"))
 }
 
-/// The version column and `show version`.
+/// Returns the version column and `show version`.
 fn version() -> &'static str {
     VERSION
 }

@@ -109,7 +109,7 @@ impl Shape {
         Ok(())
     }
 
-    /// The number that people know the service by: the process that takes signals.
+    /// Returns the number that people know the service by: the process that takes signals.
     pub fn known_as(&self) -> u32 {
         // SAFETY: takes nothing and can't fail.
         if self.master.is_some() { unsafe { libc::getppid() }.unsigned_abs() } else { std::process::id() }

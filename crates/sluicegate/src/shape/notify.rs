@@ -16,7 +16,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The manager's socket; `None` without a manager.
+    /// Returns the manager's socket; `None` without a manager.
     pub fn from_environment() -> io::Result<Option<Notifier>> {
         std::env::var_os("NOTIFY_SOCKET").map(Notifier::new).transpose()
     }

@@ -82,7 +82,7 @@ impl Privileges {
 }
 
 impl Identity {
-    /// The outcome of a system call that changed to it.
+    /// Returns the outcome of a system call that changed to it.
     fn becomes(&self, what: &str, result: i32) -> Result<(), String> {
         if result == 0 {
             return Ok(());
@@ -191,7 +191,7 @@ fn leave_groups(report: Report) {
     }
 }
 
-/// The system's words without Rust's `(os error N)`.
+/// Returns the system's words without Rust's `(os error N)`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -28,7 +28,7 @@ fn keys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     found.iter().for_each(|key| out.bulk(key));
 }
 
-/// The keys of a database that match a pattern and are alive.
+/// Returns the keys of a database that match a pattern and are alive.
 pub(crate) fn names(inner: &Inner, pass: &Pass<'_>, db: u32, now_ms: i64, pattern: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut stripe = 0;

@@ -35,7 +35,7 @@ const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// The digests of the user's passwords, as Redis shows them.
+/// Returns the digests of the user's passwords, as Redis shows them.
 fn passwords(about: &About<'_>) -> Option<String> {
     about.options.needs_password().then(|| {
         Sha256::digest(&about.options.requirepass).iter().fold(String::new(), |mut text, byte| {

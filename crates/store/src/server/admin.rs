@@ -142,7 +142,7 @@ fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     }
 }
 
-/// A reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
+/// Returns a reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
 fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
     /// The wait cannot be ended any more once its future is dropped.
     struct Waits(Arc<Client>);

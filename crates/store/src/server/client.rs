@@ -227,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Its address and its name, as the slow log has them.
+    /// Returns its address and its name, as the slow log has them.
     pub fn sender(&self) -> (String, String) {
         (self.address.clone(), self.names.lock().name.clone())
     }
@@ -264,7 +264,7 @@ impl Client {
         if self.listening.is_any() { ClientType::PubSub } else { ClientType::Normal }
     }
 
-    /// The line of CLIENT LIST, without line end.
+    /// Returns the line of CLIENT LIST, without line end.
     pub fn line(&self, store: &Store) -> String {
         let now = Instant::now();
         let names = self.names.lock().clone();
@@ -354,7 +354,7 @@ pub(super) enum ClientType {
 }
 
 impl ClientType {
-    /// The type of this name, if Redis knows one.
+    /// Returns the type of this name, if Redis knows one.
     pub fn parse(name: &[u8]) -> Option<ClientType> {
         match &name.to_ascii_lowercase()[..] {
             b"normal" => Some(ClientType::Normal),
@@ -482,7 +482,7 @@ const EVICTED_MIN: usize = 32 << 10;
 /// Bytes of a key that a line shows.
 const SHOWN_MAX: usize = 64;
 
-/// A key without blanks, so that the line stays a list of fields.
+/// Returns a key without blanks, so that the line stays a list of fields.
 fn visible(key: &[u8]) -> String {
     let mut text = String::new();
     for byte in key.iter().take(SHOWN_MAX) {

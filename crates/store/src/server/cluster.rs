@@ -14,7 +14,7 @@ const BUS_OFFSET: u64 = 10_000;
 
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// The node as this client reached it: address, port.
+/// Returns the node as this client reached it: address, port.
 fn node(about: &About<'_>) -> (String, u64) {
     let port = about.server.tcp_port();
     match about.local.and_then(|local| local.rsplit_once(':')) {

@@ -267,7 +267,7 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
     Outcome::Done
 }
 
-/// The row of a command with its words, and where its keys stand; an error as Redis words it.
+/// Returns the row of a command with its words, and where its keys stand; an error as Redis words it.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
     let mut at = INDEX.find(words[0]);
     if let (Some(container), Some(name)) = (at, words.get(1))
@@ -295,8 +295,8 @@ fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str
     Ok((row, row.spec.keys.keys(words, 0).iter().map(|key| key.word as usize).collect()))
 }
 
-/// The keys of a command that has their number in a word, in the order in which Redis gives them. A number that the command
-/// itself refuses, such as `01` or `1x`, is read as by C's `atoi`, and then the destination comes last.
+/// Returns the keys of a command that has their number in a word, in the order in which Redis gives them. A number that
+/// the command itself refuses, such as `01` or `1x`, is read as by C's `atoi`, and then the destination comes last.
 fn counted_keys(words: &[&[u8]], count: usize, destination: bool) -> Vec<usize> {
     let first = count + 1;
     let exact = parse_i64(words[count]);
@@ -309,7 +309,7 @@ fn counted_keys(words: &[&[u8]], count: usize, destination: bool) -> Vec<usize> 
     places
 }
 
-/// The integer at the beginning of a text, as C's `strtol` reads it.
+/// Returns the integer at the beginning of a text, as C's `strtol` reads it.
 fn leading_integer(text: &[u8]) -> i64 {
     let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r')).unwrap_or(text.len());
     let (negative, digits) = match &text[start..] {

@@ -663,7 +663,7 @@ impl Connection {
         if self.session.listens() { 2 } else { 0 }
     }
 
-    /// The reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
+    /// Returns the reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
     async fn reply_of(
         &mut self,
         mut reply: Parked,

@@ -160,7 +160,7 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a time.
+/// Returns the bucket of a time.
 fn bucket(nanoseconds: u64) -> usize {
     let value = nanoseconds.max(1 << FIRST_OCTAVE);
     let octave = value.ilog2();
@@ -168,7 +168,7 @@ fn bucket(nanoseconds: u64) -> usize {
     (((octave - FIRST_OCTAVE) * 4) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The first time that is above a bucket.
+/// Returns the first time that is above a bucket.
 fn end_of(bucket: usize) -> u64 {
     let octave = FIRST_OCTAVE + (bucket / 4) as u32;
     (1 << octave) + ((bucket as u64 % 4 + 1) << (octave - 2))

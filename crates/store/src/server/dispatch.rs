@@ -421,12 +421,12 @@ impl Commands {
         &self.rows[usize::from(row.subcommands.start)..usize::from(row.subcommands.end)]
     }
 
-    /// The command of this name, in any case.
+    /// Returns the command of this name, in any case.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
         self.catalogue.names().find(name)
     }
 
-    /// A command by `name` or `container|name`, as COMMAND INFO takes it.
+    /// Returns a command by `name` or `container|name`, as COMMAND INFO takes it.
     pub fn find_full(&self, name: &[u8]) -> Option<&Row> {
         let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
             return self.find(name).map(|at| &self.rows[usize::from(at)]);

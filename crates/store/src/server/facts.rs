@@ -352,7 +352,7 @@ fn key_spec(text: &'static str) -> Option<KeySpec> {
 }
 
 impl KeySpec {
-    /// The words of a command that are its keys; none where it can't be said.
+    /// Returns the words of a command that are its keys; none where it can't be said.
     pub fn places(&self, words: &[&[u8]]) -> Vec<usize> {
         let count = words.len() as i64;
         let first = match self.begin {

@@ -194,7 +194,7 @@ struct Worker {
 }
 
 impl Server {
-    /// A server for `store`; it listens nowhere until a worker serves it.
+    /// Returns a server for `store`; it listens nowhere until a worker serves it.
     pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
@@ -303,12 +303,12 @@ impl Server {
         self.shutdown.send_replace(true);
     }
 
-    /// The TCP port that is served; 0 without one.
+    /// Returns the TCP port that is served; 0 without one.
     pub fn listens_on(&self) -> u32 {
         self.tcp_port() as u32
     }
 
-    /// The TCP port; 0 without one.
+    /// Returns the TCP port; 0 without one.
     fn tcp_port(&self) -> u64 {
         self.tcp_port.load(Ordering::Relaxed)
     }
@@ -353,7 +353,7 @@ impl Server {
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.kill());
     }
 
-    /// The generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
+    /// Returns the generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
     pub fn generation(&self) -> Generation {
         Generation(self.replaced.subscribe())
     }
@@ -570,7 +570,7 @@ impl Server {
         counters::times_since(self.all_times(), &self.histograms_reset_at.lock())
     }
 
-    /// The store's figures, hits and misses since the last CONFIG RESETSTAT.
+    /// Returns the store's figures, hits and misses since the last CONFIG RESETSTAT.
     fn store_stats(&self) -> Stats {
         let mut stats = self.store.stats();
         let base = self.store_reset_at.lock();
@@ -587,7 +587,7 @@ impl Server {
 }
 
 impl Worker {
-    /// The parameters; a change is seen by every turn that starts after it.
+    /// Returns the parameters; a change is seen by every turn that starts after it.
     fn options(&self) -> Arc<ServerOptions> {
         let version = self.server.options_version.load(Ordering::Acquire);
         let mut own = self.options.borrow_mut();

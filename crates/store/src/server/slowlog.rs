@@ -56,7 +56,7 @@ impl Slowlog {
     }
 }
 
-/// The words of a command as they are kept: the first ones, each shortened, passwords left out.
+/// Returns the words of a command as they are kept: the first ones, each shortened, passwords left out.
 pub(super) fn shortened(row: &Row, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = (0..shown)

@@ -26,7 +26,7 @@ enum Topic {
 }
 
 impl Topic {
-    /// The name of its confirmations: `subscribe`, `punsubscribe`…
+    /// Returns the name of its confirmations: `subscribe`, `punsubscribe`…
     fn confirmation(self, begins: bool) -> &'static str {
         match (self, begins) {
             (Topic::Channel, true) => "subscribe",

@@ -32,7 +32,7 @@ pub(super) struct Listed {
     names: Vec<Vec<u8>>,
 }
 
-/// The first command from which on the transaction need not be alone.
+/// Returns the first command from which on the transaction need not be alone.
 pub(super) fn alone_until(commands: &[Queued]) -> usize {
     let Some(last) = commands.iter().rposition(|queued| queued.spec().needs_everything()) else { return 0 };
     let stays = |queued: &Queued| match queued.spec().handler {

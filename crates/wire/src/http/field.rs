@@ -23,7 +23,7 @@ pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// The elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
+/// Returns the elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
@@ -165,7 +165,7 @@ impl Connection {
     }
 }
 
-/// The options of a Connection field that are not about this connection's life, joined by commas.
+/// Returns the options of a Connection field that are not about this connection's life, joined by commas.
 pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(value.len());
     for element in elements(value) {

@@ -81,7 +81,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a request line; methods are case-sensitive.
+    /// Returns the method of a request line; methods are case-sensitive.
     pub fn of(token: &[u8]) -> Method {
         match token {
             b"GET" => Method::Get,
@@ -164,7 +164,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status that a client gets for such a request. A server's response of this kind is always a 502.
+    /// Returns the status that a client gets for such a request. A server's response of this kind is always a 502.
     pub fn request_status(self) -> u16 {
         match self {
             HeadError::BodyNotAllowed => 413,
@@ -329,7 +329,7 @@ pub fn parse_response(
     }))
 }
 
-/// An incomplete head that already fills its room will never be complete.
+/// Returns an incomplete head that already fills its room will never be complete.
 fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TooLarge) } else { Ok(incomplete) }
 }

@@ -43,7 +43,7 @@ impl Tlvs {
         })
     }
 
-    /// The value of the first one of a type.
+    /// Returns the value of the first one of a type.
     pub fn get(&self, kind: u8) -> Option<&[u8]> {
         self.iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
     }
@@ -90,7 +90,7 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     Ok(Some(Header { len: end + 1, local: false, addresses, tlvs: Tlvs::default() }))
 }
 
-/// The four words behind a protocol: two addresses of its family, two ports.
+/// Returns the four words behind a protocol: two addresses of its family, two ports.
 fn inet<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Result<Addresses, HeaderError>
 where
     A: std::str::FromStr + Into<IpAddr>,
@@ -157,7 +157,7 @@ fn addresses<const N: usize, const ALL: usize>(
     Ok((Addresses::Inet { source, destination }, rest))
 }
 
-/// The first TLV and what follows it; `None` at the end.
+/// Returns the first TLV and what follows it; `None` at the end.
 #[allow(clippy::type_complexity)]
 fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, HeaderError> {
     let [kind, high, low, rest @ ..] = bytes else {

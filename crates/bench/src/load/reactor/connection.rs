@@ -95,7 +95,7 @@ impl<S> Connection<S> {
     }
 }
 
-/// A connection's socket, as the poller names it.
+/// Returns a connection's socket, as the poller names it.
 pub(super) fn token(id: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | id as u64
 }

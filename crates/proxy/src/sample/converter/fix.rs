@@ -93,7 +93,7 @@ fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&rest[..equals], &rest[equals + 1..end], &rest[end + 1..]))
 }
 
-/// A number of decimal digits and nothing else, which wraps like C's; 0 is none.
+/// Returns a number of decimal digits and nothing else, which wraps like C's; 0 is none.
 fn tag_number(text: &[u8]) -> Option<u32> {
     decimal(text).filter(|number| *number != 0)
 }
@@ -109,7 +109,7 @@ fn allowed(tag: u32, highest: Option<u32>) -> bool {
     highest.is_none_or(|highest| tag <= highest || USER_TAGS.contains(&tag))
 }
 
-/// The greatest tag that a version of the protocol defines.
+/// Returns the greatest tag that a version of the protocol defines.
 fn highest_tag(version: &[u8]) -> Option<u32> {
     Some(match version {
         b"FIX.4.0" => 140,

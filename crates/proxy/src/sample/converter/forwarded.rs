@@ -117,7 +117,7 @@ pub(crate) fn is_host(text: &[u8]) -> bool {
     input.host(true).is_some() && input.0.is_empty()
 }
 
-/// A text as a node's name: as it is if it is one, hidden behind a `_` if it can be; `None` if neither.
+/// Returns a text as a node's name: as it is if it is one, hidden behind a `_` if it can be; `None` if neither.
 pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.name(true) {
@@ -126,7 +126,7 @@ pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A text as a node's port, in the same way.
+/// Returns a text as a node's port, in the same way.
 pub(crate) fn node_port(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.port() {

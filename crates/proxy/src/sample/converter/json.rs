@@ -66,7 +66,7 @@ pub struct InputCode {
 }
 
 impl InputCode {
-    /// The code by its name; `None` for a name that is none.
+    /// Returns the code by its name; `None` for a name that is none.
     pub fn named(name: &str) -> Option<InputCode> {
         let (utf8, permissive, silent) = match name {
             "" | "ascii" => (false, false, false),
@@ -80,7 +80,7 @@ impl InputCode {
     }
 }
 
-/// The text for the inside of a JSON string, ASCII only; `None` where it cannot be decoded.
+/// Returns the text for the inside of a JSON string, ASCII only; `None` where it cannot be decoded.
 pub fn escape(text: &[u8], code: InputCode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() + 16);
     let mut rest = text;
@@ -207,8 +207,8 @@ impl Path {
     }
 }
 
-/// The value at a path: text, number, truth, or an array as it stands; with `integer` a number is an integer. Nothing
-/// for null, for objects, and where there is no such value.
+/// Returns the value at a path: text, number, truth, or an array as it stands; with `integer` a number is an integer.
+/// Nothing for null, for objects, and where there is no such value.
 pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
@@ -271,7 +271,7 @@ fn append_general(out: &mut Vec<u8>, number: f64) {
     }
 }
 
-/// The inside of a string without its escapes; characters beyond ASCII become UTF-8.
+/// Returns the inside of a string without its escapes; characters beyond ASCII become UTF-8.
 fn unescape(inside: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inside.len());
     let mut rest = inside;
@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// A string with its quotes.
+    /// Returns a string with its quotes.
     fn string(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         if self.peek()? != b'"' {

@@ -118,7 +118,7 @@ fn rsa(family: Family, digest: DigestKind) -> &'static dyn VerificationAlgorithm
     }
 }
 
-/// The algorithm of the key's curve, which the token's does not fix, as in HAProxy.
+/// Returns the algorithm of the key's curve, which the token's does not fix, as in HAProxy.
 fn ecdsa(key: &[u8], digest: DigestKind) -> Option<&'static dyn VerificationAlgorithm> {
     // Object identifiers of the curves, with their lengths.
     const P256: &[u8] = &[0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];

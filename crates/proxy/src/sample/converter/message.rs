@@ -122,7 +122,7 @@ pub(super) fn rfc7239_np(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// A name with its `_`, if it is made of what such names are made of.
+/// Returns a name with its `_`, if it is made of what such names are made of.
 fn hidden(text: &[u8]) -> Option<Value<'static>> {
     forwarded::is_obfuscated(text).then(|| Value::owned_text([b"_", text].concat()))
 }

@@ -54,8 +54,8 @@ pub use json::fuzz_json;
 /// double their text from growing without end.
 pub const VALUE_LIMIT: usize = 1 << 20;
 
-/// The functions of the converters: each reads its arguments and returns the code that applies it. The compiler asks for
-/// one for every row of the catalogue.
+/// Returns the functions of the converters: each reads its arguments and returns the code that applies it. The compiler
+/// asks for one for every row of the catalogue.
 fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
     match converter {
         Converter::Add => number::add(args),

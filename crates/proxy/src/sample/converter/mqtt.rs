@@ -122,7 +122,8 @@ impl<'a> Reader<'a> {
         self.take(4).map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A variable byte integer: at most four bytes. One that the data ends in counts as far as it goes, as in HAProxy.
+    /// Returns a variable byte integer: at most four bytes. One that the data ends in counts as far as it goes, as in
+    /// HAProxy.
     fn varint(&mut self) -> Option<u32> {
         let mut number = 0;
         for place in 0..4 {

@@ -21,8 +21,8 @@ pub(super) fn port_only(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| Some(Value::Int(value.with_text(port))))
 }
 
-/// The address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC 4291), 6to4
-/// (RFC 3056).
+/// Returns the address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC
+/// 4291), 6to4 (RFC 3056).
 fn address(value: &Value<'_>) -> Option<IpAddr> {
     let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
     Some(match ip.segments() {
@@ -49,7 +49,7 @@ fn host_end(text: &[u8]) -> usize {
     }
 }
 
-/// The host.
+/// Returns the host.
 fn host(text: &[u8]) -> Range<usize> {
     0..host_end(text)
 }

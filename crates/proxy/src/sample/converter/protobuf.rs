@@ -176,7 +176,7 @@ fn skip(at: &mut usize, length: usize, end: usize) -> Option<()> {
     Some(())
 }
 
-/// A varint of at most ten bytes; one of none at all is 0.
+/// Returns a varint of at most ten bytes; one of none at all is 0.
 fn varint(bytes: &[u8], at: &mut usize, end: usize) -> Option<u64> {
     let mut number = 0_u64;
     if *at >= end {

@@ -94,7 +94,7 @@ pub(super) fn finish(reply: Reply) -> Converted<'static> {
     }
 }
 
-/// A reply as a sample; `None` for nulls, errors and whatever holds several values.
+/// Returns a reply as a sample; `None` for nulls, errors and whatever holds several values.
 pub fn reply_value(reply: Reply) -> Option<Value<'static>> {
     Some(match reply {
         Reply::Integer(number) => Value::Int(number),

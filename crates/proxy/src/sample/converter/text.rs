@@ -47,7 +47,7 @@ pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| value.with_text(reverse_domain).map(Value::owned_text))
 }
 
-/// A text, a variable and another text, which `concat` and `add_item` append.
+/// Returns a text, a variable and another text, which `concat` and `add_item` append.
 fn appended(args: &Args<'_>) -> Result<(Box<[u8]>, Option<VarRef>, Box<[u8]>), String> {
     Ok((args.text(0)?, args.variable(1)?, args.text(2)?))
 }
@@ -208,7 +208,7 @@ pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Rang
     part(value.into_text(), cut).map(Value::Str)
 }
 
-/// A part of a text; owned text is cut in place.
+/// Returns a part of a text; owned text is cut in place.
 fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Cow<'a, [u8]>> {
     let range = cut(&text)?;
     Some(match text {
@@ -221,7 +221,7 @@ fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) ->
     })
 }
 
-/// The labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
+/// Returns the labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
 fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let labels: SmallVec<[&[u8]; 8]> = name.rsplit(|byte| *byte == b'.').collect();
@@ -328,7 +328,7 @@ pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && std::hint::black_box(differing) == 0
 }
 
-/// The value of a parameter in a query string.
+/// Returns the value of a parameter in a query string.
 fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     let mut start = 0;
     for pair in text.split(|byte| *byte == delimiter) {
@@ -343,7 +343,8 @@ fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     None
 }
 
-/// The language of a list that an Accept-Language header gives the highest weight; among equals the header's first.
+/// Returns the language of a list that an Accept-Language header gives the highest weight; among equals the header's
+/// first.
 fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for element in header.split(|byte| *byte == b',') {

@@ -136,7 +136,7 @@ impl DateFormat {
         Some(DateFormat { parts, offset, unit, local })
     }
 
-    /// The date as text; `None` if its year does not fit the calendar or the text is longer than 4 kB.
+    /// Returns the date as text; `None` if its year does not fit the calendar or the text is longer than 4 kB.
     pub fn render(&self, date: i64) -> Option<Vec<u8>> {
         let (seconds, nanoseconds) = match self.unit {
             Unit::Seconds => (date & DATE_MASK, 0),
@@ -155,7 +155,7 @@ impl DateFormat {
     }
 }
 
-/// A date as header fields have it (RFC 9110 5.6.7).
+/// Returns a date as header fields have it (RFC 9110 5.6.7).
 fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     let date = date.wrapping_add(offset);
     let at = calendar((date / unit.per_second()) & DATE_MASK, false)?;
@@ -176,7 +176,7 @@ fn parse_http_date(text: &[u8]) -> Option<i64> {
     parse_short(text).or_else(|| parse_rfc850(text))
 }
 
-/// The two forms that begin with three letters of the day.
+/// Returns the two forms that begin with three letters of the day.
 fn parse_short(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&DAYS)?;
@@ -215,7 +215,7 @@ impl DateInput<'_> {
         Some(())
     }
 
-    /// The place of the name that comes next, in upper and lower case as it stands.
+    /// Returns the place of the name that comes next, in upper and lower case as it stands.
     fn word(&mut self, names: &[&str]) -> Option<i64> {
         let place = names.iter().position(|name| self.0.starts_with(name.as_bytes()))?;
         self.0 = &self.0[names[place].len()..];
@@ -241,7 +241,7 @@ impl DateInput<'_> {
     }
 }
 
-/// The older form with the whole name of the day; its year has two digits, or four.
+/// Returns the older form with the whole name of the day; its year has two digits, or four.
 fn parse_rfc850(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&LONG_DAYS)?;

@@ -43,7 +43,7 @@ enum Gives {
 }
 
 impl AuthFetch {
-    /// The list.
+    /// Returns the list.
     pub(crate) fn list(&self) -> &Arc<UserList> {
         &self.list
     }

@@ -141,7 +141,7 @@ impl FetchCode {
         }
     }
 
-    /// The sample, if there is one.
+    /// Returns the sample, if there is one.
     #[inline]
     pub fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         match self {
@@ -158,9 +158,9 @@ impl FetchCode {
         }
     }
 
-    /// The occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time costs
-    /// the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be kept
-    /// while an operation waits.
+    /// Returns the occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time
+    /// costs the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be
+    /// kept while an operation waits.
     pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         match self {
             FetchCode::Each(code, _) => code.read_next(cx, cursor),

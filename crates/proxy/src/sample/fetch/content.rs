@@ -21,7 +21,7 @@ pub(super) enum Direction {
     Response,
 }
 
-/// A fetch of a message's contents, which rules with it must be given.
+/// Returns a fetch of a message's contents, which rules with it must be given.
 fn contents<T, F>(direction: Direction, args: T, read: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -102,8 +102,8 @@ pub(super) fn proto_http(_: &Args<'_>) -> Compiled {
     looking(Looks { request: true, response: false, head: true }, read)
 }
 
-/// The bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head was
-/// parsed: contents of a TCP stream may hold one.
+/// Returns the bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head
+/// was parsed: contents of a TCP stream may hold one.
 fn hello(cx: &StreamContext) -> Option<&[u8]> {
     bytes(cx, Direction::Request).map(|content| &content.data[..])
 }
@@ -203,7 +203,7 @@ fn received(cx: &StreamContext, direction: Direction) -> &Received {
     }
 }
 
-/// The bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
+/// Returns the bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
 fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     (!is_http(cx)).then(|| received(cx, direction))
 }
@@ -234,7 +234,7 @@ fn prefixed(data: &[u8], at: usize, width: usize, from: Start) -> Look<&[u8]> {
     }
 }
 
-/// The cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
+/// Returns the cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
 fn find_rdp_cookie<'a>(data: &'a [u8], name: &[u8]) -> Look<&'a [u8]> {
     const HEADERS: usize = 11;
     const WORD: &[u8] = b"Cookie:";

@@ -68,15 +68,15 @@ pub struct FetchScope<'a> {
 }
 
 impl FetchScope<'_> {
-    /// The stick table of a name.
+    /// Returns the stick table of a name.
     pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>, String> {
         let directory = self.directory.ok_or_else(|| format!("no table is named '{name}'"))?;
         directory.table(name).cloned().ok_or_else(|| format!("no table is named '{name}'"))
     }
 }
 
-/// The functions of the fetches: each reads its arguments and returns the code that reads the sample. The compiler asks for
-/// one for every row of the catalogue.
+/// Returns the functions of the fetches: each reads its arguments and returns the code that reads the sample. The
+/// compiler asks for one for every row of the catalogue.
 fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
     match fetch {
         // Internal.

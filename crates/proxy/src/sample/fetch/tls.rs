@@ -47,19 +47,19 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// A big-endian number of `width` bytes.
+    /// Returns a big-endian number of `width` bytes.
     fn number(&mut self, width: usize) -> Option<usize> {
         Some(self.take(width)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// A part whose length stands before it, in `width` bytes.
+    /// Returns a part whose length stands before it, in `width` bytes.
     fn part(&mut self, width: usize) -> Option<Reader<'a>> {
         let length = self.number(width)?;
         self.take(length).map(Reader)
     }
 }
 
-/// The type of the handshake message in the first record, once the whole message has come.
+/// Returns the type of the handshake message in the first record, once the whole message has come.
 pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     match data.first() {
         None => return Look::Short,
@@ -75,7 +75,7 @@ pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     if data.len() < 9 + length { Look::Short } else { Look::Found(head[5]) }
 }
 
-/// The version in the hello, major number times 65536 plus minor, once the whole first record has come.
+/// Returns the version in the hello, major number times 65536 plus minor, once the whole first record has come.
 pub(super) fn version(data: &[u8]) -> Look<i64> {
     match data.first() {
         None => return Look::Short,
@@ -90,7 +90,7 @@ pub(super) fn version(data: &[u8]) -> Look<i64> {
     if data.len() - 5 < record { Look::Short } else { Look::Found(i64::from(head[9]) << 16 | i64::from(head[10])) }
 }
 
-/// The extensions of a client's hello.
+/// Returns the extensions of a client's hello.
 fn extensions(data: &[u8]) -> Look<Reader<'_>> {
     match data {
         [] => return Look::Short,
@@ -121,7 +121,7 @@ fn extensions(data: &[u8]) -> Look<Reader<'_>> {
     Look::of(parse())
 }
 
-/// An extension's contents by its number.
+/// Returns an extension's contents by its number.
 fn extension(data: &[u8], wanted: usize) -> Look<Reader<'_>> {
     extensions(data).and_then(|mut list| {
         loop {
@@ -134,7 +134,7 @@ fn extension(data: &[u8], wanted: usize) -> Look<Reader<'_>> {
     })
 }
 
-/// The server name (extension 0).
+/// Returns the server name (extension 0).
 pub(super) fn server_name(data: &[u8]) -> Look<&[u8]> {
     extension(data, 0).and_then(|mut part| {
         let mut name = || {
@@ -147,7 +147,7 @@ pub(super) fn server_name(data: &[u8]) -> Look<&[u8]> {
     })
 }
 
-/// The first protocol name (extension 16).
+/// Returns the first protocol name (extension 16).
 pub(super) fn first_protocol(data: &[u8]) -> Look<&[u8]> {
     extension(data, 16).and_then(|mut part| {
         let mut first = || part.part(2)?.part(1).map(|name| name.0);
@@ -160,7 +160,7 @@ pub(super) fn has_groups(data: &[u8]) -> Look<bool> {
     extension(data, 10).and_then(|_| Look::Found(true))
 }
 
-/// The session ticket extension (35): 0 none, 1 empty, 2 with a ticket.
+/// Returns the session ticket extension (35): 0 none, 1 empty, 2 with a ticket.
 pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     match extension(data, 35) {
         Look::Found(part) => Look::Found(if part.0.is_empty() { 1 } else { 2 }),
@@ -187,7 +187,7 @@ pub fn fuzz_hello(data: &[u8]) {
 pub(super) mod tests {
     use super::*;
 
-    /// A client's hello with these extensions.
+    /// Returns a client's hello with these extensions.
     pub(crate) fn hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
         let mut list = Vec::new();
         for (kind, bytes) in extensions {

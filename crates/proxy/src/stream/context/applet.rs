@@ -133,7 +133,7 @@ impl AppletIo {
         self.started = true;
     }
 
-    /// The head of the answer, once `start_response` was called.
+    /// Returns the head of the answer, once `start_response` was called.
     pub(crate) fn head(&self) -> Option<(u16, &[u8], &Message)> {
         let reason = self.reason.as_deref().unwrap_or_else(|| status::reason(self.status).as_bytes());
         self.started.then_some((self.status, reason, &self.headers))

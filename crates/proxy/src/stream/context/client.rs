@@ -41,12 +41,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that was accepted now.
+    /// Returns a connection that was accepted now.
     pub(crate) fn new(session: u32, listener: Arc<Listener>, fd: RawFd, ends: Ends) -> Client {
         Client { session, listener: Some(listener), fd: Some(fd), ends: Cell::new(ends), ..Client::unconnected() }
     }
 
-    /// The client of a stream without a session.
+    /// Returns the client of a stream without a session.
     pub(crate) fn unconnected() -> Client {
         let now = Instant::now();
         Client {
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// The client's address and the one that it connected to: those of its PROXY protocol header, or those that
+    /// Returns the client's address and the one that it connected to: those of its PROXY protocol header, or those that
     /// `tcp-request session` rules set, or the connection's own.
     pub(crate) fn ends(&self) -> Ends {
         self.ends.get()
@@ -80,7 +80,8 @@ impl Client {
         self.ends.set(ends);
     }
 
-    /// The connection's own addresses and what its PROXY protocol header said, where its streams see other addresses.
+    /// Returns the connection's own addresses and what its PROXY protocol header said, where its streams see other
+    /// addresses.
     pub(crate) fn proxied(&self) -> Option<&Proxied> {
         self.proxied.get()
     }
@@ -107,7 +108,7 @@ impl Client {
         number
     }
 
-    /// The server of its last request.
+    /// Returns the server of its last request.
     pub(crate) fn last_server(&self) -> LastServer {
         self.last_server.get()
     }
@@ -142,7 +143,7 @@ impl LastServer {
         LastServer([high, middle, low])
     }
 
-    /// The server's place, if it is one of this backend's.
+    /// Returns the server's place, if it is one of this backend's.
     pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
         let [high, middle, low] = self.0;
         let both = u32::from_be_bytes([0, high, middle, low]);

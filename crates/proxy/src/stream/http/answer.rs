@@ -8,7 +8,7 @@ use super::*;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
-    /// A rule's answer.
+    /// Returns a rule's answer.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
@@ -94,7 +94,7 @@ impl Exchange<'_> {
         log.queue_done = Some(Instant::now());
     }
 
-    /// The page of a status: the proxies' or the built-in one.
+    /// Returns the page of a status: the proxies' or the built-in one.
     pub(super) async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
         if let Some(page) = self.stream.cx.error_page(code) {

@@ -122,7 +122,7 @@ impl Exchange<'_> {
         Ok((silent, filter))
     }
 
-    /// The rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
+    /// Returns the rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
     pub(super) async fn local_response_rules(&mut self) -> Step<()> {
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());

@@ -83,8 +83,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The client disconnected before it received any of a response: as in HAProxy since 2.8, a 400 is logged and
-    /// counted, though not sent.
+    /// Returns the client disconnected before it received any of a response: as in HAProxy since 2.8, a 400 is logged
+    /// and counted, though not sent.
     pub(super) fn lost_client(&mut self, phase: u8) -> After {
         self.count_client_abort();
         self.stream.cx.log.status = 400;

@@ -16,7 +16,7 @@ fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ (ONES * u64::from(byte)), 1)
 }
 
-/// The place of the first sign.
+/// Returns the place of the first sign.
 #[inline(always)]
 pub(super) fn first(signs: u64) -> usize {
     signs.trailing_zeros() as usize / 8

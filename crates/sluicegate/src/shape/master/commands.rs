@@ -176,7 +176,7 @@ enum Target {
 }
 
 impl Master {
-    /// The commands of a master.
+    /// Returns the commands of a master.
     pub fn new(worker: i32, begun: Instant, channel: UnixStream, ask: mpsc::Sender<errand::Answer>) -> Master {
         let (reloads, failed, behind) = Default::default();
         Master { worker, begun, channel, ask, reloads, failed, behind }
@@ -303,7 +303,7 @@ fn list() -> String {
     text
 }
 
-/// A command as a client would write it.
+/// Returns a command as a client would write it.
 fn line(request: &Request) -> Vec<u8> {
     let mut line = Vec::new();
     for word in &request.words {
