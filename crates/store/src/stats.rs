@@ -10,7 +10,6 @@ use crate::watch::WatchTable;
 
 /// The number of stripes sampled for the average time to live, the number of expiring keys taken of each, and the
 /// number of keys of any kind examined for them.
-/// how many keys of any kind they are looked for.
 const TTL_STRIPES: usize = 64;
 const TTL_KEYS: usize = 16;
 const TTL_LOOKS: usize = 256;

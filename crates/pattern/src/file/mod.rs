@@ -206,7 +206,7 @@ impl PatternFile {
         self.number
     }
 
-    /// Whether it has values.
+    /// Returns whether it has values.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -88,7 +88,6 @@ pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
 
 /// The cursor is a place in the order of the keys' hashes, which no split changes: a key that exists from the first
 /// call to the last is returned exactly once.
-/// the first call to the last is returned, and exactly once.
 fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let options = match ScanOptions::parse(ctx.words) {
         Ok(options) => options,
