@@ -12,7 +12,7 @@ pub(crate) struct Linear {
     pub(crate) pattern: String,
     /// It contains `$`, which PCRE also finds before a line feed that ends the text.
     pub(crate) dollar: bool,
-    /// A group inside a repetition: what it captured last may differ, so captures are left to PCRE.
+    /// A group inside a repetition: its last capture may differ, so captures are left to PCRE.
     pub(crate) repeated_group: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn linear(pattern: &[u8]) -> Option<Linear> {
     let mut repeated_group = false;
     // Whether each open group captures or holds one that does.
     let mut groups: Vec<bool> = Vec::new();
-    // What a quantifier would apply to.
+    // The item to which a quantifier would apply.
     let mut last = Last::Nothing;
     let mut i = 0;
     while let Some(&byte) = pattern.get(i) {

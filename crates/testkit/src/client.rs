@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::{PATIENCE, wait_for};
 
-/// A TCP connection with what was received and not yet consumed.
+/// A TCP connection with its received and not yet consumed bytes.
 pub struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -47,7 +47,7 @@ impl From<TcpStream> for Client {
 }
 
 impl Client {
-    /// Connects, waiting until somebody listens.
+    /// Connects, waiting until a server listens.
     pub fn connect(address: &str) -> Client {
         Client::from(wait_for(address, || TcpStream::connect(address).ok()))
     }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// How long a test waits for something that should happen at once: so long that it only ends what hangs, also on a
-/// machine with ten times as much to do as it can.
+/// The time limit for events that should happen immediately: long enough to end only hanging tests, even on a machine
+/// with ten times its capacity of load.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls `condition` every few milliseconds until it gives a value; panics with `what` after [`PATIENCE`].

@@ -57,7 +57,7 @@ impl Program {
         self.child.id()
     }
 
-    /// What it has printed so far, stdout and stderr together.
+    /// Returns its output so far, stdout and stderr together.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
     }
@@ -110,8 +110,7 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works; a service that idles does so a little,
-                // too.
+                // Its duration is irrelevant as long as it works; an idle service works a little, too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
                 assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;

@@ -55,13 +55,13 @@ impl DerefMut for Memory {
     }
 }
 
-/// What a pool reports its figures to, and asks for descriptors.
+/// The receiver of a pool's figures, which also grants descriptors.
 pub trait Ledger {
     /// Pipes in use and free ones have changed.
     fn pipes(&self, used: u32, free: u32);
-    /// So many bytes went out through a pipe.
+    /// Records that this many bytes were sent through a pipe.
     fn spliced(&self, count: usize);
-    /// So many bytes lie on the free list.
+    /// Records that this many bytes are on the free list.
     fn free(&self, bytes: usize);
     /// Returns whether descriptors are left for the pipes of all workers, `pipes` of them.
     fn leaves(&self, pipes: u32) -> bool;

@@ -38,7 +38,7 @@ enum Part {
     Argument(Template),
 }
 
-/// What a connection says before its first command.
+/// The login of a connection before its first command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,

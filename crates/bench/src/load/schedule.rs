@@ -15,7 +15,7 @@ pub(super) const SECOND: f64 = 1e9;
 pub(crate) enum Arrivals {
     /// All the same.
     Constant,
-    /// Those of a Poisson process.
+    /// The intervals of a Poisson process.
     Exponential,
 }
 
@@ -54,7 +54,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next one is due; `None`: there are no more.
+    /// Returns the due time of the next one; `None`: there are no more.
     pub(super) fn next(&self) -> Option<u64> {
         self.next
     }

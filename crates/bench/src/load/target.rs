@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use socket2::SockAddr;
 
-/// Which addresses of a name count.
+/// The address families of a name that are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
     #[default]
@@ -108,7 +108,7 @@ impl Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) server: Server,
-    /// What the Host field says: as the URL has it.
+    /// The value of the Host field, as in the URL.
     pub(crate) authority: String,
     /// Path and query.
     pub(crate) target: String,

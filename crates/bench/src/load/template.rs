@@ -11,7 +11,7 @@ const DATA: &[u8] = b"__data__";
 /// Sequences of one thread; of more URLs some share one.
 const SEQUENCES_MAX: usize = 1024;
 
-/// How keys are drawn.
+/// The order in which keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum KeyPattern {
     /// Each as often as any other.
@@ -25,7 +25,7 @@ pub(crate) enum KeyPattern {
     Zipf(f64),
 }
 
-/// Which keys there are.
+/// The set of keys.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeySpace {
     /// Stands before the number.
@@ -170,7 +170,7 @@ impl Template {
     }
 }
 
-/// What looks like a placeholder and is none: a slip that would otherwise be sent as it stands.
+/// Returns a text that resembles a placeholder but is not one: a typing error that would otherwise be sent unchanged.
 pub(crate) fn unknown_placeholder(text: &str) -> Option<&str> {
     let mut from = 0;
     while let Some(start) = text[from..].find("__").map(|at| from + at) {

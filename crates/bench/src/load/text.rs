@@ -197,7 +197,7 @@ fn faults(out: &mut String, title: &str, faults: &Faults, names: impl Iterator<I
     }
 }
 
-/// What a peer wrote, fit for a terminal.
+/// Returns a peer's text with unprintable characters replaced.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }

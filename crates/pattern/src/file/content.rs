@@ -5,7 +5,7 @@ pub(super) type EntryId = u32;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where its key begins in the text; its value follows. `GONE` if it was removed.
+    /// The start of its key in the text, followed by its value. `GONE` if it was removed.
     start: u32,
     key_len: u32,
     value_len: u32,
@@ -23,7 +23,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Room for what a file of this many bytes and entries brings.
+    /// Reserves room for a file of this many bytes and entries.
     pub(super) fn reserve(&mut self, entries: usize, bytes: usize) {
         self.entries.reserve_exact(entries);
         self.text.reserve_exact(bytes);
@@ -33,7 +33,7 @@ impl Content {
         self.live
     }
 
-    /// Bytes of text in use, and what one more entry would need to stay below a limit.
+    /// Returns the bytes of text in use.
     pub(super) fn text_len(&self) -> usize {
         self.text.len()
     }

@@ -87,19 +87,19 @@ impl ValueType {
     }
 }
 
-/// Why a file's line cannot be used.
+/// The reason why a file's line cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} at line {line} of file '{file}'")]
 pub struct LoadError {
     /// The file.
     pub file: Arc<str>,
-    /// From 1; for what was added at run time the number of the entry.
+    /// From 1; for entries added at run time, the number of the entry.
     pub line: usize,
     /// The error message.
     pub message: String,
 }
 
-/// Why a change was refused; nothing was changed.
+/// The reason why a change was refused; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EditError(pub String);
@@ -268,7 +268,7 @@ impl PatternFile {
         self.state.read().indexes.iter().find_map(Index::notice)
     }
 
-    /// Looks a key up and runs `f` on what was found, under the file's shared lock.
+    /// Looks a key up and runs `f` on the match, under the file's shared lock.
     pub fn lookup<R>(&self, index: IndexId, key: Key<'_>, f: impl FnOnce(Hit<'_>) -> R) -> Option<R> {
         let state = self.state.read();
         let id = state.indexes.get(index.0)?.find(&state.content, key, None)?;
@@ -545,15 +545,15 @@ pub struct PatternFiles(RwLock<Files>);
 struct Files {
     all: Vec<Arc<PatternFile>>,
     names: BTreeMap<Arc<str>, usize>,
-    /// What is said of numbered ones, by their numbers.
+    /// Descriptions of numbered ones, by number.
     described: BTreeMap<u32, Arc<str>>,
-    /// Those of the configuration before, while another one is read.
+    /// Those of the previous configuration, while another one is read.
     before: Option<Arc<PatternFiles>>,
 }
 
 impl PatternFiles {
-    /// While these are read, a file whose bytes are those that `before` read is taken over as it is there now, with
-    /// what was changed at run time.
+    /// While these are read, a file with the same bytes as in `before` is taken over in its present state, with its
+    /// run-time changes.
     pub fn take_over(&self, before: Arc<PatternFiles>) {
         self.0.write().before = Some(before);
     }
@@ -569,7 +569,7 @@ impl PatternFiles {
         files.names.get(name).map(|at| files.all[*at].clone())
     }
 
-    /// Takes a file in; one of that name that is there already stays, and is given back.
+    /// Adds a file; an existing one of that name stays, and is returned.
     pub fn insert(&self, file: PatternFile) -> Arc<PatternFile> {
         let files = &mut *self.0.write();
         let at = *files.names.entry(file.name.clone()).or_insert(files.all.len());
@@ -581,7 +581,7 @@ impl PatternFiles {
         files.all[at].clone()
     }
 
-    /// Takes a numbered list in, and what is said of it; `None`: the number is taken.
+    /// Adds a numbered list with its description; `None`: the number is taken.
     pub fn insert_numbered(&self, file: PatternFile, description: &str) -> Option<Arc<PatternFile>> {
         let number = file.number?;
         match self.0.write().described.entry(number) {
@@ -603,7 +603,7 @@ impl PatternFiles {
         all
     }
 
-    /// What is said of a numbered list.
+    /// Returns the description of a numbered list.
     pub fn description(&self, number: u32) -> Option<Arc<str>> {
         self.0.read().described.get(&number).cloned()
     }

@@ -3,7 +3,7 @@
 //! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
 //! as white space here.
 
-/// SP, HT, and what is left of a fold.
+/// SP, HT, and the rest of a fold.
 pub(super) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
@@ -65,7 +65,7 @@ pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize
             number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
             at += 1;
         }
-        // Beyond this HAProxy refuses, as do all who keep lengths in signed numbers.
+        // Larger lengths are refused, as by HAProxy and all programs that store lengths in signed numbers.
         if number > i64::MAX as u64 {
             return None;
         }
@@ -244,7 +244,7 @@ fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-/// Where the authority ends: at the path, the query or the fragment.
+/// Returns the end of the authority: at the path, the query or the fragment.
 fn authority_end(rest: &[u8]) -> usize {
     memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len())
 }

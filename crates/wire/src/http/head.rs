@@ -31,7 +31,7 @@ pub struct Limits {
     pub max_head: usize,
     /// `tune.http.maxhdr`: fields of a head, the end of the head counted as one.
     pub max_fields: usize,
-    /// Some malformed heads are taken as well (`option accept-unsafe-violations-in-http-request` and its kin).
+    /// Accepts some malformed heads (`option accept-unsafe-violations-in-http-request`, `-response`).
     pub lenient: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct ResponseHead {
     pub tunnel: bool,
 }
 
-/// Why a head was refused. The bytes that follow it on the connection can't be trusted: it is to be closed.
+/// The reason for refusing a head. The following bytes on the connection cannot be trusted: it must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     /// Not a request line or status line.
@@ -352,7 +352,7 @@ fn fuzz_request_of(data: &[u8], limits: Limits) {
         assert!(head.head_len <= data.len() && head.head_len <= limits.max_head);
         assert!(head.body != Framing::UntilClose);
         check_fields(&message, &limits);
-        // What is written again reads again as the same message.
+        // A written message is parsed as the same message.
         let mut wire = Vec::new();
         super::write_request(&message, head.body, super::ConnectionField::None, &mut wire);
         let roomy = Limits { max_head: 1 << 16, max_fields: 64, ..limits };

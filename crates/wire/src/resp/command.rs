@@ -40,7 +40,8 @@ impl Default for CommandLimits {
     }
 }
 
-/// Why a request can't be read. The connection answers with [`message`](ProtocolError::message) and closes.
+/// The reason why a request cannot be parsed. The connection answers with [`message`](ProtocolError::message) and
+/// closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A line without an end in sight, where an inline request should be.

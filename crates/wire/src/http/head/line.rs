@@ -169,7 +169,7 @@ fn is_version_byte(byte: &u8) -> bool {
     matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9')
 }
 
-/// What a version that is not HTTP's is spoken to as; HAProxy looks at two places of eight bytes.
+/// Returns the HTTP version that replaces a foreign one; HAProxy examines two places of eight bytes.
 fn other_version(token: &[u8]) -> Version {
     match token {
         [_, _, _, _, _, major, _, minor] if *major > b'1' || *major == b'1' && *minor >= b'1' => Version::Http11,
