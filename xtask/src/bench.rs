@@ -92,7 +92,7 @@ impl Options {
     }
 }
 
-/// A row for each setup.
+/// Returns a row for each setup.
 pub(crate) fn table(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     let mut text = String::from(
         "| | req/s | p50 ms | p99 ms | CPU µs per request | core 1 busy % | errors |\n|---|---|---|---|---|---|---|\n",
@@ -215,7 +215,7 @@ impl Bench {
         Ok(Setup { program, name, path, configuration })
     }
 
-    /// The file of a setup that listens on `port`.
+    /// Returns the file of a setup that listens on `port`.
     pub(crate) fn write(&self, setup: &Setup, port: u16) -> Result<PathBuf, String> {
         let file = self.directory.join("bench.cfg");
         std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
@@ -283,7 +283,7 @@ impl Drop for Bench {
     }
 }
 
-/// The program that is measured.
+/// Returns the program that is measured.
 pub(crate) fn binary() -> PathBuf {
     release::place()
 }
@@ -437,7 +437,7 @@ impl Goals {
     }
 }
 
-/// The samples of a setup, if it was measured.
+/// Returns the samples of a setup, if it was measured.
 pub(crate) fn find<'s>(
     setups: &[Setup],
     results: &'s [Vec<Sample>],
@@ -447,7 +447,7 @@ pub(crate) fn find<'s>(
     setups.iter().position(|setup| setup.program == program && setup.name == name).map(|index| &results[index])
 }
 
-/// The goals, each as measured / wanted.
+/// Returns the goals, each as measured / wanted.
 fn ratios(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     let find = |program: &str, name: &str| find(setups, results, program, name);
     let mut goals = Goals::new();

@@ -121,9 +121,9 @@ impl Options {
 /// Runs for which there is a 95 % interval.
 const FEWEST: usize = 6;
 
-/// The median of values with its 95 % interval by ranks, which assumes nothing of their distribution: the k-th from
-/// below and the k-th from above with the greatest k such that fewer than k of n values lie below the true median with a
-/// chance of at most 2.5 %.
+/// Returns the median of values with its 95 % interval by ranks, which assumes nothing of their distribution: the k-th
+/// from below and the k-th from above with the greatest k such that fewer than k of n values lie below the true median
+/// with a chance of at most 2.5 %.
 fn interval(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let count = values.len();

@@ -55,7 +55,7 @@ impl Set {
 }
 
 impl Pinned {
-    /// The text of the pin files; kept beside the installation.
+    /// Returns the text of the pin files; kept beside the installation.
     fn wanted(&self, from: &Path) -> String {
         self.pins.iter().map(|pin| std::fs::read_to_string(from.join(pin)).unwrap_or_default()).collect()
     }

@@ -55,8 +55,8 @@ pub struct Tests {
     pub programs: Vec<String>,
 }
 
-/// The arguments of a crate's test program. Tests of programs that run wait more than they compute: two for each core at a
-/// time, but for those that start whole processes with peers beside them.
+/// Returns the arguments of a crate's test program. Tests of programs that run wait more than they compute: two for
+/// each core at a time, but for those that start whole processes with peers beside them.
 pub fn arguments(name: &str, program: &str) -> Vec<String> {
     let file = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
     let mut arguments = vec!["--quiet".to_owned()];
@@ -116,12 +116,12 @@ fn programs(messages: &str) -> Vec<Tests> {
     crates
 }
 
-/// A string in a JSON object. Cargo's paths are the only ones read, and they hold no quotes.
+/// Returns a string in a JSON object. Cargo's paths are the only ones read, and they hold no quotes.
 fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(&format!("\"{key}\":\"")).nth(1)?.split('"').next()
 }
 
-/// An error if the whole took longer than its budget.
+/// Returns an error if the whole took longer than its budget.
 fn within(took: Duration) -> Result<(), String> {
     if took <= BUDGET {
         return Ok(());

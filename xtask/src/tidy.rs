@@ -124,7 +124,8 @@ fn long_files(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// A source file that no `mod` names is compiled by nobody, but for the programs that cargo finds by their folders.
+/// Returns a source file that no `mod` names is compiled by nobody, but for the programs that cargo finds by their
+/// folders.
 fn dead_files(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
     for path in rust(files) {
@@ -181,7 +182,7 @@ fn foreign_words(files: &[PathBuf]) -> Vec<String> {
 /// The reference pages, whose tables a test of each catalogue keeps in step with it.
 const TABLES: [&str; 2] = ["docs/reference/configuration.md", "docs/reference/commands.md"];
 
-/// Every row of the reference tables stands in some test.
+/// Returns every row of the reference tables stands in some test.
 fn untested_rows(files: &[PathBuf]) -> Vec<String> {
     let mut tests = String::new();
     for path in files {
@@ -223,9 +224,9 @@ fn is_tested(name: &str, tests: &str) -> bool {
     if name.ends_with('.') { tests.contains(&format!(" {name}")) } else { tests.contains(&format!(" {name} ")) }
 }
 
-/// The names in the first column of a page's tables, without what follows a name in its usage:
-/// `` | `stats socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. A row that says `no` is
-/// of something that is not there.
+/// Returns the names in the first column of a page's tables, without what follows a name in its usage: `` | `stats
+/// socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. A row that says `no` is of
+/// something that is not there.
 fn row_names(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")).filter(|row| !row.contains("` | no | "));
     rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split(", `"))
@@ -235,7 +236,7 @@ fn row_names(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The words of a usage up to the first that stands for something else: `NAME`, `[…]`, `a|b`, `(…)`.
+/// Returns the words of a usage up to the first that stands for something else: `NAME`, `[…]`, `a|b`, `(…)`.
 fn name_of(usage: &str) -> String {
     // A predefined condition (`METH_GET`) is a name in capitals, alone in its cell.
     if usage.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "_.".contains(c)) {

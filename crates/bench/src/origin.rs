@@ -37,10 +37,10 @@ const BUFFER: usize = 16 * 1024;
 /// Answers that wait to be written together; more than this is written before the next request is read.
 const PENDING: usize = 64 * 1024;
 
-/// How long a session may pass without receiving or sending anything.
+/// The inactivity timeout of a session.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long accepting pauses when the process has no descriptor left.
+/// The pause of accepting when no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The wait of `/slow`.
@@ -49,7 +49,7 @@ const SLOW: Duration = Duration::from_secs(3);
 /// The longest wait of `/delay/MS`.
 const MAX_DELAY_MS: u64 = 3_600_000;
 
-/// What a `/bytes/N` body repeats.
+/// The pattern that a `/bytes/N` body repeats.
 static PATTERN: [u8; BUFFER] = {
     let mut pattern = [0; BUFFER];
     let mut at = 0;
@@ -75,7 +75,7 @@ pub async fn serve(listener: StdListener) -> io::Result<()> {
                 // Answers are written whole; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
                 tokio::task::spawn_local(async move {
-                    // An error here is the client's: its connection is gone, and with it whoever could be told.
+                    // An error here concerns the client's connection, which is closed; there is no one to report it to.
                     let _ = Session::new(stream).run().await;
                 });
             }
@@ -85,13 +85,13 @@ pub async fn serve(listener: StdListener) -> io::Result<()> {
     }
 }
 
-/// Serves on `listener` from `threads` threads of their own, for as long as the process lives.
+/// Serves on `listener` with `threads` dedicated threads, for the lifetime of the process.
 pub fn spawn(listener: StdListener, threads: usize) -> io::Result<()> {
     for number in 0..threads.max(1) {
         let listener = listener.try_clone()?;
         let (started, has_started) = std::sync::mpsc::channel();
         let run = move || {
-            // A local runtime can't be sent, so it is made here and its maker told how that went.
+            // A local runtime cannot be sent, so it is created here and the result is reported to the caller.
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => {
                     let _ = started.send(Ok(()));
@@ -116,7 +116,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// What is to be done with a request.
+/// The handling of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Fast,
@@ -325,8 +325,8 @@ impl Session {
         Ok(head.keep_alive && framing != Framing::UntilClose)
     }
 
-    /// The next part of a request's body, as a range of `received` that is valid until the next call; `None` at its
-    /// end. Answers that are ready are written before waiting for the client.
+    /// Returns the next part of a request's body, as a range of `received` that is valid until the next call; `None` at
+    /// its end. Answers that are ready are written before waiting for the client.
     async fn body_part(&mut self, body: &mut BodyDecoder) -> io::Result<Option<std::ops::Range<usize>>> {
         loop {
             let start = self.taken;
@@ -345,7 +345,7 @@ impl Session {
         }
     }
 
-    /// Sends what is ready, then lets time pass.
+    /// Sends buffered data, then waits.
     async fn wait(&mut self, time: Duration) -> io::Result<()> {
         self.flush().await?;
         tokio::time::sleep(time).await;
@@ -353,7 +353,7 @@ impl Session {
         Ok(())
     }
 
-    /// Receives into the room behind what is not yet taken. `false`: the client has ended its direction.
+    /// Receives into the free part of the buffer. `false`: the client has ended its direction.
     async fn receive(&mut self) -> io::Result<bool> {
         self.received.drain(..self.taken);
         self.taken = 0;

@@ -33,9 +33,9 @@ pub(crate) struct Breaker {
 pub(crate) enum Admission {
     /// It goes on.
     Go,
-    /// It goes on, and everybody else waits for what it sees.
+    /// It is sent as a probe, and other commands wait for its result.
     Probe,
-    /// The breaker is open, after so many failures.
+    /// The breaker is open, after this many failures.
     Open(u32),
 }
 
@@ -62,7 +62,7 @@ impl Breaker {
         self.failures
     }
 
-    /// Whether a command may be queued for this node.
+    /// Decides whether a command may be queued for this node.
     pub(crate) fn admit(&mut self, now: Instant) -> Admission {
         if !self.is_open() {
             return Admission::Go;

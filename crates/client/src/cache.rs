@@ -82,7 +82,7 @@ pub(crate) struct CacheFigures {
 }
 
 impl CacheFigures {
-    /// Adds what was counted here to `sum`.
+    /// Adds the counts to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         sum.cache_hits += of(&self.hits);
@@ -104,7 +104,7 @@ pub(crate) struct Asked {
 /// The cached replies of one key.
 #[derive(Debug)]
 struct Kept {
-    /// Replies by the command as it is sent, with what they take.
+    /// Replies by the encoded command, with their sizes.
     replies: HashMap<Box<[u8]>, (Reply, usize)>,
     /// Its number in the order.
     turn: u64,
@@ -173,7 +173,7 @@ impl Cache {
     pub(crate) fn writes(&mut self, args: &[&[u8]], figures: &CacheFigures) {
         if self.tracks.is_some() {
             self.writes += 1;
-            // Most commands name their keys; one that changes others is told of by the engine.
+            // Most commands name their keys; for other changed keys the engine sends invalidations.
             args.iter().skip(1).for_each(|word| self.forget(word, figures));
         }
     }
@@ -210,7 +210,7 @@ impl Cache {
         take(&figures.bytes, before as u64);
     }
 
-    /// Forgets the next key, or gives it another turn. False: there is none.
+    /// Evicts the next key, or gives it a second chance. False: there is none.
     fn make_room(&mut self, figures: &CacheFigures) -> bool {
         let Some((turn, key)) = self.order.pop_front() else { return false };
         match self.keys.get_mut(&key) {
@@ -237,7 +237,7 @@ impl Cache {
         if kind != b"invalidate" {
             return;
         }
-        // A read that is on its way may be answered with what was before.
+        // A read in progress may still return the old value.
         match what {
             Reply::Array(keys) => {
                 add(&figures.invalidated, keys.len() as u64);

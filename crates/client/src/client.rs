@@ -23,13 +23,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of an engine; it connects when it is asked first.
+    /// Returns a client of an engine; it connects when it is asked first.
     pub fn new(options: Options) -> Client {
         let section = Arc::new(Section::new(options));
         Client { topology: Topology::new(&section), section, scripts: Scripts::default() }
     }
 
-    /// The settings of its section.
+    /// Returns the settings of its section.
     pub fn options(&self) -> &Options {
         &self.section.options
     }
@@ -52,12 +52,12 @@ impl Client {
         }
     }
 
-    /// The section's database, where none is named.
+    /// Returns the section's database, where none is named.
     fn database(&self, db: u32) -> u32 {
         if db == 0 { self.section.options.db } else { db }
     }
 
-    /// A failure as a reply.
+    /// Returns a failure as a reply.
     fn told(&self, started: Result<Started, Failure>) -> Started {
         started.unwrap_or_else(|failure| {
             self.section.counters.failed(&failure);
@@ -79,7 +79,8 @@ impl Engine for Client {
     }
 
     fn together(&self, _: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
-        // What may not be sent over a shared connection may be over one of its own, or is refused there.
+        // A command that may not be sent over a shared connection may be sent over a dedicated one, or is refused
+        // there.
         if commands.iter().any(|args| classify(args).is_err()) {
             return None;
         }

@@ -51,7 +51,7 @@ const MAP_AGE: Duration = Duration::from_secs(30);
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
 /// The maximum number of nodes known only from `ASK` redirections, which the map does not contain.
 const GUESTS_MAX: usize = 64;
-/// The same of what a sentinel says.
+/// The same for the replies of sentinels.
 const MASTER_AGE: Duration = Duration::from_millis(200);
 
 /// A slot without an owner, in [`Map::slots`].
@@ -72,7 +72,7 @@ pub(crate) struct Cluster {
     refresh: Mutex<Refresh>,
     /// A node fails, as far as the last reading knows.
     unsettled: AtomicBool,
-    /// Which node is asked what any may answer.
+    /// The next node for commands that any node can answer.
     next: AtomicUsize,
     asked: AtomicU64,
 }
@@ -82,7 +82,7 @@ struct Map {
     shards: Vec<Shard>,
     /// By slot its shard; empty before the first map.
     slots: Vec<u16>,
-    /// When it is read again, if a command comes; `None`: it is not known yet.
+    /// The time from which the next command triggers a refresh; `None`: the map is not known yet.
     fresh_until: Option<Instant>,
     /// Nodes that were left and still have connections.
     former: Vec<Arc<Node>>,
@@ -111,11 +111,11 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// The node that serves reads of a slot: a replica that answers and follows the master, else the master, or, while that
-    /// fails, a replica that has lost it.
+    /// Returns the node that serves reads of a slot: a replica that answers and follows the master, else the master,
+    /// or, while that fails, a replica that has lost it.
     fn reader(&self, slot: u16) -> &Arc<Node> {
-        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not
-        // go back in time: from the one that weighs most for it.
+        // A key is always read from the same replica, the one with the greatest weight for it, regardless of other
+        // nodes, so that values read do not go back in time.
         let answers = |nodes| -> Option<&Arc<Node>> {
             let nodes: &[Arc<Node>] = nodes;
             nodes.iter().filter(|node| !node.is_ailing()).max_by_key(|node| node.weight(slot))
@@ -169,7 +169,7 @@ impl Cluster {
         Arc::downgrade(&router)
     }
 
-    /// Every node that is known, with those that are left as long as they have connections.
+    /// Returns every known node, including former ones that still have connections.
     pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
         let map = self.map.read();
         let shards = map.shards.iter().flat_map(|shard| {
@@ -184,7 +184,7 @@ impl Cluster {
         shards.chain(guests).chain(former).chain(asked).collect()
     }
 
-    /// Why the map could not be read, if it could not.
+    /// Returns the reason why the map could not be read, if it could not.
     pub(crate) fn last_failure(&self) -> Option<String> {
         let read = self.refresh.lock().last_failure.clone();
         let sentinels = self.sentinels.iter().flat_map(|sentinels| sentinels.all());
@@ -195,7 +195,7 @@ impl Cluster {
     pub(crate) fn ask(self: &Arc<Cluster>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         let reads = kind == Kind::Reads;
         let place = match &self.sentinels {
-            // What is about all keys is asked of the master.
+            // Commands about all keys go to the master.
             Some(_) if reads && self.from_replicas => request.place().unwrap_or(Place::Any),
             Some(_) => Place::Any,
             None if db != 0 => {
@@ -217,7 +217,7 @@ impl Cluster {
         node.start(request, route)
     }
 
-    /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.
+    /// Returns the node that has a slot, or for no slot any node; `None`: the map is not known yet.
     fn owner(self: &Arc<Cluster>, slot: Option<u16>, reads: bool) -> Option<Arc<Node>> {
         let map = self.map.read();
         if map.fresh_until.is_none_or(|at| at <= Instant::now()) {
@@ -238,7 +238,7 @@ impl Cluster {
         masters.find(|node| !node.is_ailing()).or(any).cloned()
     }
 
-    /// The node for a connection of one's own: the master that has this key, or any.
+    /// Returns the node for a connection of one's own: the master that has this key, or any.
     pub(crate) async fn own_node(self: &Arc<Cluster>, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         let within = self.section.options.timeout_queue;
         if timeout(within, self.known()).await.is_err() {
@@ -295,8 +295,8 @@ impl Cluster {
         }
     }
 
-    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map
-    /// has.
+    /// A slot has moved to another master; an unknown node becomes known. `None`: there are more nodes than a map may
+    /// have.
     fn moved(&self, slot: u16, there: &Address) -> Option<Arc<Node>> {
         let mut map = self.map.write();
         let shard = match map.shards.iter().position(|shard| shard.master.address == *there) {
@@ -316,8 +316,8 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// The node that an `ASK` names. One that the map does not contain, since it has no slots yet, is remembered: what
-    /// goes there shares its connections.
+    /// Returns the node that an `ASK` names. One that the map does not contain, since it has no slots yet, is
+    /// remembered: what goes there shares its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
         let now = Instant::now();
@@ -339,8 +339,8 @@ impl Cluster {
         new
     }
 
-    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in
-    /// slots that are not the node's yet.
+    /// Returns the node to which a redirected dedicated connection should lead, after this many redirections, and
+    /// whether the slots are still being imported there.
     pub(crate) async fn redirect_own(
         self: &Arc<Cluster>,
         redirect: Redirect,
@@ -422,7 +422,7 @@ impl Cluster {
             self.apply(shards);
         }
         if read.is_err() && self.map.read().shards.is_empty() {
-            // Nobody can be asked anything; in between somebody may have given up.
+            // No node can be queried; in between the callers may have given up.
             sleep(REFRESH_PAUSE).await;
         }
         let mut refresh = self.refresh.lock();
@@ -430,8 +430,8 @@ impl Cluster {
         refresh.last_failure = read.err();
     }
 
-    /// Returns whether the map is to be read once more: somebody asked for it, or a node fails and is missed. Nodes
-    /// that fail are asked whether they are back, since commands go to others meanwhile.
+    /// Returns whether to refresh the map again: on request, or while a node fails. Failing nodes are probed, since
+    /// commands go to others meanwhile.
     fn goes_on(self: &Arc<Cluster>, asked: u64) -> bool {
         let nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();
@@ -452,7 +452,7 @@ impl Cluster {
         goes_on
     }
 
-    /// The map as one of the nodes knows it: the first answer counts, and who is slow is not waited for alone.
+    /// Reads the map from the nodes: the first answer is used, and slow nodes are queried in parallel with others.
     async fn read_map(self: &Arc<Cluster>) -> Result<Vec<told::Shard>, String> {
         let mut nodes = match &self.sentinels {
             Some(sentinels) => sentinels.all(),
@@ -500,7 +500,7 @@ impl Cluster {
         }
     }
 
-    /// The map as one node, or one sentinel, knows it.
+    /// Returns the map as one node, or one sentinel, knows it.
     async fn map_of(&self, node: &Arc<Node>) -> Result<Vec<told::Shard>, String> {
         let Some(sentinels) = &self.sentinels else {
             return told::slots(&question(node, &[b"CLUSTER", b"SLOTS"]).await, &node.address);
@@ -510,7 +510,7 @@ impl Cluster {
         Ok(vec![told::Shard { slots: vec![0..=SLOTS - 1], ..shard }])
     }
 
-    /// Takes over what a node said; nodes that have nothing any more are left.
+    /// Applies a node's answer; nodes without slots are removed.
     fn apply(&self, told: &[told::Shard]) {
         let mut map = self.map.write();
         let before: Vec<Arc<Node>> = map.nodes().cloned().collect();
@@ -560,14 +560,14 @@ impl Cluster {
         former.retain(|node| !is_in(now.iter(), node));
         former.extend(gone.iter().filter(|node| !is_in(self.seeds.iter(), node)).cloned());
         former.retain(|node| {
-            // Its lanes hold it for as long as they live; then what it counted goes to the section.
+            // Its lanes keep it alive; at its end its counts are added to the section's.
             let alive = Arc::strong_count(node) > 1 + usize::from(is_in(gone.iter(), node));
             if !alive {
                 self.section.counters.take_over(&node.counters);
             }
             alive
         });
-        // Somebody may have looked at the map before they left it, and asked them since.
+        // Another thread may have read the map before the removal, and used the nodes since.
         let left_before = former.clone();
         map.former = former;
         self.section.share_among(if self.from_replicas { now.len() } else { masters.len() });
@@ -657,7 +657,7 @@ impl Router for Cluster {
     }
 
     fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
-        // What is kept of one connection's replies is nothing to another's.
+        // The state of one connection's replies does not apply to another's.
         entry.asked = None;
         loop {
             let lane = match node.lane(entry.route.db) {
@@ -677,7 +677,7 @@ impl Router for Cluster {
     }
 }
 
-/// Says that the map is being read for as long as it lives: the task may end with its runtime.
+/// Marks the map as being read for its lifetime: the task may end with its runtime.
 struct Running(Option<Arc<Cluster>>);
 
 impl Drop for Running {
@@ -688,7 +688,7 @@ impl Drop for Running {
     }
 }
 
-/// A command of so many bytes that waits outside a lane.
+/// A command of this many bytes that waits outside a lane.
 struct Waiting(Arc<Section>, usize);
 
 impl Waiting {

@@ -7,7 +7,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::Failure;
 
-/// How a command may be treated.
+/// The permitted treatment of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It changes nothing: it may be retried when it is unknown whether it was executed.
@@ -23,7 +23,7 @@ const TRANSACTION: &str = "use r:multi(…) or r:own(…)";
 /// The way to channels, from Lua.
 const CHANNELS: &str = "use r:subscribe(…) or r:psubscribe(…)";
 
-/// Commands that change what a connection is, with the way to do it.
+/// Commands that change the state of a connection, with the alternative.
 const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("ASKING", "redirections are followed without it"),
     ("AUTH", "the section's 'auth' says who asks"),
@@ -56,7 +56,7 @@ const OF_ALL_CLIENTS: [&str; 5] = ["HELP", "KILL", "LIST", "UNBLOCK", "UNPAUSE"]
 /// Subcommands of CLIENT that read the state of the connection that sends them.
 const OF_ONE_CLIENT: [&str; 5] = ["GETNAME", "GETREDIR", "ID", "INFO", "TRACKINGINFO"];
 
-/// Commands that wait for replicas to have what was written on their own connection.
+/// Commands that wait until replicas have the writes of their own connection.
 const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
 
 /// Commands that wait for other clients.
@@ -162,7 +162,7 @@ const READING: &[&str] = &[
 /// The longest name above.
 const NAME_MAX: usize = 20;
 
-/// A name in upper case; `None` if it is longer than `room`.
+/// Returns a name in upper case; `None` if it is longer than `room`.
 pub(crate) fn upper_case<'a>(name: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
     let upper = room.get_mut(..name.len())?;
     upper.copy_from_slice(name);
@@ -170,7 +170,7 @@ pub(crate) fn upper_case<'a>(name: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]
     Some(upper)
 }
 
-/// How a command may be treated, or why it may not be sent over a shared connection.
+/// Returns the permitted treatment of a command, or the reason why it may not be sent over a shared connection.
 pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
     let [name, rest @ ..] = args else {
         return Err(Failure::Refused("a command is empty".into()));
@@ -195,7 +195,7 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
     }
 }
 
-/// Why a command may not be sent over a shared connection.
+/// Returns the reason why a command may not be sent over a shared connection.
 pub fn refusal(args: &[&[u8]]) -> Option<String> {
     match classify(args) {
         Err(Failure::Refused(text)) => Some(text.to_string()),
@@ -290,7 +290,7 @@ fn waits(args: &[&[u8]]) -> Waits {
     period(time, 1.0)
 }
 
-/// A time as commands have it, where 0 is for ever. What is none is an error, which comes at once.
+/// Parses a time of a command, where 0 means no limit. An invalid one causes an immediate error.
 fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     let time = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<f64>().ok());
     match time.map(|time| Duration::try_from_secs_f64(time * unit_s)) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sluicegate_wire::reply::Reply;
 
-/// A command that the engine did not answer. The texts begin with a code, as Redis's errors do, so that rules and
-/// scripts can tell them apart.
+/// The failure of a command without an answer of the engine. The texts begin with a code, as Redis's errors do, so that
+/// rules and scripts can distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// `maxqueue` commands wait already.
@@ -67,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// The reply that a rule or script gets.
+    /// Returns the reply that a rule or script gets.
     pub fn into_reply(self) -> Reply {
         Reply::Error(self.to_string())
     }

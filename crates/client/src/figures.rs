@@ -58,7 +58,7 @@ impl Counters {
         move_to(&self.waited_us, &other.waited_us);
     }
 
-    /// Adds what was counted here to `sum`.
+    /// Adds the counts to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         sum.connected += of(&self.connected);
@@ -81,7 +81,7 @@ impl Counters {
     }
 }
 
-/// Counts one for as long as it lives.
+/// Counts one for its lifetime.
 pub(crate) struct Gauge<'a>(&'a AtomicU64);
 
 impl Gauge<'_> {

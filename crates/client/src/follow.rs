@@ -30,7 +30,7 @@ enum Trace {
     Multi,
     /// It ends one.
     Exec,
-    /// It may have changed something, or answers what is asked.
+    /// It may have changed data, or its reply is needed.
     Some,
 }
 
@@ -87,18 +87,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The next one after this, at another node; nothing was done in this.
+    /// Returns the next one after this, at another node; nothing was done in this.
     pub(crate) fn elsewhere(&self) -> Session {
         Session { multi: self.multi, ..Session::default() }
     }
 
-    /// Returns whether what is lost with its connection is missed by nobody.
+    /// Returns whether losing the connection's state has no effect on its user.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.begun && !self.multi
     }
 
-    /// What is sent, and for each reply whether it is one to what was asked. `again`: behind what this session's
-    /// forerunner was told.
+    /// Returns the bytes to send, and for each reply whether it answers a requested command. `again`: repeats the
+    /// commands of the previous connection first.
     pub(crate) fn bytes(&self, work: &Together, again: bool) -> (Vec<u8>, Vec<bool>) {
         let (mut bytes, mut wanted) = (Vec::with_capacity(work.bytes.len()), Vec::with_capacity(work.parts.len()));
         let reopened = again && self.multi;
@@ -128,7 +128,7 @@ impl Session {
         (bytes, wanted)
     }
 
-    /// The node to repeat the whole history on, if it was rejected and nothing was executed.
+    /// Returns the node to repeat the whole history on, if it was rejected and nothing was executed.
     pub(crate) fn redirect(&self, work: &Together, replies: &[Reply], from: &Address) -> Option<Redirect> {
         let transaction = self.multi || work.parts.iter().any(|part| part.trace == Trace::Multi);
         if self.begun || transaction && work.has_several_slots() {
@@ -150,7 +150,7 @@ impl Session {
         first
     }
 
-    /// Notes what was done; what was refused and can't be followed is told as that.
+    /// Records executed commands; a rejection that cannot be followed becomes an `ELSEWHERE`.
     pub(crate) fn done(&mut self, work: &Together, replies: &mut [Reply], node: &Arc<Node>, follows: bool) {
         let mut open = self.multi;
         for (part, reply) in work.parts.iter().zip(replies) {

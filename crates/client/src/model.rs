@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Address, Client, Options};
 
-/// Where the engine of a test is, if it is none of the network.
+/// The engine of a test, if it is not on the network.
 #[derive(Clone, Default)]
 pub(crate) struct Place(Option<Arc<Simulated>>);
 
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// The client's end of a connection, which is counted for as long as it lives.
+/// The client's end of a connection, counted for its lifetime.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) stream: DuplexStream,
@@ -54,19 +54,19 @@ impl Drop for Line {
     }
 }
 
-/// How an engine is at the moment.
+/// The present state of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// It answers each command after so many milliseconds.
+    /// It answers each command after this many milliseconds.
     Slow(u64),
-    /// Nobody listens; what is connected ends.
+    /// It does not listen; its connections end.
     Down,
     /// It takes everything and answers nothing.
     Silent,
 }
 
-/// What an engine has seen.
+/// The commands seen by an engine.
 #[derive(Debug, Default)]
 struct Seen {
     open: usize,
@@ -162,7 +162,7 @@ async fn converse(stream: &mut DuplexStream, state: &mut watch::Receiver<State>,
     }
 }
 
-/// What is asked.
+/// The command sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Read,
@@ -171,7 +171,7 @@ enum What {
     Together,
 }
 
-/// What happens, one after the other.
+/// The events, in order.
 #[derive(Clone, Debug)]
 enum Event {
     Ask { db: u32, what: What },
@@ -207,7 +207,7 @@ struct Asked {
     reply: Reply,
 }
 
-/// Asks at once; the future is what comes of it.
+/// Sends immediately; the future is the result.
 fn ask(client: &Client, number: i64, db: u32, what: What) -> impl Future<Output = Asked> + Send + 'static {
     let begun = Instant::now();
     let key = number.to_string();
@@ -279,7 +279,7 @@ async fn play(events: Vec<Event>, breaker: u32) {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // What was sent may have to be given up first, then the longest pause or the rate may have to pass.
+    // A sent command may have to time out first, then the longest pause or the rate limit may have to pass.
     let bound = SERVER + CONNECT + Duration::from_millis(500) + GRAIN;
     assert!(back.elapsed() <= bound, "it took {:?} to notice that the engine is back", back.elapsed());
     let mut asked = Vec::new();
@@ -314,7 +314,7 @@ async fn play(events: Vec<Event>, breaker: u32) {
             reply => panic!("{number}: {reply:?}"),
         }
         assert!(times <= if reads { 2 } else { 1 }, "{number} was done {times} times");
-        // One that nobody waits for any more may be done later.
+        // A command without a waiting caller may be executed later.
         if !reads && reply == Reply::Integer(number) {
             writes.insert(number, db);
         }

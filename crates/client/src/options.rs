@@ -22,7 +22,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// The addresses that the name has now; a unix socket has none. Blocks.
+    /// Returns the addresses that the name has now; a unix socket has none. Blocks.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         match self {
             Address::Tcp(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -93,7 +93,7 @@ pub struct Options {
     pub names: Names,
     /// The credentials; `None`: an engine without passwords.
     pub auth: Option<Auth>,
-    /// How connections are encrypted, if they are; those to unix sockets are not.
+    /// The encryption of connections, if any; those to unix sockets are not encrypted.
     pub tls: Option<Tls>,
     /// The default database.
     pub db: u32,
@@ -103,9 +103,9 @@ pub struct Options {
     pub maxqueue: usize,
     /// For connecting and the greeting.
     pub timeout_connect: Duration,
-    /// How long a command waits for a connection.
+    /// The time limit for waiting for a connection.
     pub timeout_queue: Duration,
-    /// How long a command that was sent waits for its reply.
+    /// The time limit from sending a command to its reply.
     pub timeout_server: Duration,
     /// The time after which an idle connection is closed; `None`: never.
     pub timeout_idle: Option<Duration>,
@@ -123,7 +123,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// An engine with the bounds that a section without further keywords has.
+    /// Returns an engine with the bounds that a section without further keywords has.
     pub fn new(name: &str, address: Address) -> Options {
         Options {
             name: name.into(),

@@ -54,7 +54,7 @@ const LOOK: Duration = Duration::from_secs(1);
 type Right = OwnedSemaphorePermit;
 
 impl Node {
-    /// A connection of one's own, from those that rest or a new one.
+    /// Returns a connection of one's own, from those that rest or a new one.
     async fn take_own(self: &Arc<Node>, db: u32) -> Result<(Conversation, Right), Failure> {
         self.admit()?;
         let section = &*self.section;
@@ -139,7 +139,7 @@ impl Node {
         }
         section.resting.add(self, one);
         drop(right);
-        // Whoever came meanwhile has not seen it.
+        // A concurrent release has not seen the closing.
         if section.is_closed() {
             return section.resting.clear();
         }
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-/// Says that what rests is looked after for as long as it lives: the task may end with its runtime.
+/// Marks idle connections as being swept for its lifetime: the task may end with its runtime.
 struct Sweeping(Weak<Section>);
 
 impl Drop for Sweeping {
@@ -194,7 +194,7 @@ impl fmt::Debug for Here {
     }
 }
 
-/// An open connection with what it belongs to.
+/// An open connection with its node and permit.
 #[derive(Debug)]
 struct Taken {
     conversation: Conversation,
@@ -269,7 +269,7 @@ impl Taken {
         self.session.redirect(together, replies, &node.address)
     }
 
-    /// Notes what was done. `tells`: who asked is told in words of ours what can't be followed.
+    /// Records executed commands. `tells`: rejections that cannot be followed get this client's own error.
     fn done(&mut self, work: &Work, reply: &mut Reply, tells: bool) {
         if let (WorkKind::Ask(together), Some(false), Reply::Array(replies)) = (&work.kind, work.unclean, &*reply) {
             self.conversation.unclean &= !together.has_ended(replies);
@@ -303,7 +303,7 @@ enum State {
     #[default]
     Unopened,
     Open(Box<Taken>),
-    /// Somebody asks, or stopped waiting for what was asked.
+    /// A command is in progress, or its caller has stopped waiting.
     Busy,
     /// It ended, and so did whatever it was in the middle of.
     Ended,
@@ -314,21 +314,21 @@ struct Work {
     kind: WorkKind,
     /// The most time for it once there is a connection.
     limit: Option<Duration>,
-    /// What it leaves behind, if it says.
+    /// Whether its state needs a reset, if known.
     unclean: Option<bool>,
 }
 
 enum WorkKind {
     /// Commands are asked.
     Ask(Together),
-    /// So many channels are listened to, by this command.
+    /// Subscribes to this many channels, by this command.
     Subscribe(Vec<u8>, usize),
     /// The next message is waited for; a null when the time is up.
     Message,
 }
 
 impl Work {
-    /// A key of what is asked: a cluster's node is chosen by it.
+    /// Returns a key of the command, by which a cluster's node is chosen.
     fn key(&self) -> Option<&[u8]> {
         match &self.kind {
             WorkKind::Ask(together) => together.key.as_deref(),
@@ -345,7 +345,8 @@ pub(crate) struct OwnConnection {
     state: Arc<Mutex<State>>,
 }
 
-/// A dedicated connection to a store of this process: `connect` creates a socket whose other end the store serves.
+/// Returns a dedicated connection to a store of this process: `connect` creates a socket whose other end the store
+/// serves.
 pub fn own_here(
     name: &Arc<str>,
     db: u32,
@@ -526,7 +527,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
     };
     let tells = taken.redirect(&work, &reply).is_none();
     taken.done(&work, &mut reply, tells);
-    // Whoever had the connection may have gone meanwhile.
+    // The owner of the connection may have dropped it meanwhile.
     let mut state = state.lock();
     match *state {
         State::Ended => {
@@ -538,7 +539,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
     Ok(reply)
 }
 
-/// A connection to where the work was sent by the node of this one, which nobody needs any more.
+/// Opens a connection to the node to which the present one has redirected, replacing that.
 async fn follow(
     way: &Way,
     taken: Taken,
@@ -555,8 +556,8 @@ async fn follow(
     Taken::of(&node, db, session).await
 }
 
-/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what
-/// waits for others asks nothing.
+/// Waits until another engine has become the master, and then for the grace period. The cluster is refreshed now and
+/// then, because a blocked command triggers no refresh.
 async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
     let Some((node, router)) = node.and_then(|node| Some((node, node.section.router()?))) else {
         return pending().await;

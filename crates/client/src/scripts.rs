@@ -42,7 +42,7 @@ const NOSCRIPT: &str = "NOSCRIPT No matching script";
 /// The names of one call, with the body and by its digest.
 const FORMS: [(&[u8], &[u8]); 2] = [(b"EVAL", b"EVALSHA"), (b"EVAL_RO", b"EVALSHA_RO")];
 
-/// The forms of a call of this name.
+/// Returns the forms of a call of this name.
 fn forms(name: &[u8]) -> Option<(&'static [u8], &'static [u8])> {
     FORMS.into_iter().find(|(body, digest)| name.eq_ignore_ascii_case(body) || name.eq_ignore_ascii_case(digest))
 }
@@ -62,7 +62,7 @@ impl Known {
         self.by_body.insert(body, digest);
     }
 
-    /// A script, by its digest in any case.
+    /// Returns a script, by its digest in any case.
     fn named(&self, digest: &[u8]) -> Option<(Hex, Arc<[u8]>)> {
         let mut name = Hex::try_from(digest).ok()?;
         name.make_ascii_lowercase();
@@ -82,7 +82,7 @@ fn hex(body: &[u8]) -> Hex {
 }
 
 impl Scripts {
-    /// A call by its digest with the body instead, if that is known: in a transaction it can't be asked again.
+    /// Returns a call by its digest with the body instead, if that is known: in a transaction it can't be asked again.
     pub(crate) fn with_body(&self, args: &[&[u8]]) -> Option<(&'static [u8], Arc<[u8]>)> {
         let [name, script, ..] = args else { return None };
         let (with_body, by_digest) = forms(name)?;

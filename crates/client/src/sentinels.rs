@@ -29,7 +29,7 @@ pub(crate) struct Sentinels {
     /// The master's name.
     name: String,
     from_replicas: bool,
-    /// Those of the file.
+    /// The configured sentinels.
     written: Vec<Arc<Node>>,
     learned: Mutex<Learned>,
 }
@@ -52,7 +52,7 @@ impl Sentinels {
         Sentinels { section, name: name.to_owned(), from_replicas, written, learned: Mutex::default() }
     }
 
-    /// All of them, in the order in which they are asked.
+    /// Returns all of them, in the order in which they are asked.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         let learned = self.learned.lock();
         let mut all: Vec<Arc<Node>> = self.written.iter().chain(&learned.further).cloned().collect();

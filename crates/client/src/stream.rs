@@ -51,7 +51,7 @@ impl Stream {
         connect_to_any(addresses).await
     }
 
-    /// Reads what is there into a part of a buffer; 0 at the end.
+    /// Reads available data into a part of a buffer; 0 at the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(out);
         let polled = match self {

@@ -66,7 +66,7 @@ impl Tls {
             }
             None => Arc::new(Anyone(provider)),
         };
-        // Certificates of who is not to be verified are not looked at, which this call's name warns of.
+        // Certificates are not verified with `verify none`, which is what this call's name warns of.
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &options.certificate {
             Some(pem) => {

@@ -44,7 +44,7 @@ pub(crate) fn slots(reply: &Reply, from: &Address) -> Result<Vec<Shard>, String>
             _ => return Err(format!("CLUSTER SLOTS tells of the slots {first} to {last}")),
         };
         let mut hosts = hosts.iter().filter_map(|host| node(host, from));
-        // A master whose address its neighbours don't know yet serves nobody.
+        // A master whose address is not known to its neighbours yet is unusable.
         let Some(master) = hosts.next() else { continue };
         if let Some(known) = shards.iter_mut().find(|shard| shard.master == master) {
             known.slots.push(range);
@@ -67,7 +67,7 @@ fn slot(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|slot| *slot < SLOTS)
 }
 
-/// A node's entry: its host, which is that of the node that was asked if it is empty, and its port.
+/// Returns a node's entry: its host, which is that of the node that was asked if it is empty, and its port.
 fn node(entry: &Reply, from: &Address) -> Option<Address> {
     let Reply::Array(words) = entry else { return None };
     let [host, Reply::Integer(port), ..] = &words[..] else { return None };
@@ -90,8 +90,8 @@ fn address(host: &str, port: u16, from: &Address) -> Option<Address> {
     }
 }
 
-/// Reads what the sentinel `from` says of a master: the replies of `SENTINEL GET-MASTER-ADDR-BY-NAME` and of `SENTINEL
-/// MASTER`, of which the configuration's epoch tells how new it is.
+/// Parses the answer of the sentinel `from` about a master: the replies of `SENTINEL GET-MASTER-ADDR-BY-NAME` and of
+/// `SENTINEL MASTER`, which includes the configuration epoch.
 pub(crate) fn master(address: &Reply, state: &Reply, from: &Address) -> Result<(Address, u64), String> {
     let there = match address {
         Reply::Error(text) => return Err(text.clone()),
@@ -113,7 +113,7 @@ pub(crate) fn master(address: &Reply, state: &Reply, from: &Address) -> Result<(
     Ok((there, epoch.ok_or("a master is told without its epoch")?))
 }
 
-/// A field of what a sentinel says of one instance: a map, in RESP2 a list of names and values.
+/// Returns a field of a sentinel's description of an instance: a map, in RESP2 a list of names and values.
 fn field<'a>(state: &'a Reply, name: &str) -> Option<&'a str> {
     let value = match state {
         Reply::Map(pairs) => pairs.iter().find(|(of, _)| is(of, name)).map(|(_, value)| value),
@@ -130,7 +130,7 @@ fn is(word: &Reply, name: &str) -> bool {
     matches!(word, Reply::Bulk(word) if word == name.as_bytes())
 }
 
-/// Where an instance is that the sentinel `from` tells of.
+/// Returns the address of an instance in the answer of the sentinel `from`.
 fn instance(state: &Reply, from: &Address) -> Option<Address> {
     address(field(state, "ip")?, field(state, "port")?.parse().ok()?, from)
 }
@@ -140,8 +140,8 @@ fn is_down(state: &Reply) -> bool {
     flags.split(',').any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
 }
 
-/// Reads what the sentinel `from` says of a master's replicas (`SENTINEL REPLICAS`): those that follow it, and those
-/// that don't and have something. What is down, and what never had anything from a master, is left out.
+/// Parses the answer of the sentinel `from` about a master's replicas (`SENTINEL REPLICAS`): those connected to it, and
+/// disconnected ones with data. Replicas that are down, or never received data from a master, are omitted.
 pub(crate) fn replicas(reply: &Reply, from: &Address) -> Result<(Vec<Address>, Vec<Address>), String> {
     let states = match reply {
         Reply::Array(states) => states,
@@ -174,9 +174,9 @@ pub(crate) fn sentinels(reply: &Reply, from: &Address) -> Vec<Address> {
 /// An error that means: not here, or not now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// `MOVED`: the slot is there from now on.
+    /// `MOVED`: this node owns the slot from now on.
     Moved(u16, Address),
-    /// `ASK`: this one key is there already, or only there.
+    /// `ASK`: only this key is at this node already.
     Ask(Address),
     /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or
     /// one has nothing to answer with now: a little later.
@@ -204,8 +204,7 @@ pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     }
 }
 
-/// Reads whatever comes as the reply of `CLUSTER SLOTS`, as what a sentinel says, and as an error: no input makes it
-/// fail.
+/// Parses any bytes as the reply of `CLUSTER SLOTS`, as a sentinel's answer, and as an error: must not panic.
 #[doc(hidden)]
 pub fn fuzz_told(data: &[u8]) {
     let from = Address::Tcp("127.0.0.1".into(), 7000);

@@ -44,7 +44,7 @@ impl Topology {
         }
     }
 
-    /// The node for a connection of one's own: the one that has this key, if there is one.
+    /// Returns the node for a connection of one's own: the one that has this key, if there is one.
     pub(crate) async fn own_node(&self, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         match self {
             Topology::Single(node) => Ok(node.clone()),
@@ -52,7 +52,7 @@ impl Topology {
         }
     }
 
-    /// Every node, and what it is.
+    /// Returns every node, with its role.
     pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
         match self {
             Topology::Single(node) => vec![(node.clone(), "master")],
@@ -60,7 +60,7 @@ impl Topology {
         }
     }
 
-    /// Why no node is known, if none is.
+    /// Returns the reason why no node is known, if none is.
     pub(crate) fn last_failure(&self) -> Option<String> {
         match self {
             Topology::Single(_) => None,

@@ -12,20 +12,20 @@ use crate::Failure;
 use crate::command::encode;
 use crate::keys::{Place, place};
 
-/// What keys of several slots in one transaction get, in the engine's words.
+/// The engine's error for keys of several slots in one transaction.
 const CROSSING: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-/// What is asked: one command, or several with nobody else in between.
+/// The request: one command, or several without others in between.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
     One(&'a [&'a [u8]]),
-    /// One whose reply nobody waits for.
+    /// A command whose reply has no receiver.
     Forgotten(&'a [&'a [u8]], &'a Failed),
     Together(&'a [&'a [&'a [u8]]]),
 }
 
 impl<'a> Request<'a> {
-    /// Appends what is sent.
+    /// Appends the encoded request.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Request::One(args) | Request::Forgotten(args, _) => encode(args, out),
@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What awaits its replies, if there are several.
+    /// Returns the state of collecting several replies, if there are several.
     pub(crate) fn transaction(&self) -> Option<Box<Transaction>> {
         match self {
             Request::One(_) | Request::Forgotten(..) => None,
@@ -45,7 +45,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its commands.
+    /// Returns its commands.
     pub(crate) fn commands(&self) -> impl Iterator<Item = &'a [&'a [u8]]> {
         let (one, several) = match *self {
             Request::One(args) | Request::Forgotten(args, _) => (Some(args), &[][..]),
@@ -54,7 +54,7 @@ impl<'a> Request<'a> {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Where it goes in a cluster.
+    /// Returns its place in a cluster.
     pub(crate) fn place(&self) -> Result<Place<'a>, Failure> {
         let mut found = Place::Any;
         for args in self.commands() {

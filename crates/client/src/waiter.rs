@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 use crate::Failure;
 use crate::transaction::Request;
 
-/// What awaits the reply of a command.
+/// The receiver of the reply of a command.
 pub(crate) enum Waiter {
-    /// Somebody, who may have gone.
+    /// A caller, which may have gone.
     Somebody(oneshot::Sender<Reply>),
-    /// Nobody; only an error is told.
+    /// None; only errors are reported.
     Nobody(Failed),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Waiter {
 }
 
 impl Waiter {
-    /// What awaits the reply to a request, and where it comes.
+    /// Returns the receiver of the reply to a request, and the future of that reply.
     pub(crate) fn of(request: &Request<'_>) -> (Waiter, Awaited) {
         match request {
             Request::Forgotten(_, failed) => (Waiter::Nobody((*failed).clone()), None),
@@ -53,7 +53,7 @@ impl Waiter {
     }
 }
 
-/// The reply that comes; without one the engine is not used any more.
+/// Returns the reply that comes; without one the engine is not used any more.
 pub(crate) fn pending(awaited: Awaited) -> Started {
     match awaited {
         Some(receiver) => {

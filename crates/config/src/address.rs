@@ -21,7 +21,7 @@ fn fail<T>(offset: usize, message: impl Into<String>, hint: Option<&'static str>
     Err(AddressError { offset, message: message.into(), hint })
 }
 
-/// The error of a name that has no address.
+/// Returns the error of a name that has no address.
 pub(crate) fn unresolved<T>(message: String) -> Result<T, AddressError> {
     fail(0, message, Some("the name is resolved once, while the file is read"))
 }
@@ -237,7 +237,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     Ok(ServerAddress::Name(host.to_owned(), port))
 }
 
-/// An address that is connected to, and the port behind it.
+/// Returns an address that is connected to, and the port behind it.
 pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     match server(text) {
         Ok(ServerAddress::Inet(address, ServerPort::Fixed(port))) => Ok((address, Some(port))),

@@ -32,7 +32,7 @@ pub(crate) fn to_text(bytes: &[u8]) -> Cow<'_, str> {
     text.into()
 }
 
-/// The bytes that a text of [`to_text`] stands for.
+/// Returns the bytes that a text of [`to_text`] stands for.
 pub(crate) fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     if !text.chars().any(|c| byte_of(c).is_some()) {
         return text.as_bytes().into();
@@ -47,7 +47,7 @@ pub(crate) fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     bytes.into()
 }
 
-/// A text of [`to_text`] for people.
+/// Returns a text of [`to_text`] for people.
 pub(crate) fn shown(text: String) -> String {
     if !text.chars().any(|c| byte_of(c).is_some()) {
         return text;

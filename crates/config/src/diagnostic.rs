@@ -86,8 +86,8 @@ impl fmt::Display for Diagnostic {
 /// Bytes of a line that are shown around a place.
 const EXCERPT: usize = 160;
 
-/// The part of a line around a column, and the blanks before the caret. Tabs stay tabs in both, so the caret stands
-/// under its character on any terminal.
+/// Returns the part of a line around a column, and the blanks before the caret. Tabs stay tabs in both, so the caret
+/// stands under its character on any terminal.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let column = column.max(1) - 1;
     let mut start = column.saturating_sub(EXCERPT * 3 / 4);
@@ -174,22 +174,22 @@ impl Diagnostics {
         self.errors > 0
     }
 
-    /// The number of errors.
+    /// Returns the number of errors.
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// The number of warnings that are kept.
+    /// Returns the number of warnings that are kept.
     pub fn warnings(&self) -> usize {
         self.list.iter().filter(|d| d.severity == Severity::Warning).count()
     }
 
-    /// All of them, by file and line as they were found.
+    /// Returns all of them, by file and line as they were found.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
 
-    /// The number that are kept.
+    /// Returns the number that are kept.
     pub fn len(&self) -> usize {
         self.list.len()
     }

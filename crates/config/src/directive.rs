@@ -352,8 +352,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth part
-    /// and a suffix such as `-12` behind a release count as later.
+    /// Returns a version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth
+    /// part and a suffix such as `-12` behind a release count as later.
     fn version(&self, text: &str) -> Result<Version, Problem> {
         let bad = |_| Problem { at: self.at, message: format!("'{text}' is no version"), suggestion: None };
         let (numbers, suffix) = text.split_once('-').unwrap_or((text, ""));

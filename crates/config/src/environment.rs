@@ -20,7 +20,7 @@ impl Environment {
         Self::default()
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
@@ -68,7 +68,7 @@ impl Environment {
         self.variables.retain(|name, _| names.contains(&name.as_str()));
     }
 
-    /// All variables by name.
+    /// Returns all variables by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

@@ -40,7 +40,7 @@ pub(crate) enum Blanks {
     Merged,
 }
 
-/// A format of this file, which is known to be one.
+/// Returns a format of this file, which is known to be one.
 pub(crate) fn builtin(text: &str) -> LogFormat {
     let stores = StoreNames::default();
     let reader = ExpressionReader { stores: &stores, place: Place::Log, acl: false };
@@ -153,7 +153,7 @@ impl Whole {
     }
 }
 
-/// The names of all aliases, for the reference.
+/// Returns the names of all aliases, for the reference.
 pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
     ALIASES.iter().map(|(name, _)| *name)
 }

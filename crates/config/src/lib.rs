@@ -66,9 +66,10 @@ pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
 
 /// Access to files, so that tests need no disk and a check can read files of a privileged parent.
 pub trait Files {
-    /// The bytes of one file.
+    /// Returns the bytes of one file.
     fn read(&self, path: &std::path::Path) -> std::io::Result<Vec<u8>>;
-    /// The files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no directory.
+    /// Returns the files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no
+    /// directory.
     fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<std::path::PathBuf>>;
     /// Returns the addresses of a host name in the resolver's order; an error if there is none.
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
@@ -84,20 +85,20 @@ pub trait Files {
 
 /// The names registered by Lua, queried when rules are typed.
 pub trait LuaNames {
-    /// The number of arguments that `core.register_action` declared for `name`, if it is registered for `hook`
+    /// Returns the number of arguments that `core.register_action` declared for `name`, if it is registered for `hook`
     /// (`http-req`, `http-res`, `tcp-req`, `tcp-res`).
     fn action(&self, name: &str, hook: &str) -> Option<usize>;
-    /// All action names, for "did you mean".
+    /// Returns all action names, for "did you mean".
     fn actions(&self) -> Vec<String>;
-    /// The names of `core.register_fetches`.
+    /// Returns the names of `core.register_fetches`.
     fn fetches(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The names of `core.register_converters`.
+    /// Returns the names of `core.register_converters`.
     fn converters(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The names of `core.register_service` for `mode`, `http` or `tcp`.
+    /// Returns the names of `core.register_service` for `mode`, `http` or `tcp`.
     fn services(&self, _mode: &str) -> Vec<String> {
         Vec::new()
     }

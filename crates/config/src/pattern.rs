@@ -40,13 +40,13 @@ pub(crate) const METHODS: [(&str, Method); 13] = [
 ];
 
 impl Method {
-    /// The method that a name stands for.
+    /// Returns the method that a name stands for.
     pub(crate) fn named(name: &str) -> Result<Method, Option<&'static str>> {
         let found = METHODS.iter().find(|(n, _)| *n == name).map(|(_, method)| *method);
         found.ok_or_else(|| suggest::nearest(name, METHODS.map(|(n, _)| n)))
     }
 
-    /// The method that a type implies; a variable's type is not known, so it must be given.
+    /// Returns the method that a type implies; a variable's type is not known, so it must be given.
     pub(crate) fn of(output: Output) -> Option<Method> {
         match output {
             Output::Any => None,
@@ -176,7 +176,7 @@ impl PatternReader {
         Some(ranges.iter().filter(|(low, high)| low <= high).map(|range| text(range).into_bytes()).collect())
     }
 
-    /// The matcher; an operator that no number followed is an error.
+    /// Returns the matcher; an operator that no number followed is an error.
     pub(crate) fn finish(self) -> Result<Matcher, String> {
         if let (Some(_), Matcher::Int(ranges) | Matcher::Len(ranges)) = (self.operator, &self.matcher)
             && ranges.is_empty()

@@ -26,12 +26,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// A configuration of one file from memory.
+    /// Returns a configuration of one file from memory.
     pub fn from_text(name: &str, text: impl Into<Vec<u8>>) -> Self {
         Source { files: vec![SourceFile { name: name.into(), bytes: text.into() }] }
     }
 
-    /// The text of a line, without its line feed.
+    /// Returns the text of a line, without its line feed.
     pub(crate) fn line(&self, index: &LineIndex, at: &Position) -> Option<String> {
         let file = self.files.iter().position(|f| f.name == at.file)?;
         let starts = index.starts.get(file)?;
@@ -102,7 +102,7 @@ fn name_path(host: &str) -> PathBuf {
     PathBuf::from(format!("\0name/{host}"))
 }
 
-/// An answer about a host name as a file of [`MemoryFiles`]: its path and its contents.
+/// Returns an answer about a host name as a file of [`MemoryFiles`]: its path and its contents.
 pub fn recorded_name(host: &str, addresses: &[IpAddr]) -> (PathBuf, Vec<u8>) {
     let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     (name_path(host), list.join(" ").into_bytes())

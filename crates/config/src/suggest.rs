@@ -1,6 +1,6 @@
 //! "Did you mean": the nearest of the names that would have been accepted.
 
-/// The name nearest to `word`, if it is near enough to be a slip: at most a third of its letters differ.
+/// Returns the name nearest to `word`, if it is near enough to be a slip: at most a third of its letters differ.
 ///
 /// The distance is Damerau's restricted one (insert, delete, replace, swap of neighbours), because swapped letters are
 /// the commonest slip. Cost: the product of the lengths, for each name whose length is near enough.

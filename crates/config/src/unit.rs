@@ -15,7 +15,7 @@ pub(crate) enum TimeUnit {
 /// The longest duration: HAProxy's timers are 31 bits of milliseconds, about 24.8 days.
 const MAX_MS: u64 = i32::MAX as u64;
 
-/// A duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
+/// Returns a duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     let (digits, suffix) = digits(text);
     // Text after a unit is ignored: see `behind_unit`.
@@ -66,7 +66,7 @@ pub(crate) const TIME_HINT: &str = "a duration is a number with us, ms, s, m, h 
 /// Hints at the units of [`size`].
 pub(crate) const SIZE_HINT: &str = "a size is a number of bytes, or one with k, m or g";
 
-/// A size in bytes: digits and `k`, `m` or `g`.
+/// Returns a size in bytes: digits and `k`, `m` or `g`.
 pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
     let (digits, suffix) = digits(text);
     if digits.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
     }
 }
 
-/// A whole number within a range.
+/// Returns a whole number within a range.
 pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let negative = text.strip_prefix('-');
     let number = negative.or(text.strip_prefix('+')).unwrap_or(text);
@@ -99,7 +99,8 @@ pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     }
 }
 
-/// A whole number within a range, whatever follows its digits: HAProxy reads most of its numbers so (`maxconn 100;`).
+/// Returns a whole number within a range, whatever follows its digits: HAProxy reads most of its numbers so (`maxconn
+/// 100;`).
 pub(crate) fn leading_integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let sign = usize::from(text.starts_with(['-', '+']));
     let end = sign + digits(&text[sign..]).0.len();
@@ -111,14 +112,14 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// An IPv4 mask, dotted or as the number of its bits.
+/// Returns an IPv4 mask, dotted or as the number of its bits.
 pub(crate) fn mask_v4(text: &str) -> Result<u32, String> {
     let bits = text.parse::<u32>().ok().filter(|bits| *bits <= 32);
     let mask = bits.map(|bits| u32::MAX.checked_shl(32 - bits).unwrap_or(0));
     mask.or_else(|| text.parse::<Ipv4Addr>().ok().map(u32::from)).ok_or_else(|| format!("'{text}' is no IPv4 mask"))
 }
 
-/// An IPv6 mask, as an address or as the number of its bits.
+/// Returns an IPv6 mask, as an address or as the number of its bits.
 pub(crate) fn mask_v6(text: &str) -> Result<Ipv6Addr, String> {
     let bits = text.parse::<u32>().ok().filter(|bits| *bits <= 128);
     let mask = bits.map(|bits| Ipv6Addr::from(u128::MAX.checked_shl(128 - bits).unwrap_or(0)));

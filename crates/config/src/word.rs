@@ -33,12 +33,12 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// The word as text.
+    /// Returns the word as text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The word's bytes.
+    /// Returns the word's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.raw.as_deref().unwrap_or(self.text.as_bytes())
     }
@@ -72,7 +72,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A line of these words.
+    /// Returns a line of these words.
     pub(crate) fn new(file: Arc<str>, number: u32, words: Vec<Word>) -> Self {
         Line { file, number, words, negated: false }
     }
@@ -82,13 +82,13 @@ impl Line {
         Line { file: self.file.clone(), number: self.number, words: self.words[1..].to_vec(), negated: true }
     }
 
-    /// The `index`th word, the keyword being 0; empty beyond the end, as in HAProxy.
+    /// Returns the `index`th word, the keyword being 0; empty beyond the end, as in HAProxy.
     pub(crate) fn text(&self, index: usize) -> &str {
         self.words.get(index).map_or("", Word::text)
     }
 
-    /// The `index`th word where an address is expected: there HAProxy expands `$NAME` and `${NAME}` without quotes too,
-    /// and unset variables are empty.
+    /// Returns the `index`th word where an address is expected: there HAProxy expands `$NAME` and `${NAME}` without
+    /// quotes too, and unset variables are empty.
     pub(crate) fn address(&self, index: usize) -> &str {
         self.words.get(index).map_or("", |word| word.address.as_deref().unwrap_or(&word.text))
     }
@@ -101,7 +101,7 @@ impl Line {
         }
     }
 
-    /// The number of words.
+    /// Returns the number of words.
     pub(crate) fn len(&self) -> usize {
         self.words.len()
     }
@@ -289,8 +289,8 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
     Ok(s.words)
 }
 
-/// A word with its variables expanded, as HAProxy does in addresses: a name ends at the first character that none may
-/// contain, `}` of `${NAME}` included.
+/// Returns a word with its variables expanded, as HAProxy does in addresses: a name ends at the first character that
+/// none may contain, `}` of `${NAME}` included.
 fn expand_address(text: &str, scope: &Scope<'_>) -> String {
     let mut expanded = String::new();
     let mut rest = text;

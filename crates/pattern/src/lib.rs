@@ -53,7 +53,7 @@ pub enum Method {
     Bin,
 }
 
-/// A sample, cast to what a method compares.
+/// A sample, cast to the type that a method compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key<'a> {
     /// For all methods but the two below.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A numeric address and its prefix length: `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `::1`, `fe80::/10`.
+/// Returns a numeric address and its prefix length: `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `::1`, `fe80::/10`.
 pub fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, mask) = match text.split_once('/') {
         Some((address, mask)) => (address, Some(mask)),
@@ -25,12 +25,12 @@ pub fn network(text: &str) -> Option<(IpAddr, u8)> {
     Some((address, length))
 }
 
-/// The bits of an IPv4 network mask.
+/// Returns the bits of an IPv4 network mask.
 pub(crate) fn mask_v4(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0)
 }
 
-/// The bits of an IPv6 network mask.
+/// Returns the bits of an IPv6 network mask.
 pub(crate) fn mask_v6(length: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
 }
@@ -48,7 +48,7 @@ pub fn in_network(ip: IpAddr, network: IpAddr, length: u8) -> bool {
     }
 }
 
-/// The IPv4 address inside an IPv6 one, if it is of a kind that HAProxy compares with IPv4 patterns: mapped
+/// Returns the IPv4 address inside an IPv6 one, if it is of a kind that HAProxy compares with IPv4 patterns: mapped
 /// (`::ffff:0:0/96`), compatible (`::/96`) or 6to4 (`2002::/16`).
 pub fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = ip.segments();

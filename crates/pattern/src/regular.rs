@@ -28,7 +28,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// `\0` to `\9` and ten more: HAProxy's `MAX_MATCH` is 10.
 const GROUPS: usize = 10;
 
-/// Which engine runs an expression.
+/// The engine of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// In time linear in the text.
@@ -37,7 +37,7 @@ pub enum Engine {
     Backtracking,
 }
 
-/// Why a pattern is refused: PCRE2's words.
+/// The reason for refusing a pattern: PCRE2's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("regex '{pattern}' is invalid ({reason})")]
 pub struct RegexError {
@@ -97,19 +97,19 @@ impl Regex {
                     let reason = format!("its compiled form is larger than {limit} bytes");
                     return Err(RegexError { pattern: String::from_utf8_lossy(pattern).into_owned(), reason });
                 }
-                // PCRE2 decides whether it is wrong, and says why.
+                // PCRE2 decides whether it is invalid, and reports the reason.
                 Err(_) => {}
             }
         }
         backtracking(pattern, ignore_case).map(|regex| make(Inner::Backtracking(Box::new(regex))))
     }
 
-    /// The pattern.
+    /// Returns the pattern.
     pub fn pattern(&self) -> &[u8] {
         &self.pattern
     }
 
-    /// Which engine runs it.
+    /// Returns its engine.
     pub fn engine(&self) -> Engine {
         match self.inner {
             Inner::Linear { .. } => Engine::Linear,
@@ -127,7 +127,7 @@ impl Regex {
         })
     }
 
-    /// The engine for a text.
+    /// Returns the engine for a text.
     fn backtracking(&self, text: &[u8], captures: bool) -> Option<&pcre2::bytes::Regex> {
         match &self.inner {
             Inner::Backtracking(regex) => Some(regex),
@@ -217,7 +217,7 @@ impl Regex {
                 break;
             }
             let Some((from, to)) = captures.get(0).map(|(from, to)| (from + base, to + base)) else { break };
-            // A look-behind or `\K` may begin a match before what is left of the text.
+            // With a look-behind or `\K` a match may begin before the rest of the text.
             put(out, text.get(start..from).unwrap_or(b""));
             let mut replaced = Vec::new();
             append_template(template, &text[base..], &captures, &mut replaced);

@@ -28,7 +28,7 @@ pub fn has_component(text: &[u8], pattern: &[u8], delimiters: &[u8]) -> bool {
     })
 }
 
-/// Every place where `pattern` stands in `text`, overlapping ones too.
+/// Returns every place where `pattern` stands in `text`, overlapping ones too.
 fn occurrences<'a>(text: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -12,18 +12,18 @@ pub(crate) struct Linear {
     pub(crate) pattern: String,
     /// It contains `$`, which PCRE also finds before a line feed that ends the text.
     pub(crate) dollar: bool,
-    /// A group inside a repetition: what it captured last may differ, so captures are left to PCRE.
+    /// A group inside a repetition: its last capture may differ, so captures are left to PCRE.
     pub(crate) repeated_group: bool,
 }
 
-/// The pattern in the linear engine's notation; `None` if something in it may mean another thing there.
+/// Returns the pattern in the linear engine's notation; `None` if something in it may mean another thing there.
 pub(crate) fn linear(pattern: &[u8]) -> Option<Linear> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut dollar = false;
     let mut repeated_group = false;
     // Whether each open group captures or holds one that does.
     let mut groups: Vec<bool> = Vec::new();
-    // What a quantifier would apply to.
+    // The item to which a quantifier would apply.
     let mut last = Last::Nothing;
     let mut i = 0;
     while let Some(&byte) = pattern.get(i) {
@@ -150,7 +150,7 @@ fn escape(pattern: &[u8], i: usize, in_class: bool, out: &mut String) -> Option<
     Some(i + 1)
 }
 
-/// A quantifier at `i`, greedy or lazy; `None` for possessive ones and for braces that are no quantifier.
+/// Returns a quantifier at `i`, greedy or lazy; `None` for possessive ones and for braces that are no quantifier.
 fn quantifier(pattern: &[u8], mut i: usize, out: &mut String) -> Option<usize> {
     let start = i;
     if pattern[i] == b'{' {
@@ -185,7 +185,7 @@ const POSIX: &[&str] = &[
     "xdigit",
 ];
 
-/// A class whose `[` stands before `i`.
+/// Returns a class whose `[` stands before `i`.
 fn class(pattern: &[u8], mut i: usize, out: &mut String) -> Option<usize> {
     out.push('[');
     if pattern.get(i) == Some(&b'^') {

@@ -19,20 +19,20 @@ use sluicegate_wire::http::{Message, StartLine};
 /// Requests over which the average times of `show stat` are taken (HAProxy's TIME_STATS_SAMPLES).
 pub const TIME_SAMPLES: u64 = 512;
 
-/// The zero of [`second`]: the first call in the process.
+/// Returns the zero of [`second`]: the first call in the process.
 fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now)
 }
 
-/// The whole seconds of a moment, on the scale that rates use; from 1, so that 0 means "never".
+/// Returns the whole seconds of a moment, on the scale that rates use; from 1, so that 0 means "never".
 #[inline]
 pub fn second(now: Instant) -> u32 {
     now.saturating_duration_since(epoch()).as_secs() as u32 + 1
 }
 
-/// The size of a message's head as HAProxy counts it in `%B`, `bin` and `bout`: that of its own representation (a
-/// start line's three parts and 20 bytes, names and values, one byte for the end) and not that on the wire.
+/// Returns the size of a message's head as HAProxy counts it in `%B`, `bin` and `bout`: that of its own representation
+/// (a start line's three parts and 20 bytes, names and values, one byte for the end) and not that on the wire.
 pub fn head_size(message: &Message) -> usize {
     let start = match message.start_line() {
         StartLine::Request { method, target, .. } => method.len() + target.len(),
@@ -61,7 +61,7 @@ impl Count {
         }
     }
 
-    /// The figure as last written.
+    /// Returns the figure as last written.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -48,8 +48,8 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// The sides of a proxy that `workers` workers serve; `before` are the configuration and the sides of the same proxy
-    /// in the snapshot before.
+    /// Returns the sides of a proxy that `workers` workers serve; `before` are the configuration and the sides of the
+    /// same proxy in the snapshot before.
     pub(crate) fn new(
         config: &model::Proxy,
         workers: usize,
@@ -67,7 +67,7 @@ impl Sides {
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
     }
 
-    /// The server of this name.
+    /// Returns the server of this name.
     pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
         self.servers.iter().find(|server| &**server.name() == name)
     }
@@ -86,27 +86,27 @@ impl std::fmt::Debug for Directory {
 }
 
 impl Directory {
-    /// The frontend or listen of this name.
+    /// Returns the frontend or listen of this name.
     pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
         self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
     }
 
-    /// The stick table of this name.
+    /// Returns the stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| &*table.name == name)
     }
 
-    /// The limit of this name.
+    /// Returns the limit of this name.
     pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {
         self.limits.iter().find(|limit| *limit.config.name == *name)
     }
 
-    /// The `resolvers` section of this name.
+    /// Returns the `resolvers` section of this name.
     pub fn resolver(&self, name: &str) -> Option<&Arc<Resolver>> {
         self.resolvers.iter().find(|resolver| &*resolver.config.name == name)
     }
 
-    /// The backend or listen of this name.
+    /// Returns the backend or listen of this name.
     pub fn backend(&self, name: &str) -> Option<&Arc<Sides>> {
         self.proxies.iter().find(|sides| sides.kind != ProxyKind::Frontend && &*sides.name == name)
     }

@@ -63,14 +63,14 @@ impl fmt::Display for BindError {
 impl std::error::Error for BindError {}
 
 impl BindError {
-    /// An address of a `bind` line that belongs to the section `owner`.
+    /// Returns an address of a `bind` line that belongs to the section `owner`.
     pub fn new(bind: &Bind, owner: &str, address: &BindAddress, error: io::Error) -> BindError {
         let address = DisplayAddress(address).to_string();
         BindError { at: bind.at.clone(), proxy: owner.into(), address, error }
     }
 }
 
-/// The system's words without Rust's `(os error N)`.
+/// Returns the system's words without Rust's `(os error N)`.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

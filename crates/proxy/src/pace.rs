@@ -32,7 +32,7 @@ impl Pace {
         Pace { limit: AtomicU32::new(limit), made: Instant::now(), counts: Mutex::default() }
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }

@@ -136,14 +136,14 @@ struct SentSample {
     per_second: u64,
 }
 
-/// The share of `elapsed` that each of `workers` was not busy, of all together, in percent.
+/// Returns the share of `elapsed` that each of `workers` was not busy, of all together, in percent.
 fn idle_share(busy: Duration, elapsed: Duration, workers: usize) -> u32 {
     let share = busy.as_secs_f64() / (elapsed.as_secs_f64() * workers as f64).max(1e-9);
     (100.0 * (1.0 - share)).round().clamp(0.0, 100.0) as u32
 }
 
 impl Process {
-    /// A process of `workers` workers that may hold `maxconn` sessions (`None`: no limit).
+    /// Returns a process of `workers` workers that may hold `maxconn` sessions (`None`: no limit).
     pub fn new(workers: usize, maxconn: Option<u32>) -> Arc<Process> {
         assert!(workers > 0, "a process has workers");
         Arc::new(Process {
@@ -172,7 +172,7 @@ impl Process {
         })
     }
 
-    /// The limit that `set maxconn global` can't exceed; `None`: no limit.
+    /// Returns the limit that `set maxconn global` can't exceed; `None`: no limit.
     pub fn hard_maxconn(&self) -> Option<u32> {
         Some(self.hard_maxconn.load(Ordering::Relaxed)).filter(|max| *max > 0)
     }
@@ -213,7 +213,7 @@ impl Process {
         self.invalid.load(Ordering::Relaxed)
     }
 
-    /// The revision of a server that is made now: how often servers were added after others were deleted.
+    /// Returns the revision of a server that is made now: how often servers were added after others were deleted.
     pub(crate) fn server_revision(&self) -> u32 {
         self.turns.load(Ordering::Relaxed) / 2
     }
@@ -225,7 +225,7 @@ impl Process {
         }
     }
 
-    /// The number of another one.
+    /// Returns the number of another one.
     pub(crate) fn next_invalid(&self) -> u64 {
         self.invalid.fetch_add(1, Ordering::Relaxed)
     }
@@ -264,12 +264,12 @@ impl Process {
         runtimes.map(RuntimeMetrics::num_alive_tasks).sum()
     }
 
-    /// The phase now.
+    /// Returns the phase now.
     pub fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
 
-    /// The phase and its changes, from any thread and runtime.
+    /// Returns the phase and its changes, from any thread and runtime.
     pub fn watch(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
     }
@@ -376,7 +376,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of `max` slots; `None` means none.
+    /// Returns a limit of `max` slots; `None` means none.
     pub fn new(max: Option<u32>) -> Limit {
         Limit {
             current: AtomicU32::new(0),
@@ -397,12 +397,12 @@ impl Limit {
         self.current().saturating_add(count) <= self.max.load(Ordering::Relaxed)
     }
 
-    /// The most slots that were ever in use.
+    /// Returns the most slots that were ever in use.
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The limit; `None` means none.
+    /// Returns the limit; `None` means none.
     pub fn max(&self) -> Option<u32> {
         match self.max.load(Ordering::Relaxed) {
             u32::MAX => None,

@@ -16,7 +16,7 @@ pub struct Proxied {
 }
 
 impl Proxied {
-    /// The value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
+    /// Returns the value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
     pub fn tlv(&self, kind: u8) -> Option<Vec<u8>> {
         let mut found: Option<Vec<u8>> = None;
         for (other, value) in self.tlvs.iter().flat_map(Tlvs::iter) {
@@ -34,7 +34,7 @@ impl Proxied {
     }
 }
 
-/// A TLV within the one about TLS, behind a byte and a number.
+/// Returns a TLV within the one about TLS, behind a byte and a number.
 fn within(ssl: &[u8], kind: u8) -> Option<&[u8]> {
     let mut rest = ssl.get(5..)?;
     while let [other, high, low, behind @ ..] = rest {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// A random number from a xorshift generator per thread. It chooses and spreads; it keeps no secrets.
+/// Returns a random number from a xorshift generator per thread. It chooses and spreads; it keeps no secrets.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     thread_local! {
@@ -18,7 +18,7 @@ pub(crate) fn random() -> u64 {
     })
 }
 
-/// A number below `range`: the high half of a product is an even spread over it without a division.
+/// Returns a number below `range`: the high half of a product is an even spread over it without a division.
 pub(crate) fn random_below(range: u64) -> u64 {
     ((u128::from(random()) * u128::from(range)) >> 64) as u64
 }

@@ -61,7 +61,7 @@ impl Process {
 }
 
 impl Current {
-    /// The first one.
+    /// Returns the first one.
     pub fn new(running: Arc<Running>, stats: Vec<Socket>) -> Arc<Current> {
         let process = running.process.clone();
         let (running, stats) = (watch::Sender::new(running), watch::Sender::new(stats));
@@ -77,7 +77,7 @@ impl Current {
         self.running.borrow().clone()
     }
 
-    /// The sockets of `stats socket` lines.
+    /// Returns the sockets of `stats socket` lines.
     pub fn stats_sockets(&self) -> Vec<Socket> {
         self.stats.borrow().clone()
     }
@@ -93,7 +93,7 @@ impl Current {
         self.running.subscribe()
     }
 
-    /// The sockets of `stats socket` lines, and their changes.
+    /// Returns the sockets of `stats socket` lines, and their changes.
     pub(crate) fn watch_stats(&self) -> watch::Receiver<Vec<Socket>> {
         self.stats.subscribe()
     }
@@ -214,7 +214,7 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
     said
 }
 
-/// The limits of `bind` lines that the new file changes.
+/// Returns the limits of `bind` lines that the new file changes.
 fn next_listener_limits<'a>(
     old: &'a Running,
     next: &'a Running,

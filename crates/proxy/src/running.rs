@@ -111,7 +111,7 @@ impl Running {
         &all[start..start + count]
     }
 
-    /// The sockets of one frontend that have figures of their own: all, or none.
+    /// Returns the sockets of one frontend that have figures of their own: all, or none.
     pub fn counted_listeners(&self, proxy: &ProxyRun) -> &[Arc<Listener>] {
         if proxy.config.options.socket_stats { self.listeners_of(proxy.id) } else { &[] }
     }
@@ -122,12 +122,12 @@ impl Running {
         debug_assert!(set.is_ok(), "a snapshot is served once");
     }
 
-    /// The servers of all proxies.
+    /// Returns the servers of all proxies.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<ServerRun>> {
         self.proxies.iter().flat_map(|proxy| &proxy.servers)
     }
 
-    /// The proxy of this name and kind.
+    /// Returns the proxy of this name and kind.
     pub fn proxy(&self, name: &str, kind: ProxyKind) -> Option<&Arc<ProxyRun>> {
         self.proxies.iter().find(|proxy| *proxy.config.name == *name && proxy.config.kind == kind)
     }
@@ -280,7 +280,7 @@ impl Running {
         told
     }
 
-    /// The servers that track one.
+    /// Returns the servers that track one.
     pub fn trackers(&self, proxy: ProxyId, server: usize) -> impl Iterator<Item = (&Arc<ProxyRun>, &Arc<ServerRun>)> {
         self.trackers.get(&(proxy, server)).into_iter().flatten().map(|(id, index)| {
             let proxy = &self.proxies[id.0 as usize];
@@ -288,7 +288,7 @@ impl Running {
         })
     }
 
-    /// The server whose health is this one's: itself, unless it tracks.
+    /// Returns the server whose health is this one's: itself, unless it tracks.
     pub fn tracked<'a>(&'a self, mut server: &'a ServerRun) -> &'a ServerRun {
         // The configuration has no circles.
         while let Some((id, index)) = server.config.health.track.as_ref().and_then(|track| track.target) {

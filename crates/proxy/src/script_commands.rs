@@ -82,12 +82,12 @@ impl Registry {
         Ok(())
     }
 
-    /// The command that a line begins with.
+    /// Returns the command that a line begins with.
     pub(crate) fn find(&self, words: &[Vec<u8>]) -> Option<Dynamic> {
         self.0.read().iter().find(|command| command.matches(words)).cloned()
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(crate) fn all(&self) -> RwLockReadGuard<'_, Vec<Dynamic>> {
         self.0.read()
     }

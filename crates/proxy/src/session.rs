@@ -48,7 +48,7 @@ impl Session {
         Ok(Session { front: h1::Front::new(socket), client: Rc::new(client), place, slots })
     }
 
-    /// The worker.
+    /// Returns the worker.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.place.worker()
     }
@@ -58,17 +58,17 @@ impl Session {
         self.place.number()
     }
 
-    /// The frontend.
+    /// Returns the frontend.
     pub(crate) fn frontend(&self) -> &Arc<Site> {
         &self.slots.listener().proxy
     }
 
-    /// The frontend with its code.
+    /// Returns the frontend with its code.
     fn run_of_frontend(&self) -> &ProxyRun {
         &self.worker().running.proxies[self.frontend().id.0 as usize]
     }
 
-    /// A stream of this connection.
+    /// Returns a stream of this connection.
     pub(crate) fn new_stream(&self) -> Active {
         Active::take(self.worker(), &self.client, self.frontend())
     }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use jiff::tz::TimeZone;
 
-/// The zone of local times in log lines and converters.
+/// Returns the zone of local times in log lines and converters.
 pub fn local() -> &'static TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(|| {
@@ -18,7 +18,7 @@ pub fn local() -> &'static TimeZone {
     })
 }
 
-/// A time by the C library's calendar, local or UTC; `None` for a year that it can't hold.
+/// Returns a time by the C library's calendar, local or UTC; `None` for a year that it can't hold.
 #[allow(unsafe_code)]
 pub(crate) fn calendar(seconds: i64, local: bool) -> Option<libc::tm> {
     // SAFETY: `tm` is a plain struct of integers and a pointer that may be null, so all zeros are a value of it.

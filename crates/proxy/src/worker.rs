@@ -69,7 +69,7 @@ struct Station {
 }
 
 impl Worker {
-    /// Its scripts, as rules call them.
+    /// Returns its scripts, as rules call them.
     pub fn scripts(&self) -> Option<&dyn Scripts> {
         self.scripts.as_deref()
     }
@@ -101,7 +101,7 @@ impl Worker {
         })
     }
 
-    /// The phase as this worker has heard of it.
+    /// Returns the phase as this worker has heard of it.
     pub fn phase(&self) -> Phase {
         self.station.phase.get()
     }
@@ -139,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// A number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
+    /// Returns a number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
     pub fn next_stream_id(&self) -> u64 {
         let count = self.station.next_stream.get();
         self.station.next_stream.set(count + 1);
@@ -206,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// A place among the sessions that are woken when the process stops.
+    /// Returns a place among the sessions that are woken when the process stops.
     pub(crate) fn register_session(self: &Rc<Self>) -> SessionPlace {
         let mut sessions = self.station.sessions.borrow_mut();
         let place = sessions.free.pop().unwrap_or_else(|| {
@@ -252,7 +252,7 @@ impl SessionPlace {
         self.worker.session_waits(self.place, waker);
     }
 
-    /// Its number.
+    /// Returns its number.
     pub(crate) fn number(&self) -> u32 {
         self.place
     }

@@ -34,19 +34,19 @@ use crate::ffi::{self, lua_Debug, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
 
-/// How often the ticker looks while scripts run: a burst is asked to yield when it has run for one to two of these.
+/// The ticker's interval while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
 
 /// CPU time after which a burst is asked to yield; a little less than a tick, so that one that ran all the time is
 /// asked at the second look.
 const SLICE: Duration = Duration::from_micros(900);
 
-/// How often it looks while a script runs on a [patient] thread. Where a worker shares a core with that thread, it
-/// loses the core when it has had its turn, and the kernel may leave it to the script until the next thing happens
-/// there: its own tick, which is 4 ms with most distributions, or the ticker's waking up.
+/// Its interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses the core
+/// at the end of its scheduler turn, and the kernel may leave it to the script until the next event there: its own
+/// tick, which is 4 ms with most distributions, or the wake-up of the ticker.
 const PATIENT_TICK: Duration = Duration::from_micros(400);
 
-/// How often it looks while none ran since the last look.
+/// Its interval while no script ran since the last check.
 const IDLE_TICK: Duration = Duration::from_millis(10);
 
 /// The signal that the ticker sends to a worker.
@@ -87,13 +87,13 @@ unsafe impl Send for Slot {}
 /// Bytes of a chunk's name in messages, Lua's `LUA_IDSIZE`.
 const SOURCE_MAX: usize = 60;
 
-/// Where a script is: the chunk's name as messages have it, and the line.
+/// The position of a script: the chunk's name as in messages, and the line.
 struct Place {
     source: [u8; SOURCE_MAX],
     line: c_int,
 }
 
-/// What others may learn of a thread that runs Lua.
+/// Access to the state of a thread that runs Lua, for other threads.
 #[derive(Clone)]
 pub struct Watch(Arc<Slot>);
 
@@ -126,7 +126,7 @@ impl Watch {
         self.0.asked.store(true, Ordering::Release);
         // A thread takes its slot out of the list before it ends.
         if slots().iter().any(|watched| Arc::ptr_eq(&watched.slot, &self.0)) {
-            // SAFETY: the thread is alive while the list is locked; nobody else takes it out.
+            // SAFETY: the thread is alive while the list is locked; only the thread itself removes it.
             unsafe { libc::pthread_kill(self.0.thread, SIGNAL) };
         }
     }
@@ -151,7 +151,7 @@ impl Watch {
 unsafe fn answer(slot: &Slot, running: *mut lua_State) {
     /// Functions of C above it.
     const LEVELS_MAX: c_int = 16;
-    // SAFETY: as promised by the caller. Neither function allocates or raises for what is asked here.
+    // SAFETY: as promised by the caller. Neither function allocates or raises with these arguments.
     unsafe {
         let place = &mut *slot.place.get();
         place.source[0] = 0;
@@ -173,7 +173,7 @@ unsafe fn answer(slot: &Slot, running: *mut lua_State) {
     slot.answered.store(true, Ordering::Release);
 }
 
-/// A thread that the ticker watches, with what it saw last.
+/// A thread watched by the ticker, with its last state.
 struct Watched {
     slot: Arc<Slot>,
     sequence: u64,
@@ -181,7 +181,7 @@ struct Watched {
     since: Duration,
 }
 
-/// Takes the slot out of the ticker's list when its thread ends, so that no signal goes to a thread that is gone.
+/// Removes the slot from the ticker's list when its thread ends, so that no signal goes to an ended thread.
 struct Registration(Arc<Slot>);
 
 impl Drop for Registration {
@@ -198,9 +198,9 @@ thread_local! {
     static PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says whether this thread is one that long scripts may keep: the kernel preempts it, so a C function that polls
-/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns. Said before
-/// the thread's first burst.
+/// Sets whether long scripts may occupy this thread: the kernel preempts it, so a C function that polls
+/// ([`poll`](crate::poll)) runs to its end here. Its slices still end, so scripts take turns. Called before the
+/// thread's first burst.
 pub fn patient(patient: bool) {
     PATIENT.set(patient);
 }
@@ -374,7 +374,7 @@ pub(crate) fn leave() {
     slot.running.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// Says which coroutine runs from now on inside the burst; gives the one before.
+/// Records the coroutine that runs from now on inside the burst; returns the previous one.
 #[inline]
 pub(crate) fn switch(coroutine: *mut lua_State) -> *mut lua_State {
     let slot = SLOT.get();
@@ -391,7 +391,7 @@ pub(crate) fn switch(coroutine: *mut lua_State) -> *mut lua_State {
 /// The limits of the burst that runs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Limits {
-    /// When the burst began; `None` in a first burst that was not signalled yet.
+    /// The start of the burst; `None` in a first burst without a signal so far.
     pub(crate) started: Option<Instant>,
     /// Run time that is left in total.
     pub(crate) left: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The clock that counts a thread's CPU time; others may read it as long as the thread lives.
+/// The CPU time clock of a thread; readable by other threads while the thread lives.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(libc::clockid_t);
 
@@ -15,7 +15,7 @@ impl CpuClock {
         CpuClock(clock)
     }
 
-    /// CPU time of the thread so far; zero if it is gone.
+    /// Returns the CPU time of the thread so far; zero if it has ended.
     pub fn ran(self) -> Duration {
         // SAFETY: a timespec is plain data, and the kernel fills it.
         let time = unsafe {

@@ -46,8 +46,8 @@ macro_rules! continuation {
     }};
 }
 
-/// Makes the continuation that calls a C function's `unsafe fn(*mut lua_State) -> c_int` again: what a function whose
-/// arguments are still on the stack gives to [`leave`](crate::leave).
+/// Defines the continuation that calls a C function's `unsafe fn(*mut lua_State) -> c_int` again: for a function that
+/// passes itself to [`leave`](crate::leave) with its arguments still on the stack.
 #[macro_export]
 macro_rules! again {
     ($function:path) => {{
@@ -63,11 +63,11 @@ macro_rules! again {
     }};
 }
 
-/// Runs `function`; a panic in it becomes an error of Lua's.
+/// Runs `function`; a panic in it becomes a Lua error.
 ///
 /// # Safety
-/// `lua` is what a C function was called with; nothing with a destructor is alive in the caller, and nothing in
-/// `function` where Lua may raise.
+/// `lua` is the C function's state; nothing with a destructor is alive in the caller, and nothing in `function` where
+/// Lua may raise.
 #[inline(always)]
 pub unsafe fn guard(lua: *mut lua_State, function: impl FnOnce() -> c_int) -> c_int {
     match catch_unwind(AssertUnwindSafe(function)) {

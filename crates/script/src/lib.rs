@@ -1,26 +1,26 @@
 //! A Lua state: PUC Lua 5.4 driven through its C API, with pooled coroutines, a yield protocol and a budget.
 //!
-//! Knows neither proxy nor store. Both bring their own C functions and a *host* value that these functions reach from
-//! any `lua_State` in one load ([`host`]).
+//! Independent of proxy and store. Both register their own C functions and a *host* value, which these functions reach
+//! from any `lua_State` in one load ([`host`]).
 //!
-//! **Yield protocol.** A C function that must wait leaves a description of what it waits for in the host and calls
-//! [`wait`]; the driver that resumed the coroutine gets [`Burst::Waiting`], awaits, leaves the result in the host and
-//! resumes without arguments, and the C function's continuation pushes the result. Such a wait travels up through
-//! coroutines that the script made itself: `coroutine.resume` and `coroutine.wrap` are ours ([`coroutine`]) and yield
-//! on behalf of what they run, so only the driver ever sees it.
+//! **Yield protocol.** A C function that must wait stores a description of the operation in the host and calls
+//! [`wait`]; the driver that resumed the coroutine gets [`Burst::Waiting`], awaits, stores the result in the host and
+//! resumes without arguments, and the C function's continuation pushes the result. Such a wait propagates through
+//! coroutines created by the script: `coroutine.resume` and `coroutine.wrap` are reimplemented ([`coroutine`]) and
+//! yield on behalf of the inner coroutine, so only the driver ever sees it.
 //!
-//! **Budget.** Short bursts pay two stores. A ticker thread looks at every worker that runs Lua; one that has been in
+//! **Budget.** Short bursts cost two stores. A ticker thread checks every worker that runs Lua; one that has been in
 //! the same burst for a tick gets a signal, whose handler arms a hook on the running coroutine, and the hook yields
-//! ([`Burst::Forced`]) or, where it can't yield or the time is used up, raises `execution timeout` ([`budget`]).
+//! ([`Burst::Forced`]) or, where it cannot yield or the time is used up, raises `execution timeout` ([`budget`]).
 //!
-//! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one).
-//! No Rust value with a destructor is alive across a call of Lua's API that may raise, because an error is a longjmp.
-//! No panic passes Lua's frames: what Lua calls is made by [`function!`] and [`continuation!`].
-//! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
+//! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one). No
+//! Rust value with a destructor is alive across a call of Lua's API that may raise, because an error is a longjmp. No
+//! panic passes Lua's frames: functions called by Lua are made by [`function!`] and [`continuation!`]. Calls that may
+//! raise run inside a coroutine or inside [`State::protect`].
 //!
-//! **Limits.** A hook can't leave a C function. In both kinds of states functions of the libraries that can run long
-//! ask [`poll`] and are suspended, and finalizers run under a budget (`standard`, `sandbox`). A C module, or blocking
-//! I/O, keeps its thread; a [`Watch`] tells where.
+//! **Limits.** A hook cannot interrupt a C function. In both kinds of states, library functions that can run long call
+//! [`poll`] and are suspended, and finalizers run under a budget (`standard`, `sandbox`). A C module, or blocking I/O,
+//! occupies its thread; a [`Watch`] shows where.
 
 pub mod budget;
 mod clock;

@@ -1,9 +1,9 @@
-//! The lock around a state that several workers share: held for one burst, waited for without blocking a worker.
+//! The lock around a state shared by several workers: held for one burst, and awaited without blocking a worker.
 //!
 //! A burst is shorter than a wake-up of another worker, so a lock that always hands over to the next in its queue would
-//! spend its life in wake-ups (a convoy). Here a release wakes the first waiter and leaves the lock free: whoever comes
-//! first takes it. The first waiter can be overtaken `OVERTAKEN_MAX` times; then the lock is handed to it. A task that
-//! finds the lock taken spins a little before it parks (`docs/decisions/004`).
+//! spend its time in wake-ups (a convoy). Here a release wakes the first waiter and leaves the lock free: the first
+//! task to try acquires it. The first waiter can be overtaken `OVERTAKEN_MAX` times; then the lock is handed to it. A
+//! task that finds the lock taken spins a little before it parks (`docs/decisions/004`).
 //!
 //! Cost: uncontended, two atomic exchanges. Limit: as many waiters as there are streams.
 
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How often the first waiter may be overtaken before the lock is handed to it.
+/// The number of times the first waiter may be overtaken before the lock is handed to it.
 const OVERTAKEN_MAX: u32 = 64;
 
 /// Spins before a task parks: about the length of a few short bursts.
@@ -55,7 +55,7 @@ struct Ticket {
 }
 
 impl<T> BurstLock<T> {
-    /// A lock around `value`.
+    /// Returns a lock around `value`.
     pub fn new(value: T) -> BurstLock<T> {
         BurstLock { word: AtomicU32::new(0), queue: Mutex::default(), value: UnsafeCell::new(value) }
     }
@@ -173,7 +173,7 @@ impl<T> BurstLock<T> {
             if queue.waiting.is_empty() {
                 self.word.fetch_and(!QUEUED, Ordering::Relaxed);
             } else if index == 0 && ticket.woken {
-                // The wake-up was for whoever is first: pass it on.
+                // The wake-up was meant for the first waiter: pass it on.
                 let first = queue.waiting.front_mut().expect("it is not empty");
                 first.woken = true;
                 let waker = first.waker.clone();

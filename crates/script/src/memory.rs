@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::standard::STRING_MAX;
 use crate::{budget, ffi};
 
-/// A block of so many bytes takes a tenth of a millisecond to fill, and what is done with it next may take as long
-/// again.
+/// A block of this size takes a tenth of a millisecond to fill, and the next operation on it may take as long again.
 const LARGE: usize = 256 << 10;
 
 /// Lua's alignment: what C's malloc gives on 64-bit machines.
@@ -38,17 +37,17 @@ impl MemoryLimit {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns whether what is used is counted.
+    /// Returns whether memory is counted.
     pub(crate) fn is_counted(&self) -> bool {
         self.limit != 0
     }
 
-    /// Returns whether so many bytes more are within the limit.
+    /// Returns whether this many more bytes are within the limit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.limit == 0 || self.used().saturating_add(bytes) <= self.limit
     }
 
-    /// As [`account`](Self::account), where one state alone has the limit: nobody else writes to the sum.
+    /// As [`account`](Self::account), for a limit used by one state only: no other thread writes the sum.
     fn account_alone(&self, old: usize, new: usize) -> bool {
         let used = self.used().wrapping_sub(old).wrapping_add(new);
         if self.limit == 0 || (new > old && used > self.limit) {

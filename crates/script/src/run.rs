@@ -14,7 +14,7 @@ use crate::state::{Core, Error, ErrorKind, State, error_text, traceback};
 /// Finished coroutines that a state keeps for reuse: as many as a busy worker has in flight.
 const IDLE_MAX: usize = 1024;
 
-/// Why the innermost coroutine yields.
+/// The reason why the innermost coroutine yields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The script called `coroutine.yield`: its resumer gets the values.
@@ -26,7 +26,7 @@ pub(crate) enum Reason {
     Forced,
 }
 
-/// What runs in a state during a burst.
+/// The coroutines that run in a state during a burst.
 pub(crate) struct Running {
     /// Set just before a yield that goes up to the driver.
     pub(crate) reason: Reason,
@@ -36,7 +36,7 @@ pub(crate) struct Running {
     pub(crate) root: *mut lua_State,
     /// Budget of this burst.
     pub(crate) limits: Limits,
-    /// Coroutines of scripts that wait inside a root, which is why nobody else may resume them: (root, waiting).
+    /// Coroutines of scripts that wait inside a root and must not be resumed otherwise: (root, waiting).
     pub(crate) carried: Vec<(*mut lua_State, *mut lua_State)>,
     /// Coroutines in which the budget's hook raised an error, the last ones: Lua leaves hooks forbidden there for good,
     /// so nothing of a script may run in them again.
@@ -92,13 +92,13 @@ pub struct Coroutine {
 unsafe impl Send for Coroutine {}
 
 impl Coroutine {
-    /// Its `lua_State`, to push a function and arguments on, or to read results from.
+    /// Returns its `lua_State`, to push a function and arguments on, or to read results from.
     pub fn thread(&self) -> *mut lua_State {
         self.thread
     }
 }
 
-/// Run time of one coroutine: what it may use and what it used.
+/// The run time of one coroutine: limit and use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {
     /// Run time in all bursts together; `None`: unlimited.
@@ -112,13 +112,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A fresh budget.
+    /// Returns a fresh budget.
     pub fn new(total: Option<Duration>, burst: Option<Duration>) -> Budget {
         Budget { total, burst, used: Duration::ZERO, started: false }
     }
 }
 
-/// How a burst ended.
+/// The end of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
     /// The function returned; as many results are on the coroutine's stack.
@@ -129,7 +129,7 @@ pub enum Burst {
     Forced,
     /// The script yielded at its top level.
     Yielded,
-    /// An error; [`State::failure`] says which. The coroutine can only be recycled.
+    /// An error; see [`State::failure`]. The coroutine can only be recycled.
     Failed,
 }
 
@@ -158,7 +158,7 @@ pub unsafe fn wait(lua: *mut lua_State, context: lua_KContext, continuation: lua
     }
 }
 
-/// What a C function that runs long is to do.
+/// The instruction for a long-running C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Go on.
@@ -209,8 +209,8 @@ pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) 
 /// More than this is not handled at once on a thread that others wait for: a few hundred microseconds of copying.
 const HEAVY: usize = 1 << 20;
 
-/// As [`poll`], before `bytes` are handled at once, by what can't ask in between: Lua's own copy of a string. Also
-/// says [`Poll::Leave`] if they are too many for this thread.
+/// As [`poll`], before `bytes` are processed at once by code that cannot poll in between: Lua's own copy of a string.
+/// Also returns [`Poll::Leave`] if they are too many for this thread.
 ///
 /// # Safety
 /// As [`poll`].
@@ -265,13 +265,13 @@ pub unsafe fn stopped(lua: *mut lua_State) -> ! {
 }
 
 impl State {
-    /// The flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread may set
-    /// it; the error's kind is [`ErrorKind::Stopped`].
+    /// Returns the flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread
+    /// may set it; the error's kind is [`ErrorKind::Stopped`].
     pub fn stopper(&mut self) -> Arc<AtomicBool> {
         Arc::clone(&self.core().stop)
     }
 
-    /// A coroutine with an empty stack, at least 20 slots free.
+    /// Returns a coroutine with an empty stack, at least 20 slots free.
     pub fn coroutine(&mut self) -> Result<Coroutine, Error> {
         if let Some(coroutine) = self.core().idle.pop() {
             return Ok(coroutine);
@@ -290,7 +290,7 @@ impl State {
     /// it; later ones pass nothing.
     ///
     /// # Safety
-    /// The coroutine belongs to this state and its stack holds what `args` says.
+    /// The coroutine belongs to this state and its stack holds the arguments counted by `args`.
     pub unsafe fn resume(&mut self, coroutine: &Coroutine, args: c_int, budget: &mut Budget) -> Burst {
         let thread = coroutine.thread;
         let running = &mut self.core().running;
@@ -319,7 +319,7 @@ impl State {
         match status {
             ffi::LUA_OK => Burst::Done(results),
             ffi::LUA_YIELD => {
-                // SAFETY: a yield leaves its values on the coroutine's stack, and nobody wants them.
+                // SAFETY: a yield leaves its values on the coroutine's stack, which are not needed.
                 unsafe { ffi::lua_settop(thread, -results - 1) };
                 let reason = running.reason;
                 match reason {
@@ -336,7 +336,7 @@ impl State {
         }
     }
 
-    /// Why the last burst failed. Call it before the coroutine is recycled.
+    /// Returns the error of the last burst. Call it before the coroutine is recycled.
     pub fn failure(&mut self, coroutine: &Coroutine) -> Error {
         let expired = self.core().running.limits.expired;
         let thread = coroutine.thread;
@@ -362,8 +362,8 @@ impl State {
         }
     }
 
-    /// Takes a coroutine back, in whatever condition: finished, failed, or given up while it waited. Variables to be
-    /// closed are closed, within one burst's budget.
+    /// Takes a coroutine back, in any state: finished, failed, or aborted while it waited. To-be-closed variables are
+    /// closed, within one burst's budget.
     pub fn recycle(&mut self, coroutine: Coroutine) {
         let thread = coroutine.thread;
         let core = self.core();
@@ -422,7 +422,7 @@ pub(crate) mod tests {
         static ANSWER: Cell<Option<(u64, Poll)>> = const { Cell::new(None) };
     }
 
-    /// The answer that [`answer`] wants here, if this is the poll it names.
+    /// Returns the answer that [`answer`] wants here, if this is the poll it names.
     pub(super) fn scripted(may_leave: bool) -> Option<Poll> {
         ASKED.set(ASKED.get() + 1);
         let (at, verdict) = ANSWER.get()?;
@@ -439,7 +439,7 @@ pub(crate) mod tests {
         ANSWER.set(Some((at, verdict)));
     }
 
-    /// How often a function asked since [`answer`].
+    /// Returns the number of polls since [`answer`].
     pub(crate) fn asked() -> u64 {
         ASKED.get()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The core of the state that `lua` belongs to.
+    /// Returns the core of the state that `lua` belongs to.
     ///
     /// # Safety
     /// `lua` belongs to a [`State`]; no other reference to the core is alive.
@@ -39,7 +39,7 @@ impl Core {
     }
 }
 
-/// The host value of the state that `lua` belongs to.
+/// Returns the host value of the state that `lua` belongs to.
 ///
 /// # Safety
 /// `lua` belongs to a [`State`] made with a host of type `T`; no other reference to the host is alive.
@@ -119,7 +119,7 @@ unsafe extern "C-unwind" fn panic(lua: *mut lua_State) -> c_int {
 }
 
 impl State {
-    /// A state with all standard libraries, as `standard` has them.
+    /// Returns a state with all standard libraries, as `standard` has them.
     pub fn new<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         let mut state = State::bare(memory, host)?;
         // SAFETY: the function may raise and holds nothing.
@@ -127,7 +127,7 @@ impl State {
         Ok(state)
     }
 
-    /// A state without libraries.
+    /// Returns a state without libraries.
     pub(crate) fn bare<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         State::bare_with(allocate, memory, host)
     }
@@ -160,7 +160,7 @@ impl State {
         Ok(State { main, core, drop_host: drop_as::<T>, memory })
     }
 
-    /// The main `lua_State`.
+    /// Returns the main `lua_State`.
     pub fn main(&self) -> *mut lua_State {
         self.main
     }
@@ -170,7 +170,7 @@ impl State {
         unsafe { &mut *self.core }
     }
 
-    /// The host value.
+    /// Returns the host value.
     pub fn host<T: Any>(&mut self) -> &mut T {
         let core = self.core();
         assert_eq!(core.host_type, TypeId::of::<T>(), "the host's type is the one the state was made with");
@@ -320,7 +320,7 @@ unsafe fn finish_load(lua: *mut lua_State, status: c_int, args: &[CString]) {
 }
 
 impl Error {
-    /// An error met while loading: the load's status tells syntax and files from what the chunk itself raised.
+    /// Returns an error met while loading: the load's status tells syntax and files from what the chunk itself raised.
     fn loading(mut self, status: c_int) -> Error {
         match status {
             ffi::LUA_ERRSYNTAX => self.kind = ErrorKind::Syntax,
@@ -381,7 +381,7 @@ unsafe fn take_error(lua: *mut lua_State, status: c_int) -> Error {
     }
 }
 
-/// An error value as text, without calling any metamethod and without converting in place.
+/// Returns an error value as text, without calling any metamethod and without converting in place.
 pub(crate) unsafe fn error_text(lua: *mut lua_State, index: c_int) -> String {
     // SAFETY: a string is only read; other types are named.
     unsafe {
@@ -403,7 +403,7 @@ const TRACE_MAX: usize = 1024;
 /// Most levels of a traceback.
 const TRACE_LEVELS: c_int = 24;
 
-/// The traceback of a coroutine as HAProxy prints it, from `level` on.
+/// Returns the traceback of a coroutine as HAProxy prints it, from `level` on.
 ///
 /// # Safety
 /// `lua` is alive and not running.

@@ -14,7 +14,7 @@ pub unsafe fn push_bytes(lua: *mut lua_State, bytes: &[u8]) {
     unsafe { ffi::lua_pushlstring(lua, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// The bytes of a string at `index`; `None` for any other type, numbers included. Raises nothing.
+/// Returns the bytes of a string at `index`; `None` for any other type, numbers included. Raises nothing.
 ///
 /// # Safety
 /// The slice is valid while the value stays on the stack.
@@ -30,7 +30,7 @@ pub unsafe fn to_bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a [u8]
     }
 }
 
-/// The bytes of argument `index`, a number converted in place as Lua does; raises an argument error otherwise.
+/// Returns the bytes of argument `index`, a number converted in place as Lua does; raises an argument error otherwise.
 ///
 /// # Safety
 /// As [`push_bytes`] and [`to_bytes`].

@@ -21,7 +21,7 @@ use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
 };
 
-/// `MI_MAX_ALIGN_SIZE`: a block of at least so many bytes is aligned to as many.
+/// `MI_MAX_ALIGN_SIZE`: a block of at least this size has this alignment.
 const ALIGNED: usize = 16;
 
 /// Blocks from this size on are mapped by themselves: those that the store frees on threads aside.
@@ -30,7 +30,7 @@ const MAPPED_MIN: usize = 8 << 20;
 /// The least size of a page, to which a mapping is aligned.
 const PAGE: usize = 4096;
 
-/// How long freed memory waits for its next use, in milliseconds.
+/// The time before freed memory is returned to the system, in milliseconds.
 const PURGE_MS: c_long = 10;
 
 /// `mi_option_purge_delay` of mimalloc 3.
@@ -57,7 +57,7 @@ const fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_MIN && align <= PAGE
 }
 
-/// A new mapping, of zeros; null where there is no memory.
+/// Returns a new mapping, of zeros; null where there is no memory.
 #[cold]
 fn map(size: usize) -> *mut u8 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -73,8 +73,8 @@ fn map(size: usize) -> *mut u8 {
 /// As of `realloc`.
 #[cold]
 unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-    // SAFETY: the caller promises that the block is one of `layout`; what was mapped is moved as a mapping, anything
-    // else is copied to a block that is another one, and freed once.
+    // SAFETY: the caller promises that the block has this `layout`; a mapped block is moved as a mapping, any other is
+    // copied to a new block, and freed once.
     unsafe {
         if is_mapped(layout.size(), layout.align()) && is_mapped(size, layout.align()) {
             let moved = libc::mremap(block.cast(), layout.size(), size, libc::MREMAP_MAYMOVE);

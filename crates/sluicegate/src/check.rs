@@ -8,13 +8,13 @@ use crate::arguments::Service;
 use crate::load::load;
 use crate::report::Report;
 
-/// What is said of files that are good and that nobody could connect to. HAProxy's words and its exit code, which
-/// deployment scripts tell from an error.
+/// The message about valid files without a listener. HAProxy's words and exit code, which deployment scripts
+/// distinguish from an error.
 pub const NO_LISTENER: &str = "Configuration file has no error but will not start (no listener) => exit(2).";
 
 const VALID: &str = "Configuration file is valid";
 
-/// Reports, and says by its exit code whether the files could run.
+/// Reports the errors, and returns by its exit code whether the files could run.
 pub fn check(service: &Service) -> ExitCode {
     if service.as_haproxy { check_as_haproxy(service) } else { check_as_own(service) }
 }

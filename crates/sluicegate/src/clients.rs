@@ -21,8 +21,8 @@ type ByName = HashMap<Arc<str>, Arc<Client>>;
 pub struct Clients(Mutex<ByName>);
 
 impl Clients {
-    /// The engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is what
-    /// [`look_up`] gives.
+    /// Returns the engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is
+    /// what [`look_up`] gives.
     pub fn after(&self, config: &Config, names: &Names) -> Result<Clients, String> {
         let known = self.0.lock();
         let client = |section: &RedisSection| {
@@ -46,8 +46,8 @@ impl Clients {
     }
 }
 
-/// The addresses of the engines' names, if the process is going to live where it can't look them up any more. A name
-/// that nobody knows is no error: its engine is away. Blocks.
+/// Resolves the addresses of the engines' names, if the process will be unable to do so later. An unknown name is not
+/// an error: its engine is unreachable. Blocks.
 pub fn look_up(config: &Config) -> Names {
     let mut names = Names::new();
     if config.global.chroot.is_none() {
@@ -72,7 +72,7 @@ fn address(server: &EngineServer) -> Address {
     }
 }
 
-/// Says what is wrong with certificates and keys, where the files say `ssl`.
+/// Reports errors in certificates and keys of engines with `ssl`.
 pub fn check(config: &Config, diagnostics: &mut Diagnostics) {
     for section in &config.engines {
         if let Some(tls) = &section.tls

@@ -33,8 +33,8 @@ pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
     }
 }
 
-/// Warns of `core.redis("NAME")` in the scripts of a configuration where neither a store nor an engine has that name.
-/// Only a literal name is looked at; what is behind `--` on its line is a comment.
+/// Warns about `core.redis("NAME")` in the scripts of a configuration where neither a store nor an engine has that
+/// name. Only literal names are checked; text after `--` on a line is a comment.
 pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagnostics: &mut Diagnostics) {
     let stores = config.stores.iter().map(|store| &*store.name);
     let names: Vec<&str> = stores.chain(config.engines.iter().map(|engine| &*engine.name)).collect();
@@ -54,7 +54,7 @@ pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagno
     }
 }
 
-/// The literal names behind `core.redis(` in a line, with their columns.
+/// Returns the literal names behind `core.redis(` in a line, with their columns.
 fn store_names(line: &str) -> impl Iterator<Item = (u32, &str)> {
     const CALL: &str = "core.redis(";
     let code = line.split("--").next().unwrap_or(line);

@@ -17,31 +17,31 @@ use sluicegate_store::config::ServerOptions;
 use crate::memory;
 use crate::report::Report;
 
-/// Descriptors that HAProxy sets aside for what it does not count.
+/// Descriptors that HAProxy reserves for uncounted uses.
 const RESERVE: u64 = 10;
 
 /// Those of a process without listeners and workers: standard ones, the control thread's runtime, logs, signals.
 const BASE: u64 = 17;
 
-/// Those of a worker: its runtime's, and its copies of what wakes all of them.
+/// Those of a worker: its runtime's, and its copies of the shared wake-up descriptors.
 const OF_WORKER: u64 = 4;
 
 /// Those of a worker in HAProxy.
 const OF_THREAD: u64 = 3;
 
-/// Clients of the stats socket where `stats maxconn` says nothing.
+/// The default number of clients of the stats socket without `stats maxconn`.
 const STATS_CLIENTS: u64 = 10;
 
 /// `maxconn` where the system sets no sensible limit.
 const MAXCONN_DEFAULT_MAX: u64 = 500_000;
 
-/// What a store keeps at least of its `maxclients`.
+/// The minimum `maxclients` that a store keeps.
 const CLIENTS_MIN: u64 = 16;
 
 /// Connections to an engine whose section has no `maxconn`.
 const ENGINE_CONNECTIONS: u32 = sluicegate_client::MAXCONN_DEFAULT as u32;
 
-/// What a configuration needs, apart from sessions.
+/// The descriptors that a configuration needs, apart from sessions.
 struct Needs {
     /// Whatever the load.
     fixed: u64,
@@ -85,8 +85,8 @@ impl Needs {
     }
 }
 
-/// Sets the limit and gives `maxconn`; lowers the stores' `maxclients` to what is left for them. Under
-/// `no strict-limits` a limit that can't be raised is warned of.
+/// Sets the limit and returns `maxconn`; lowers the stores' `maxclients` to the descriptors left for them. With `no
+/// strict-limits` a limit that cannot be raised causes a warning.
 pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, report: Report) -> Result<u32, String> {
     let needs = Needs::of(config, stores, workers);
     let (soft, hard) = limits().map_err(|error| format!("cannot read the limit of descriptors ({error})"))?;
@@ -166,7 +166,7 @@ fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, 
     }
 }
 
-/// The soft and the hard limit.
+/// Returns the soft and the hard limit.
 pub fn limits() -> io::Result<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live rlimit that the call fills.

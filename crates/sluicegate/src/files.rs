@@ -47,7 +47,7 @@ impl Files for Disk {
     }
 }
 
-/// The disk, with a memory of what was read, to be handed to a process that can't see it.
+/// The disk, with a record of the files read, for a process that cannot read them.
 #[derive(Default)]
 pub struct Recorder(Mutex<BTreeMap<PathBuf, Vec<u8>>>);
 
@@ -71,7 +71,7 @@ impl Files for Recorder {
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // The second reader of a file finds what the first one found.
+        // A second read of a file returns the same content as the first.
         if let Some(known) = self.0.lock().get(path) {
             return Ok(known.clone());
         }

@@ -16,7 +16,7 @@ use crate::arguments::haproxy::{Refused, Request, USAGE, parse};
 use crate::report::Report;
 use crate::{check, load, memory, serve};
 
-/// Does what the words ask for.
+/// Executes the request of the command line.
 pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
     match parse(name, words) {
         Ok(Request::Version) => {
@@ -67,7 +67,7 @@ fn alert(message: &str) {
     Report::new(&Service { as_haproxy: true, ..Service::default() }).error(message);
 }
 
-/// The lines of `-v`. Tools take the third word of the first one.
+/// Returns the lines of `-v`. Tools take the third word of the first one.
 fn version() -> String {
     let mut text =
         format!("HAProxy version {} {} - a load balancer that remembers\n", info::VERSION, info::RELEASE_DATE);
@@ -85,7 +85,7 @@ fn version() -> String {
     text
 }
 
-/// HAProxy's names of what a build may lack, for the feature list; what is there is in [`FEATURES`].
+/// HAProxy's names of missing build features, for the feature list; existing ones are in [`FEATURES`].
 const ABSENT: &[&str] = &[
     "51DEGREES",
     "BACKTRACE",
@@ -119,7 +119,7 @@ const ABSENT: &[&str] = &[
     "WURFL",
 ];
 
-/// What `-vv` adds: the lists that tools look through, in HAProxy's layout.
+/// Returns the additional output of `-vv`: the lists that tools search, in HAProxy's layout.
 fn build() -> String {
     let mut text = String::from("Build options :\n");
     let target = if cfg!(target_env = "musl") { "linux-musl" } else { "linux-glibc" };

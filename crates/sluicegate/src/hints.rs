@@ -64,7 +64,7 @@ fn shown(address: &BindAddress) -> String {
     }
 }
 
-/// The host and the port that a client of this machine names.
+/// Returns the host and the port that a client of this machine names.
 fn reachable(address: &BindAddress) -> Option<(String, u16)> {
     match address {
         BindAddress::Inet(host, port) if host.is_unspecified() => Some((String::from("127.0.0.1"), *port)),
@@ -73,7 +73,7 @@ fn reachable(address: &BindAddress) -> Option<(String, u16)> {
     }
 }
 
-/// Commands that get an answer from what the file configures.
+/// Returns commands that demonstrate the file's configuration.
 fn commands(config: &Config) -> String {
     let mut text = String::new();
     for proxy in config.proxies.iter().filter(|proxy| proxy.mode == Mode::Http && !proxy.disabled) {

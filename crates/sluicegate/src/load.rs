@@ -27,18 +27,18 @@ pub struct Loaded {
     pub stores: Vec<ServerOptions>,
     /// The Lua states, bodies run.
     pub lua: Option<Arc<LuaStates>>,
-    /// Where scripts log once the process runs; until it is filled they log to stderr.
+    /// The logger of scripts once the process runs; until it is set they log to stderr.
     pub lua_logger: Arc<OnceLock<Logger>>,
-    /// How many workers there will be.
+    /// The number of workers.
     pub workers: usize,
-    /// How many warnings were said.
+    /// The number of warnings.
     pub warnings: usize,
-    /// What the process gives up.
+    /// The privileges that the process drops.
     pub privileges: Privileges,
 }
 
 impl Loaded {
-    /// Somebody could connect: a section that is enabled has a `bind`, or there is a stats socket, which HAProxy
+    /// Returns whether clients can connect: an enabled section has a `bind`, or there is a stats socket, which HAProxy
     /// counts.
     pub fn listens(&self) -> bool {
         let config = &self.config;
@@ -60,9 +60,9 @@ pub struct Reading {
     scripts: bool,
 }
 
-/// What a configuration finds in the process that takes it over.
+/// Properties of the running process that takes over a configuration.
 pub struct Living {
-    /// Its number of workers is what it is.
+    /// Its fixed number of workers.
     pub workers: usize,
     /// The map and ACL files that it has.
     pub patterns: Arc<PatternFiles>,
@@ -76,12 +76,12 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// From the disk, for a process that hands over what it reads.
+    /// Reads from the disk, for a process that hands over its files.
     pub fn recorded(files: Arc<Recorder>, environment: Vec<(String, String)>) -> Reading {
         Reading { files, environment: Some(environment), living: None, scripts: false }
     }
 
-    /// What another process has read and rehearsed.
+    /// Uses the files that another process has read and checked.
     pub fn handed_over(files: MemoryFiles, environment: Vec<(String, String)>, living: Living) -> Reading {
         Reading { files: Arc::new(files), environment: Some(environment), living: Some(living), scripts: true }
     }
@@ -128,7 +128,7 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
 }
 
 impl Begun {
-    /// The section as far as it could be read.
+    /// Returns the section as far as it could be read.
     pub fn global(&self) -> &Global {
         self.draft.global()
     }
@@ -138,10 +138,10 @@ impl Begun {
         self.draft.global_failed()
     }
 
-    /// The rest: scripts, sections, parameters; prints every diagnostic.
+    /// Loads the rest: scripts, sections, parameters; prints every diagnostic.
     ///
-    /// What the command line sets wins over the file's `global`, and is folded into it here, so that nothing behind
-    /// needs to ask both.
+    /// The command line's settings override the file's `global` and are merged into it here, so that later code reads
+    /// only one of them.
     pub fn finish(self, service: &Service) -> Result<Loaded, usize> {
         let Begun { mut draft, environment, report, reading } = self;
         let Reading { files: source, living, scripts, .. } = reading;
@@ -184,7 +184,7 @@ impl Begun {
         let global = draft.global().clone();
         let check_rest = |config: &Config, diagnostics: &mut Diagnostics| {
             stores = store_options(&config.stores, diagnostics);
-            // A process that lives has given up what it gives up, and can't look names up any more.
+            // A running process has already dropped its privileges, and cannot resolve names any more.
             if living.is_none() {
                 privileges = Privileges::resolve(&global, diagnostics);
                 privileges::check_owners(config, diagnostics);
@@ -194,7 +194,7 @@ impl Begun {
         };
         draft.check_commands(commands::check);
         let (config, diagnostics) = draft.finish_with(&*source, names, check_rest);
-        // A file's `quiet` silences what was found, too, as in HAProxy.
+        // As in HAProxy, a file's `quiet` also silences diagnostics.
         let report = report.quieted(service.is_quiet(&global));
         let errors = report.diagnostics(&diagnostics);
         let Some(mut config) = config else { return Err(errors) };
@@ -223,8 +223,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The variables that files see: the process's, and those that HAProxy derives from its command line (configuration
-/// manual 2.3). What is no text is left out: no word of a file could hold it.
+/// Returns the variables that files see: the process's, and those that HAProxy derives from its command line
+/// (configuration manual 2.3). Values that are not UTF-8 are omitted: no word of a file could contain them.
 pub fn environment(service: &Service) -> Environment {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -246,7 +246,7 @@ fn environment_from(service: &Service, texts: impl Iterator<Item = (String, Stri
     environment
 }
 
-/// Puts what the command line says over what `global` says.
+/// Merges the command line's settings into `global`.
 fn fold(service: &Service, config: &mut Config) {
     let global = &mut config.global;
     global.memory_mib = service.memory_mib;
@@ -272,7 +272,7 @@ fn export(environment: &Environment) {
     }
 }
 
-/// What scripts log as HAProxy writes it: a dot in the place of every byte that is not printable ASCII.
+/// Returns a script's message as HAProxy writes it: bytes other than printable ASCII become dots.
 fn cleaned(text: &str) -> String {
     let dots = |char: char| if char == char::REPLACEMENT_CHARACTER { 1 } else { char.len_utf8() };
     text.chars().fold(String::with_capacity(text.len()), |mut clean, char| {

@@ -36,7 +36,7 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 fn main() -> ExitCode {
     allocator::configure();
     let mut words = std::env::args_os();
-    // A link or a copy called `haproxy` is HAProxy to those who call it, and one called `redis-server` Redis.
+    // Called as `haproxy`, through a link or a copy, the program behaves as HAProxy, and as `redis-server` like Redis.
     let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
     match name {
         Some(name) if name == "haproxy" => haproxy::main(&name.to_string_lossy(), words),
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program under its own name.
+/// Returns the program under its own name.
 fn own(words: std::env::ArgsOs) -> ExitCode {
     let words: Vec<_> = words.collect();
     let command = match arguments::parse(words.iter().cloned()) {

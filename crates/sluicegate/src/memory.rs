@@ -14,10 +14,11 @@ use std::process::Command;
 
 use sluicegate_config::model::Global;
 
-/// What the program takes before the first session, in MiB: the allocator's first pieces, Lua, stacks of two workers.
+/// The memory of the program before the first session, in MiB: the allocator's first pieces, Lua, stacks of two
+/// workers.
 const PROGRAM_MIB: u64 = 24;
 
-/// What a session costs beside its buffers, in bytes: streams, connections, timers.
+/// The memory of a session in addition to its buffers, in bytes: streams, connections, timers.
 const SESSION: u64 = 4096;
 
 /// The share of the limit that sessions may take; the rest is the program's.
@@ -53,7 +54,8 @@ pub fn limit(mib: u64) -> Result<(), String> {
     Err(failed(again.args(words).exec()))
 }
 
-/// How many sessions fit into the limit, each with a buffer for either direction; `None` without a limit.
+/// Returns the number of sessions that fit into the limit, each with a buffer for either direction; `None` without a
+/// limit.
 pub fn sessions(global: &Global) -> Option<u64> {
     let bytes = ((global.memory_mib?.saturating_sub(PROGRAM_MIB)) << 20) as f64 * USABLE;
     Some(bytes as u64 / (SESSION + 2 * global.tune.bufsize as u64))

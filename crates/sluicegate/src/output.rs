@@ -12,13 +12,13 @@ use std::path::Path;
 /// Readable by everybody, as HAProxy's and Redis's files are under the usual umask.
 const MODE: u32 = 0o644;
 
-/// An empty file in place of what is there: a regular file or a link is removed first.
+/// Creates an empty file in place of an existing one: a regular file or a link is removed first.
 pub fn replace(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().write(true).open(path);
     }
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() || meta.is_symlink()) {
-        // Who may write the file and not the folder writes into the file.
+        // Without write permission for the directory, the file itself is written.
         let _ = std::fs::remove_file(path);
     }
     match create(path) {
@@ -29,7 +29,7 @@ pub fn replace(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
+/// Returns a file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
 pub fn append(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().append(true).open(path);
@@ -51,7 +51,7 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A new file, which no link can stand for.
+/// Returns a new file, which no link can stand for.
 fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;

@@ -29,14 +29,14 @@ use sluicegate_store::server::{Generation, Server};
 use socket2::SockRef;
 use tokio::sync::watch;
 
-/// Who answers at a post.
+/// The server behind a post.
 #[derive(Clone)]
 enum Host {
     Store(Arc<Server>),
     Origin,
 }
 
-/// One address, as long as it is served.
+/// One address, while it is served.
 pub struct Post {
     key: String,
     stop: watch::Sender<bool>,
@@ -45,7 +45,7 @@ pub struct Post {
     sockets: Vec<OwnedFd>,
 }
 
-/// A post that nobody serves yet.
+/// A post that is not served yet.
 pub struct NewPost {
     post: Post,
     sockets: Vec<OwnedFd>,
@@ -209,7 +209,7 @@ impl Posts {
         (posts, tasks)
     }
 
-    /// In a process that lives: takes the place of `served`. What is not there any more accepts nobody from here on.
+    /// In a running process: replaces `served`. Removed posts accept no connections from here on.
     pub async fn replace(self, served: &mut Vec<Post>, process: &Process) {
         served.retain(|post| {
             let kept = self.kept.contains(&post.key);
@@ -230,7 +230,8 @@ impl Posts {
     }
 }
 
-/// Has others accept on the sockets of workers that are stuck, for as long as they are. As long as the future lives.
+/// Makes other workers accept on the sockets of stuck workers, until these continue. Runs for the lifetime of the
+/// future.
 pub async fn relieve(posts: &Mutex<Vec<Post>>, process: &Arc<Process>) {
     let is_stuck = |worker: usize| process.workers[worker].stuck.load(Ordering::Relaxed);
     let mut relieved: Vec<bool> = process.workers.iter().map(|_| false).collect();
@@ -273,7 +274,7 @@ pub async fn relieve(posts: &Mutex<Vec<Post>>, process: &Arc<Process>) {
     }
 }
 
-/// How often it is looked whether a worker is stuck, and whether it goes on.
+/// The interval of checking whether a worker is stuck, and whether it continues.
 const STUCK_LOOK: Duration = Duration::from_millis(250);
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -292,7 +293,7 @@ async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
                 eprintln!("error: a {what} stopped: {error}");
             }
         }
-        // A post whose owner has gone goes on: the process ends.
+        // A post whose owner is dropped stays: the process ends.
         Ok(_) = stop.wait_for(|stop| *stop) => {}
     }
 }

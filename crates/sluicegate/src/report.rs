@@ -17,7 +17,7 @@ use sluicegate_config::{Diagnostic, Diagnostics, Severity};
 
 use crate::arguments::Service;
 
-/// Where findings go; cheap to copy.
+/// The receiver of messages; cheap to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     as_haproxy: bool,
@@ -26,8 +26,8 @@ pub struct Report {
     remarks: bool,
 }
 
-/// The first message under the name `haproxy` is preceded by the version and the program's path: who reads a log then
-/// knows which program spoke.
+/// The first message under the name `haproxy` is preceded by the version and the program's path, so that a reader of a
+/// log knows which program wrote it.
 static INTRODUCED: AtomicBool = AtomicBool::new(false);
 
 impl Report {
@@ -50,17 +50,17 @@ impl Report {
         self.quiet
     }
 
-    /// Says that something makes the start impossible.
+    /// Reports an error that prevents the start.
     pub fn error(self, message: &str) {
         self.say(Severity::Error, None, message);
     }
 
-    /// Says that something will not work as one might think.
+    /// Reports a warning.
     pub fn warning(self, message: &str) {
         self.say(Severity::Warning, None, message);
     }
 
-    /// Says that something went as it should.
+    /// Reports a success.
     pub fn notice(self, message: &str) {
         if self.quiet {
         } else if self.as_haproxy {
@@ -124,7 +124,7 @@ fn line(label: &str, part: Option<&str>, message: &str) {
 }
 
 std::thread_local! {
-    /// What this thread says is kept here instead of printed.
+    /// Messages of this thread are stored here instead of printed.
     static KEPT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -138,10 +138,10 @@ pub fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
 /// Bytes of startup messages that are kept: those of a ring in HAProxy.
 const STARTUP_MAX: usize = 65_536;
 
-/// What was printed before the process served.
+/// The messages printed before the process served.
 static STARTUP: Mutex<Option<String>> = Mutex::new(Some(String::new()));
 
-/// Takes what was printed so far; nothing more is kept.
+/// Takes the messages printed so far; no more are stored.
 pub fn startup() -> String {
     STARTUP.lock().take().unwrap_or_default()
 }
@@ -165,7 +165,7 @@ fn whole(text: &str) {
     }
 }
 
-/// The version that HAProxy's tools are told.
+/// Returns the version reported to HAProxy's tools.
 pub fn version_number() -> &'static str {
     sluicegate_proxy::stats::info::VERSION
 }

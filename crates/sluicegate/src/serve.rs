@@ -38,10 +38,10 @@ use crate::signals::{self, Signals, end_by};
 use crate::stores::Stores;
 use crate::{descriptors, hints};
 
-/// How often expired keys are looked for.
+/// The interval of looking for expired keys.
 pub const STORE_TICK: Duration = Duration::from_millis(100);
 
-/// How long workers may take to leave once the process ends.
+/// The time limit for workers to exit when the process ends.
 const LAST_TURN: Duration = Duration::from_secs(1);
 
 /// Serves until a signal ends it.
@@ -54,7 +54,7 @@ pub fn run(service: &Service) -> ExitCode {
     if let Some(code) = handover::instead::hand_over(service, &origin, report) {
         return code;
     }
-    // A `global` with errors starts nothing; this process says what is wrong with it.
+    // With errors in `global` nothing is started; this process reports them.
     let role = if read.global_failed() {
         Ok(Role::Serving(Shape::default()))
     } else {
@@ -148,7 +148,7 @@ fn start(
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());
     shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
-    // While this process may: signals to what another user runs need the rights that it gives up.
+    // Before the privileges are dropped: signals to another user's processes need them.
     retiring.retire();
     let (posts, tasks) = posts.start(workers);
     running.process.set_startup_logs(report::startup());
@@ -179,12 +179,12 @@ fn start(
     {
         pidfile.remove();
     }
-    // All sockets are closed, so only those that nobody took over are removed.
+    // All sockets are closed, so only files without a listening process are removed.
     unix_paths(&living.current.running()).for_each(listener::remove_stale);
     served.map_err(|error| vec![error])
 }
 
-/// The files of all unix sockets that this process listened on.
+/// Returns the files of all unix sockets that this process listened on.
 fn unix_paths(running: &Running) -> impl Iterator<Item = &Path> {
     let config = &running.config;
     let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
@@ -221,7 +221,7 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     if errors.is_empty() { Ok(sockets) } else { Err(errors) }
 }
 
-/// The control thread, from the start of the workers to the end of the process.
+/// Returns the control thread, from the start of the workers to the end of the process.
 fn control(
     living: &Arc<Living>,
     bound: Vec<Arc<Listener>>,
@@ -240,7 +240,7 @@ fn control(
             posts::relieve(&relieved.posts, &process).await;
         });
         let running = living.current.running();
-        // Before the workers, since whoever one of them has answered may ask for a reload.
+        // Before the workers, since a client that one of them has answered may request a reload.
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
         let greeting = greets.then(|| hints::greeting(&running, &bound));
         let workers = worker::start(&running, bound, tasks)?;
@@ -279,7 +279,7 @@ fn control(
             let signal = tokio::select! {
                 signal = signals.act(&living.current, living.report) => signal,
                 () = drained => None,
-                // A worker without a master can't be told anything any more.
+                // A worker without a master cannot receive commands any more.
                 _ = shape.orphaned(serve_client) => None,
             };
             process.stop_now();
@@ -293,7 +293,7 @@ fn control(
         };
         control::run(living.current.clone(), ended).await?;
         if left_behind {
-            // What a worker still uses is not taken from under it: the process ends here.
+            // Memory still used by a worker is not freed: the process ends here.
             unix_paths(&living.current.running()).for_each(listener::remove_stale);
             match outcome {
                 Ok(Some(signal)) => end_by(signal),
@@ -304,7 +304,7 @@ fn control(
     })
 }
 
-/// Looks for expired keys, for as long as the process lives.
+/// Looks for expired keys, for the lifetime of the process.
 async fn tick(living: Arc<Living>) {
     let mut interval = tokio::time::interval(STORE_TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

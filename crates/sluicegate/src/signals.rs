@@ -44,7 +44,7 @@ fn mask(how: i32, signals: &[i32]) {
     }
 }
 
-/// Holds signals back until somebody catches them. Before the first thread, which would inherit the rest.
+/// Blocks signals until there is a handler. Before the first thread, which would inherit their default.
 pub fn hold() {
     mask(libc::SIG_BLOCK, &HELD);
 }
@@ -64,7 +64,7 @@ pub fn release_ending() {
     mask(libc::SIG_UNBLOCK, &ENDING);
 }
 
-/// Sends one to a process; one that has gone hears nothing.
+/// Sends a signal to a process; errors are ignored.
 pub fn send(pid: u32, signal: i32) {
     // SAFETY: takes numbers only.
     unsafe { libc::kill(pid.cast_signed(), signal) };
@@ -99,9 +99,9 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The next one's number.
+    /// Returns the next one's number.
     pub async fn next(&mut self) -> i32 {
-        // In this order, so that what came together ends in what was most likely meant: paused, then resumed.
+        // In this order, so that simultaneous signals have the most likely intended result: paused, then resumed.
         tokio::select! {
             biased;
             _ = self.terminate.recv() => libc::SIGTERM,
@@ -173,7 +173,7 @@ fn tell(report: Report, running: &Running, severity: Severity, lines: Vec<Line<'
     }
 }
 
-/// What SIGQUIT shows: the size of the process, and of each worker what it does now.
+/// Returns the output of SIGQUIT: the size of the process, and the activity of each worker.
 fn figures(running: &Running) -> String {
     use std::fmt::Write as _;
     use std::sync::atomic::Ordering::Relaxed;
@@ -207,7 +207,7 @@ fn figures(running: &Running) -> String {
     text
 }
 
-/// Ends the process by a signal's default action, so that whoever waits for it sees what ended it.
+/// Ends the process by a signal's default action, so that a waiting parent sees the signal.
 pub fn end_by(signal: i32) -> ! {
     // SAFETY: both calls take numbers only; the default action of TERM and INT ends the process.
     unsafe {

@@ -27,7 +27,7 @@ type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
 
 impl Stores {
-    /// The stores of a configuration.
+    /// Returns the stores of a configuration.
     pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Stores {
         let made = config.stores.iter().zip(options);
         Stores(Mutex::new(
@@ -35,7 +35,7 @@ impl Stores {
         ))
     }
 
-    /// Those of a configuration that takes over: the same ones, and new ones; and what it changes of the parameters.
+    /// Returns those of a new configuration: the existing ones, and new ones; and the changed parameters.
     pub fn after(
         &self,
         was: &Config,
@@ -108,7 +108,7 @@ impl Stores {
         self.0.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
     }
 
-    /// Looks for expired keys, and keeps the house of stores that nobody serves.
+    /// Looks for expired keys, and does the periodic work of stores without a server.
     pub fn tick(&self) {
         let stores: Vec<(Store, Arc<Server>)> = self.0.lock().values().cloned().collect();
         for (store, server) in &stores {
@@ -118,8 +118,8 @@ impl Stores {
     }
 }
 
-/// A store as rules and scripts ask it: by function call, but for what needs a connection, which is one of this process
-/// to itself, so that all that is said of connections holds.
+/// The interface of a store for rules and scripts: a function call, except for commands that need a connection, which
+/// is one of this process to itself, so that all rules about connections apply.
 struct Embedded {
     name: Arc<str>,
     server: Arc<Server>,
@@ -162,7 +162,7 @@ impl Engine for Embedded {
     }
 }
 
-/// What the file says of the parameters that it did not say before. One that is gone from it stays as it is.
+/// Returns the parameters that the file has changed. A parameter removed from the file stays unchanged.
 fn changed(before: Option<&StoreSection>, section: &StoreSection) -> Vec<(String, String)> {
     let known = |name: &str, value: &str| {
         before.is_some_and(|before| before.parameters.iter().any(|(n, v, _)| (&**n, &**v) == (name, value)))

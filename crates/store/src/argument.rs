@@ -4,7 +4,7 @@ use sluicegate_wire::resp::parse_i64;
 
 use crate::refused::{NOT_INTEGER, Refused};
 
-/// An integer argument.
+/// Returns an integer argument.
 pub(crate) fn integer(word: &[u8]) -> Result<i64, Refused> {
     parse_i64(word).ok_or(NOT_INTEGER.into())
 }

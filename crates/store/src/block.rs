@@ -41,7 +41,7 @@ use crate::stripe::{Now, Stripe};
 use crate::waiter::{Blocks, ReadyKey, Waiter};
 
 impl Inner {
-    /// A waiter for a command; [`None`] if the command never waits.
+    /// Returns a waiter for a command; [`None`] if the command never waits.
     pub(crate) fn new_waiter(
         &self,
         spec: &'static CommandSpec,

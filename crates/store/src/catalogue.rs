@@ -47,7 +47,7 @@ macro_rules! flags {
         impl Flags {
             $(#[doc = concat!("`", $text, "`")] pub const $name: Flags = Flags(1 << $bit);)*
 
-            /// The names of the flags set, in Redis's order.
+            /// Returns the names of the flags set, in Redis's order.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 [$((Flags::$name, $text)),*].into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
             }
@@ -127,7 +127,7 @@ pub enum Category {
 }
 
 impl Category {
-    /// The category's name with its `@`.
+    /// Returns the category's name with its `@`.
     pub const fn name(self) -> &'static str {
         match self {
             Category::Keyspace => "@keyspace",
@@ -566,7 +566,7 @@ impl CommandSpec {
         }
     }
 
-    /// All ACL categories, in the order in which Redis lists them.
+    /// Returns all ACL categories, in the order in which Redis lists them.
     pub fn acl_categories(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
         let own = |category: Category| self.categories.contains(&category);
@@ -599,7 +599,7 @@ impl CommandSpec {
         all
     }
 
-    /// The subcommand of this name, in any case.
+    /// Returns the subcommand of this name, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static CommandSpec> {
         self.subcommands.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
     }

@@ -22,7 +22,7 @@ pub enum Clock {
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that shows `now_ms` Unix milliseconds.
+    /// Returns a clock that shows `now_ms` Unix milliseconds.
     pub fn new(now_ms: i64) -> ManualClock {
         ManualClock(Arc::new(AtomicI64::new(now_ms)))
     }
@@ -70,7 +70,7 @@ impl Clock {
 /// Ticks of access times in a second.
 pub(crate) const TICKS_PER_S: i64 = 16;
 
-/// The tick of a Unix time in milliseconds.
+/// Returns the tick of a Unix time in milliseconds.
 pub(crate) fn ticks_of_ms(now_ms: i64) -> u32 {
     (now_ms.wrapping_mul(TICKS_PER_S) / 1000) as u32
 }

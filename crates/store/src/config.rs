@@ -183,7 +183,7 @@ impl ServerOptions {
         self.latency_threshold_ms > 0 || (0..ALONE_BELOW_US).contains(&self.slowlog_slower_than_us)
     }
 
-    /// The value of a parameter as `CONFIG GET` shows it; [`None`] for a name without a value.
+    /// Returns the value of a parameter as `CONFIG GET` shows it; [`None`] for a name without a value.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         let name = canonical(name);
         if let Some(field) = self.field(name) {
@@ -539,7 +539,7 @@ pub static FIXED: &[Fixed] = &[
 /// Names that Redis has and this store refuses, with the reason.
 pub static REFUSED: &[(&str, &str)] = &[];
 
-/// The parameter that acts under this name, in lower case.
+/// Returns the parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
 }
@@ -693,7 +693,7 @@ fn parse_output_limits(rows: &mut [OutputLimit; 3], value: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// A number of bytes: `1k` is 1,000, `1kb` is 1,024, as in Redis.
+/// Returns a number of bytes: `1k` is 1,000, `1kb` is 1,024, as in Redis.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     // As in C: without digits the number is 0, and a number that is too large is the maximum, which is outside every
@@ -748,7 +748,7 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
     if errors.is_empty() { Ok(options) } else { Err(errors) }
 }
 
-/// The known name that is fewest edits away, if those are few.
+/// Returns the known name that is fewest edits away, if those are few.
 fn nearest(name: &str) -> Option<&'static str> {
     let near = names().map(|known| (distance(name.as_bytes(), known.as_bytes()), known)).min()?;
     // Two letters that changed places count as two.

@@ -125,7 +125,7 @@ const EXPIRED_MAX: usize = 128;
 pub(crate) const NO_DB: u16 = u16::MAX;
 
 impl<'p> Ctx<'p> {
-    /// The context of a command whose keys are not locked yet.
+    /// Returns the context of a command whose keys are not locked yet.
     #[inline]
     pub(crate) fn new(
         inner: &'p Inner,
@@ -181,7 +181,7 @@ impl<'p> Ctx<'p> {
         self.defers
     }
 
-    /// The entry of key `index`, noting the access.
+    /// Returns the entry of key `index`, noting the access.
     pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -203,7 +203,7 @@ impl<'p> Ctx<'p> {
         &self.inner.limits
     }
 
-    /// The longest string that a command may make by writing into one, in bytes.
+    /// Returns the longest string that a command may make by writing into one, in bytes.
     pub(crate) fn string_max(&self) -> usize {
         self.inner.string_max.load(Ordering::Relaxed) as usize
     }
@@ -268,12 +268,12 @@ impl<'p> Ctx<'p> {
         place.as_ref()
     }
 
-    /// The string of key `index`, noting the access.
+    /// Returns the string of key `index`, noting the access.
     pub(crate) fn read_string(&mut self, index: usize) -> Result<Option<View<'_>>, Refused> {
         self.read(index).map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
     }
 
-    /// The value of key `index`, which is of this type, noting the access.
+    /// Returns the value of key `index`, which is of this type, noting the access.
     pub(crate) fn read_as<K: Kind>(&mut self, index: usize) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.read(index))
     }
@@ -298,7 +298,7 @@ impl<'p> Ctx<'p> {
         Ok(Some((value, now_ms)))
     }
 
-    /// The values of several keys, all of this type, noting the accesses.
+    /// Returns the values of several keys, all of this type, noting the accesses.
     pub(crate) fn read_all_as<K: Kind>(&mut self, keys: Range<usize>) -> Result<Vec<Option<Ref<'_, K>>>, Refused> {
         let objects = self.read_objects(keys, |object| K::of(object).is_some())?;
         Ok(objects.into_iter().map(|object| object.and_then(ObjectRef::typed)).collect())
@@ -355,7 +355,7 @@ impl<'p> Ctx<'p> {
         })
     }
 
-    /// The entry of key `index`, without noting the access.
+    /// Returns the entry of key `index`, without noting the access.
     pub(crate) fn peek(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -364,7 +364,7 @@ impl<'p> Ctx<'p> {
         Some(stripe.table.entry(slot))
     }
 
-    /// The entry of key `index`, without noting the access nor, as for OBJECT, saying that it is missing.
+    /// Returns the entry of key `index`, without noting the access nor, as for OBJECT, saying that it is missing.
     pub(crate) fn inspect(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -387,7 +387,7 @@ impl<'p> Ctx<'p> {
         found
     }
 
-    /// The lock of key `index` and its slot, if it exists.
+    /// Returns the lock of key `index` and its slot, if it exists.
     #[inline]
     fn find(&mut self, index: usize) -> Option<(usize, Slot)> {
         let place = self.places[index];
@@ -553,7 +553,7 @@ impl<'p> Ctx<'p> {
     }
 }
 
-/// An entry's value as this type.
+/// Returns an entry's value as this type.
 fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> {
     entry.map(|entry| entry.object().and_then(ObjectRef::typed).ok_or(WRONG_TYPE.into())).transpose()
 }
@@ -602,12 +602,12 @@ impl KeyMut<'_, '_> {
         self.slot.is_some()
     }
 
-    /// Its entry.
+    /// Returns its entry.
     pub(crate) fn entry(&self) -> Option<&Entry> {
         self.slot.map(|slot| self.stripe.table.entry(slot))
     }
 
-    /// Its value, if it has one and that is a string.
+    /// Returns its value, if it has one and that is a string.
     pub(crate) fn string(&self) -> Result<Option<View<'_>>, Refused> {
         self.entry().map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
     }
@@ -670,19 +670,19 @@ impl KeyMut<'_, '_> {
         Some(changed.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
-    /// Its value, if it has one and that is of this type.
+    /// Returns its value, if it has one and that is of this type.
     #[allow(dead_code, reason = "for commands that look before they change")]
     pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.entry())
     }
 
-    /// The time at which to look at elements that may expire on their own; the clock is read only if some do.
+    /// Returns the time at which to look at elements that may expire on their own; the clock is read only if some do.
     pub(crate) fn element_time(&mut self) -> i64 {
         let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
         if timed { self.now.ms() } else { TIMELESS }
     }
 
-    /// Its expiry in Unix milliseconds.
+    /// Returns its expiry in Unix milliseconds.
     pub(crate) fn expiry(&self) -> Option<i64> {
         self.entry().and_then(Entry::expiry)
     }

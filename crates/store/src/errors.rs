@@ -10,7 +10,7 @@ const CODES_MAX: usize = 128;
 /// The maximum length of a code that is counted separately, in bytes.
 const CODE_MAX: usize = 64;
 
-/// The code of an error reply, whose line starts behind the dash.
+/// Returns the code of an error reply, whose line starts behind the dash.
 pub(crate) fn code_of(line: &[u8]) -> &[u8] {
     let line = &line[..line.len().min(CODE_MAX)];
     line.split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default()

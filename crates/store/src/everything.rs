@@ -67,7 +67,7 @@ impl Everything {
         is_denied
     }
 
-    /// The section that holds everything, or wants to.
+    /// Returns the section that holds everything, or wants to.
     pub(crate) fn owner(&self) -> Option<u64> {
         Some(self.wanted_by.load(Ordering::SeqCst)).filter(|id| *id != NOBODY)
     }

@@ -108,7 +108,7 @@ pub(crate) struct Who<'w> {
 }
 
 impl Who<'_> {
-    /// A client that may wait for a reply in this form.
+    /// Returns a client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm, is_traceless: bool) -> Who<'static> {
         let (blocks, of_script) = (Blocks::As(form), false);
         Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, is_traceless }
@@ -317,7 +317,7 @@ impl Inner {
         Attempted::Done
     }
 
-    /// The context of a command of `who`, whose keys are not locked yet.
+    /// Returns the context of a command of `who`, whose keys are not locked yet.
     #[inline]
     fn context<'p>(&'p self, pass: &'p Pass<'p>, words: &'p [&'p [u8]], db: u32, who: Who<'p>) -> Ctx<'p> {
         let now = match who.time {
@@ -375,7 +375,7 @@ impl Inner {
         }
     }
 
-    /// The context of a command that runs aside, on keys that its ticket holds.
+    /// Returns the context of a command that runs aside, on keys that its ticket holds.
     pub(crate) fn pinned<'p>(
         &'p self,
         pass: &'p Pass<'p>,
@@ -399,7 +399,7 @@ impl Inner {
         ctx
     }
 
-    /// The command's keys in databases that exist; the handler refuses the others by itself.
+    /// Returns the command's keys in databases that exist; the handler refuses the others by itself.
     pub(crate) fn keys_of(&self, spec: &CommandSpec, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
         let mut keys = spec.keys.keys(words, db);
         keys.retain(|key| key.db < self.keyspace.databases());

@@ -111,7 +111,7 @@ impl Extended {
         (!number.infinite && number.mantissa != 0).then_some(number)
     }
 
-    /// The nearest number of 64 bits, or infinity.
+    /// Returns the nearest number of 64 bits, or infinity.
     pub(crate) fn to_f64(self) -> f64 {
         let magnitude = match self.infinite {
             true => f64::INFINITY,
@@ -131,7 +131,7 @@ impl Extended {
         self.infinite
     }
 
-    /// The sum; [`None`] if it is infinite or no number.
+    /// Returns the sum; [`None`] if it is infinite or no number.
     pub(crate) fn add(self, other: Extended) -> Option<Extended> {
         if self.infinite || other.infinite {
             return None;
@@ -168,7 +168,7 @@ impl Extended {
         (!result.infinite).then_some(result)
     }
 
-    /// The number with at most 17 decimals, zeros at the end cut off.
+    /// Returns the number with at most 17 decimals, zeros at the end cut off.
     pub(crate) fn to_text(self) -> Vec<u8> {
         const DECIMALS: u32 = 17;
         let mut number = Big::from(u128::from(self.mantissa));
@@ -257,7 +257,7 @@ impl Big {
             || self.0.get(index / 32).is_some_and(|limb| limb & ((1u32 << (index % 32)) - 1) != 0)
     }
 
-    /// The 64 bits from the top one downwards.
+    /// Returns the 64 bits from the top one downwards.
     fn top_bits(&self) -> u64 {
         let bits = self.bits();
         (0..64).fold(0, |sum, place| {
@@ -314,7 +314,7 @@ impl Big {
         result
     }
 
-    /// The quotient, and whether nothing was left.
+    /// Returns the quotient, and whether nothing was left.
     fn divide(&self, divisor: &Big) -> (Big, bool) {
         let mut rest = Big::ZERO;
         let mut quotient = Big(vec![0; self.0.len()]);

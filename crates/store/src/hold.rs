@@ -202,7 +202,7 @@ impl Ticket {
         Ticket { overtaken_for: time, ..self }
     }
 
-    /// The ticket of a section of this number that wants one more key.
+    /// Returns the ticket of a section of this number that wants one more key.
     pub(crate) fn taking(id: u64, keys: KeyList) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
@@ -330,7 +330,7 @@ impl Ticket {
         Duration::from_micros(self.worked_us.load(Ordering::Relaxed))
     }
 
-    /// The parked command's reply, once.
+    /// Returns the parked command's reply, once.
     pub(crate) fn take_reply(&self) -> Option<Finished> {
         self.progress.take_reply()
     }
@@ -461,7 +461,7 @@ impl Gathered {
         true
     }
 
-    /// The ticket, once all are in order.
+    /// Returns the ticket, once all are in order.
     pub(crate) fn ticket(self) -> Ticket {
         let keys = if self.few.is_empty() { self.keys.into() } else { in_order(self.few.into()) };
         let ticket = Ticket::new(self.id, keys, None).overtaken_for(self.overtaken_for);
@@ -544,7 +544,7 @@ impl Hold {
             && (mode == Mode::Shared || self.shared.iter().all(|&holder| holder == id))
     }
 
-    /// The waiting tickets before `id` that `mode` would overtake.
+    /// Returns the waiting tickets before `id` that `mode` would overtake.
     fn overtaken(&self, id: u64, mode: Mode) -> impl Iterator<Item = &Arc<Ticket>> {
         let before = self.queue.iter().take_while(move |(ticket, _)| ticket.id != id);
         let excludes = move |wants: &Mode| mode == Mode::Exclusive || *wants == Mode::Exclusive;

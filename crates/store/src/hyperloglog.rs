@@ -50,7 +50,7 @@ pub(crate) fn is_valid(bytes: &[u8]) -> bool {
         }
 }
 
-/// A string to which nothing was added.
+/// Returns a string to which nothing was added.
 pub(crate) fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     bytes[..4].copy_from_slice(MAGIC);
@@ -97,7 +97,7 @@ impl Run {
     }
 }
 
-/// All runs of a sparse string: each with the number of its first register.
+/// Returns all runs of a sparse string: each with the number of its first register.
 fn runs(bytes: &[u8]) -> impl Iterator<Item = (usize, Run)> {
     let (mut at, mut first) = (HEAD, 0);
     std::iter::from_fn(move || {
@@ -137,7 +137,7 @@ fn hash(element: &[u8]) -> u64 {
     hash ^ hash >> 47
 }
 
-/// The register of an element, and the value that it brings.
+/// Returns the register of an element, and the value that it brings.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = hash(element);
     let counted = hash >> INDEX_BITS | 1 << COUNTED_BITS;
@@ -183,7 +183,7 @@ fn set_dense(bytes: &mut [u8], index: usize, value: u8) -> bool {
     grows
 }
 
-/// A register of a dense string.
+/// Returns a register of a dense string.
 fn register(bytes: &[u8], index: usize) -> u8 {
     let (at, shift) = (HEAD + index * REGISTER_BITS / 8, index * REGISTER_BITS % 8);
     let word = u16::from(bytes[at]) | u16::from(bytes.get(at + 1).copied().unwrap_or(0)) << 8;
@@ -366,7 +366,7 @@ impl Registers {
         Ok(())
     }
 
-    /// The estimate of how many different elements were added.
+    /// Returns the estimate of how many different elements were added.
     pub(crate) fn count(&self) -> u64 {
         // Eight registers are mostly all empty or all different. Counting into four histograms in turn keeps additions to
         // the same count from waiting for each other.
@@ -387,13 +387,13 @@ impl Registers {
         estimate(&histogram)
     }
 
-    /// The registers as numbers.
+    /// Returns the registers as numbers.
     pub(crate) fn values(&self) -> &[u8] {
         &self.0[..]
     }
 }
 
-/// The estimate for a string, from its registers.
+/// Returns the estimate for a string, from its registers.
 pub(crate) fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     if is_sparse(bytes) {
         let mut histogram = [0_u32; 64];
@@ -459,7 +459,7 @@ pub(crate) fn invalidate(bytes: &mut [u8]) {
     bytes[HEAD - 1] |= 0x80;
 }
 
-/// The cached cardinality, unless it is stale.
+/// Returns the cached cardinality, unless it is stale.
 pub(crate) fn cached(bytes: &[u8]) -> Option<u64> {
     let card = u64::from_le_bytes(*bytes[8..].first_chunk()?);
     (card >> 63 == 0).then_some(card)
@@ -470,7 +470,7 @@ pub(crate) fn cache(bytes: &mut [u8], count: u64) {
     bytes[8..HEAD].copy_from_slice(&count.to_le_bytes());
 }
 
-/// The runs of a sparse string as `PFDEBUG DECODE` shows them.
+/// Returns the runs of a sparse string as `PFDEBUG DECODE` shows them.
 pub(crate) fn decoded(bytes: &[u8]) -> String {
     let mut at = HEAD;
     let mut shown = Vec::new();

@@ -66,7 +66,7 @@ impl KeyRule {
     /// Every other word, from the first on.
     pub const PAIRS: KeyRule = KeyRule::Range { first: 1, last: -1, step: 2 };
 
-    /// The word of the key, of a command that has one and no other.
+    /// Returns the word of the key, of a command that has one and no other.
     #[inline]
     pub fn only(self) -> Option<usize> {
         match self {
@@ -75,7 +75,7 @@ impl KeyRule {
         }
     }
 
-    /// The keys of a command whose number of words has been checked.
+    /// Returns the keys of a command whose number of words has been checked.
     pub fn keys(self, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
         let places = self.places(words.len(), |place| words[place]);
         let mut keys: SmallVec<[KeyWord; 4]> = places.map(|word| KeyWord { db, word: word as u32 }).collect();

@@ -74,7 +74,7 @@ impl Db {
         self.stripes[stripe].try_lock(&self.figures[stripe])
     }
 
-    /// A stripe chosen by its share of the keys, `random` being any 64 bits; [`None`] if there is no key.
+    /// Returns a stripe chosen by its share of the keys, `random` being any 64 bits; [`None`] if there is no key.
     pub(crate) fn stripe_by_share(&self, random: u64) -> Result<Option<usize>, Changed> {
         let keys = |figures: &Figures| u64::from(figures.keys.load(Ordering::Relaxed));
         // Sums of a few stripes each, so that only the chosen group is scanned again.
@@ -99,7 +99,7 @@ impl Db {
         Ok(Some(first + stripe))
     }
 
-    /// The first stripe from this one on that has keys.
+    /// Returns the first stripe from this one on that has keys.
     pub(crate) fn filled_from(&self, stripe: usize) -> Option<usize> {
         let filled = |figures: &Figures| figures.keys.load(Ordering::Relaxed) > 0;
         Some(stripe + self.figures.get(stripe..)?.iter().position(filled)?)
@@ -229,29 +229,29 @@ impl Keyspace {
         1 << self.stripe_bits
     }
 
-    /// The stripe of a hash.
+    /// Returns the stripe of a hash.
     #[inline]
     pub(crate) fn stripe_of(&self, hash: u64) -> usize {
         if self.stripe_bits == 0 { 0 } else { (hash >> (64 - self.stripe_bits)) as usize }
     }
 
-    /// The stripe of a key.
+    /// Returns the stripe of a key.
     #[inline]
     pub(crate) fn stripe_of_key(&self, key: &[u8]) -> usize {
         self.stripe_of(self.hasher.hash(key))
     }
 
-    /// The place in SCAN's order at which a stripe begins.
+    /// Returns the place in SCAN's order at which a stripe begins.
     pub(crate) fn order_of_stripe(&self, stripe: usize) -> u64 {
         (stripe as u64) << (ORDER_BITS - u32::from(self.stripe_bits))
     }
 
-    /// The stripe of a place in SCAN's order.
+    /// Returns the stripe of a place in SCAN's order.
     pub(crate) fn stripe_of_order(&self, order: u64) -> usize {
         (order >> (ORDER_BITS - u32::from(self.stripe_bits))) as usize
     }
 
-    /// A database, if something was ever written to it.
+    /// Returns a database, if something was ever written to it.
     #[inline]
     pub(crate) fn db<'p>(&self, _pass: &'p Pass<'_>, index: u32) -> Option<&'p Db> {
         let db = self.databases.get(index as usize)?.load(Ordering::Acquire);
@@ -260,7 +260,7 @@ impl Keyspace {
         unsafe { db.as_ref() }
     }
 
-    /// A database, made if it does not exist.
+    /// Returns a database, made if it does not exist.
     #[inline]
     pub(crate) fn db_to_write<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
         self.db(pass, index).unwrap_or_else(|| self.new_db(pass, index))

@@ -192,7 +192,7 @@ impl Inner {
 }
 
 impl Store {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new(options: StoreOptions) -> Store {
         let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
         let memory = Arc::new(memory::Memory::new());
@@ -245,7 +245,7 @@ impl Store {
         (0..self.databases()).filter_map(|db| self.0.keyspace.db(&pass, db)).map(|db| db.keys()).sum()
     }
 
-    /// The store's clock.
+    /// Returns the store's clock.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }

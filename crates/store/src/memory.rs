@@ -432,7 +432,7 @@ impl Account {
         Arc::new(Account { memory: memory.clone(), bytes: AtomicI64::new(0) })
     }
 
-    /// The sum of its shares, in bytes.
+    /// Returns the sum of its shares, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         usize::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }

@@ -113,7 +113,7 @@ impl<'w> Plan<'w> {
         })
     }
 
-    /// The index of a key, which is added if it is new.
+    /// Returns the index of a key, which is added if it is new.
     fn key(&mut self, inner: &Inner, db: u32, hash: u64, key: &'w [u8], mode: Mode) -> Option<u16> {
         let known = |planned: &PlannedKey<'_>| planned.hash == hash && planned.db == db && same(planned.key, key);
         if let Some(index) = self.keys.iter().position(known) {

@@ -87,7 +87,7 @@ impl Names {
         all
     }
 
-    /// The number of this name, in any case.
+    /// Returns the number of this name, in any case.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<u16> {
         let Some(packed) = Packed::of(name) else { return self.find_long(name) };

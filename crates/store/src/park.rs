@@ -87,7 +87,7 @@ pub(crate) enum Waits {
 }
 
 impl Parked {
-    /// The ticket of a command that waits for a held key, or of a script that waits for its keys.
+    /// Returns the ticket of a command that waits for a held key, or of a script that waits for its keys.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match &self.0 {
             Waits::Ticket(ticket) => Some(ticket),
@@ -134,7 +134,7 @@ impl Parked {
         }
     }
 
-    /// The wait for an element, if it is one.
+    /// Returns the wait for an element, if it is one.
     pub(crate) fn waiter(&self) -> Option<&Arc<Waiter>> {
         match &self.0 {
             Waits::Blocked(blocked) => Some(blocked.waiter()),

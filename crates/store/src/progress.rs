@@ -86,7 +86,7 @@ impl<R> Progress<R> {
         self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
     }
 
-    /// The reply, once.
+    /// Returns the reply, once.
     pub(crate) fn take_reply(&self) -> Option<R> {
         locked(&self.reply).take()
     }

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 
 /// A client that listens.
 pub(crate) trait Subscriber: Send + Sync {
-    /// Its number.
+    /// Returns its number.
     fn id(&self) -> u64;
     /// Returns the destination of its messages.
     fn outbox(&self) -> &Outbox;
@@ -47,7 +47,7 @@ pub(crate) trait Subscriber: Send + Sync {
     fn wake(&self);
     /// Makes the owner close the connection.
     fn kill(&self);
-    /// The account of its memory.
+    /// Returns the account of its memory.
     fn account(&self) -> &Arc<Account>;
 }
 

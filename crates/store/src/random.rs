@@ -17,7 +17,7 @@ pub(crate) fn random() -> u64 {
     })
 }
 
-/// The state after this one, and the bits it gives.
+/// Returns the state after this one, and the bits it gives.
 pub(crate) fn step(state: u64) -> (u64, u64) {
     let next = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

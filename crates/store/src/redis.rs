@@ -80,7 +80,7 @@ const REASONS: &[(&str, &str)] = &[
     ("x", GROUPS),
 ];
 
-/// Every name, in alphabetical order, those of a container behind it.
+/// Returns every name, in alphabetical order, those of a container behind it.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.split(' ')
 }
@@ -99,7 +99,7 @@ pub(crate) fn reason(name: &str) -> Option<&'static str> {
     Some(REASONS.iter().find(|(start, _)| name.starts_with(start)).map_or("not available yet", |row| row.1))
 }
 
-/// The reply to a command that Redis has and this store has not; `name` as the client wrote it.
+/// Returns the reply to a command that Redis has and this store has not; `name` as the client wrote it.
 pub(crate) fn refusal(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok().filter(|name| !name.contains('|'))?;
     let reason = reason(&shown.to_ascii_lowercase())?;

@@ -35,7 +35,7 @@ impl From<Vec<u8>> for Refused {
 }
 
 impl Refused {
-    /// The reply's text.
+    /// Returns the reply's text.
     pub(crate) fn text(&self) -> &[u8] {
         &self.0
     }
@@ -73,7 +73,8 @@ pub(crate) fn c_string(bytes: &[u8], max: usize) -> &[u8] {
 /// Bytes of a client's words that errors repeat.
 const QUOTED_MAX: usize = 128;
 
-/// The error of a command that is not there: why, if Redis has it; else the name with what fits of the arguments.
+/// Returns the error of a command that is not there: why, if Redis has it; else the name with what fits of the
+/// arguments.
 pub(crate) fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
     let name = words.first().copied().unwrap_or_default();
     if let Some(text) = redis::refusal(name) {

@@ -160,7 +160,7 @@ impl Future for SectionWait {
 }
 
 impl SectionWait {
-    /// The place in the queues of its keys, once it stands there.
+    /// Returns the place in the queues of its keys, once it stands there.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         self.ticket.as_ref().filter(|_| self.queued)
     }
@@ -251,12 +251,12 @@ impl Section {
         self.inner.owners.lock().insert(self.holding.id, name.to_owned());
     }
 
-    /// Its store.
+    /// Returns its store.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// The number that its keys know it by.
+    /// Returns the number that its keys know it by.
     pub(crate) fn id(&self) -> u64 {
         self.holding.id
     }
@@ -349,7 +349,7 @@ impl Section {
         ending
     }
 
-    /// The keys that it was made to hold, each once.
+    /// Returns the keys that it was made to hold, each once.
     pub(crate) fn declared(&self) -> &[HeldKey] {
         &self.holding.keys
     }
@@ -376,12 +376,12 @@ impl Section {
         taken
     }
 
-    /// The section's time in Unix microseconds.
+    /// Returns the section's time in Unix microseconds.
     pub(crate) fn now_us(&self) -> i64 {
         Now::kept(&self.inner.clock, &self.inner.limits, &self.time).us()
     }
 
-    /// The section's time in Unix milliseconds.
+    /// Returns the section's time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         Now::kept(&self.inner.clock, &self.inner.limits, &self.time).ms()
     }
@@ -412,7 +412,8 @@ impl Section {
         }
     }
 
-    /// The hash of the command's only key, if that is the key that was used last and is held as the command needs it.
+    /// Returns the hash of the command's only key, if that is the key that was used last and is held as the command
+    /// needs it.
     #[inline]
     pub(crate) fn knows(&self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Option<u64> {
         let hash = self.hash_last?;

@@ -68,7 +68,7 @@ const fn capacity(class: usize) -> usize {
 }
 
 impl Page {
-    /// The list in which it stands; [`KINDS`] if it is full.
+    /// Returns the list in which it stands; [`KINDS`] if it is full.
     #[inline]
     fn kind(&self) -> usize {
         let (used, capacity) = (usize::from(self.used), capacity(usize::from(self.class)));
@@ -146,7 +146,7 @@ impl Slab {
         self.classes.iter().map(|class| class.pages as usize * PAGE_BYTES).sum()
     }
 
-    /// A block of at least `bytes` bytes, aligned to 8. `bytes` is not 0.
+    /// Returns a block of at least `bytes` bytes, aligned to 8. `bytes` is not 0.
     pub(crate) fn alloc(&mut self, bytes: usize) -> NonNull<u8> {
         if bytes > SMALL_MAX {
             let layout = large(bytes);
@@ -409,12 +409,12 @@ impl Drop for Slab {
     }
 }
 
-/// The page that a small block was cut from: pages are aligned to their size.
+/// Returns the page that a small block was cut from: pages are aligned to their size.
 fn page_of(block: NonNull<u8>) -> *mut Page {
     block.as_ptr().map_addr(|addr| addr & !(PAGE_BYTES - 1)).cast()
 }
 
-/// The blocks of a page that are in use: those that were handed out, without those in the free list.
+/// Returns the blocks of a page that are in use: those that were handed out, without those in the free list.
 ///
 /// # Safety
 /// `head` is a live page of a slab that does not change meanwhile.

@@ -10,7 +10,6 @@ use crate::watch::WatchTable;
 
 /// The number of stripes sampled for the average time to live, the number of expiring keys taken of each, and the
 /// number of keys of any kind examined for them.
-/// how many keys of any kind they are looked for.
 const TTL_STRIPES: usize = 64;
 const TTL_KEYS: usize = 16;
 const TTL_LOOKS: usize = 256;
@@ -83,7 +82,7 @@ impl SectionCounts {
 }
 
 impl Store {
-    /// The store's figures. It locks the stripes one after the other, each for an instant.
+    /// Returns the store's figures. It locks the stripes one after the other, each for an instant.
     pub fn stats(&self) -> Stats {
         let inner = &*self.0;
         let totals = &inner.keyspace.totals;
@@ -171,7 +170,7 @@ impl Store {
         (0..db.stripes()).map(|stripe| db.lock(stripe).count_timed()).sum()
     }
 
-    /// The databases that have keys, read without a lock.
+    /// Returns the databases that have keys, read without a lock.
     pub(crate) fn database_stats(&self) -> Vec<DatabaseStats> {
         let mut found = Vec::new();
         self.each_database(|index, db| {

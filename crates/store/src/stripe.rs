@@ -109,7 +109,7 @@ pub(crate) struct Frozen {
 }
 
 impl Frozen {
-    /// A time that is known, in Unix microseconds.
+    /// Returns a time that is known, in Unix microseconds.
     pub(crate) fn at(us: i64) -> Frozen {
         Frozen { us: Cell::new(Some(us)), ticks: Cell::default() }
     }
@@ -133,12 +133,12 @@ impl<'s> Now<'s> {
         Now { clock, limits, ms: None, kept: None, removed: false, is_traceless: false }
     }
 
-    /// A time that was frozen before.
+    /// Returns a time that was frozen before.
     pub(crate) fn frozen(clock: &'s Clock, limits: &'s Limits, ms: i64) -> Now<'s> {
         Now { ms: Some(ms), ..Now::new(clock, limits) }
     }
 
-    /// The time of several commands, frozen by the first that asks.
+    /// Returns the time of several commands, frozen by the first that asks.
     pub(crate) fn kept(clock: &'s Clock, limits: &'s Limits, kept: &'s Frozen) -> Now<'s> {
         Now { ms: kept.us.get().map(|us| us / 1000), kept: Some(kept), ..Now::new(clock, limits) }
     }
@@ -176,13 +176,13 @@ impl<'s> Now<'s> {
         std::mem::take(&mut self.removed)
     }
 
-    /// The command's access to entries at this moment.
+    /// Returns the command's access to entries at this moment.
     #[inline]
     pub(crate) fn access(&self) -> Access<'s> {
         Access { ticks: self.ticks(), is_traceless: self.is_traceless, limits: self.limits }
     }
 
-    /// The tick, for access times.
+    /// Returns the tick, for access times.
     pub(crate) fn ticks(&self) -> u32 {
         match self.ms {
             Some(ms) => ticks_of_ms(ms),
@@ -389,7 +389,7 @@ impl Stripe {
         self.changed = true;
     }
 
-    /// The key's slot, if it has one and has not expired.
+    /// Returns the key's slot, if it has one and has not expired.
     ///
     /// An expired key is removed, unless `reads` and a section holds a key of this stripe: the time of a section is
     /// frozen, so a key that it holds shared may live on for it. Who writes has the key alone.

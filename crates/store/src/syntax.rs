@@ -344,7 +344,7 @@ impl Kind {
         }
     }
 
-    /// The arguments inside.
+    /// Returns the arguments inside.
     pub(crate) fn inner(&self) -> &[Argument] {
         match self {
             Kind::OneOf(inner) | Kind::Block(inner) => inner,
@@ -364,7 +364,7 @@ static BY_NAME: LazyLock<HashMap<&'static str, Vec<Argument>>> = LazyLock::new(|
     LINES.lines().map(line).collect()
 });
 
-/// The arguments of a command by its full name (`client|kill`), in order.
+/// Returns the arguments of a command by its full name (`client|kill`), in order.
 pub(crate) fn of(full_name: &str) -> &'static [Argument] {
     BY_NAME.get(full_name).map_or(&[], Vec::as_slice)
 }

@@ -34,7 +34,7 @@ use crate::short::same;
 pub(crate) struct KeyHasher(foldhash::quality::RandomState);
 
 impl KeyHasher {
-    /// The key's hash. Its high bits choose the stripe, the following ones the segment, the low ones the slot.
+    /// Returns the key's hash. Its high bits choose the stripe, the following ones the segment, the low ones the slot.
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.0.build_hasher();
         hasher.write(key);
@@ -51,7 +51,7 @@ pub(crate) fn order_of(hash: u64) -> u64 {
 
 /// An element of a table: pointer-sized, with its key behind the pointer.
 pub(crate) trait Item: Sized {
-    /// The key, which never changes.
+    /// Returns the key, which never changes.
     fn key(&self) -> &[u8];
 
     /// Returns its expiry, in Unix milliseconds.
@@ -187,12 +187,12 @@ impl<T: Item> Table<T> {
         self.segment_bytes + self.directory.bytes()
     }
 
-    /// The entry with this key.
+    /// Returns the entry with this key.
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
         self.look(hash, key).map(|(slot, _)| slot)
     }
 
-    /// The entry with this key, and where it stands.
+    /// Returns the entry with this key, and where it stands.
     #[inline]
     pub(crate) fn look(&self, hash: u64, key: &[u8]) -> Option<(Slot, &T)> {
         let directory = self.index(hash);
@@ -213,17 +213,17 @@ impl<T: Item> Table<T> {
         Some(Slot { directory: directory as u32, index: index as u16 })
     }
 
-    /// The hash of a key.
+    /// Returns the hash of a key.
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key)
     }
 
-    /// The entry at `slot`.
+    /// Returns the entry at `slot`.
     pub(crate) fn entry(&self, slot: Slot) -> &T {
         self.directory[slot.directory as usize].slots()[slot.index as usize].as_ref().expect("a slot that was found")
     }
 
-    /// The entry at `slot`.
+    /// Returns the entry at `slot`.
     pub(crate) fn entry_mut(&mut self, slot: Slot) -> &mut T {
         self.directory[slot.directory as usize].slots_mut()[slot.index as usize]
             .as_mut()
@@ -276,7 +276,7 @@ impl<T: Item> Table<T> {
         }
     }
 
-    /// The segments in hash order, each with its first place in the directory.
+    /// Returns the segments in hash order, each with its first place in the directory.
     fn segments(&self) -> impl Iterator<Item = (usize, &Segment<T>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -411,7 +411,7 @@ impl<T: Item> Table<T> {
         self.next_place(from, index, segment)
     }
 
-    /// The place in SCAN's order at which the segment after that at `index` begins.
+    /// Returns the place in SCAN's order at which the segment after that at `index` begins.
     fn next_place(&self, from: u64, index: usize, segment: &Segment<T>) -> Option<u64> {
         let span = self.span(segment);
         let next = (index & !(span - 1)) + span;
@@ -424,12 +424,12 @@ impl<T: Item> Table<T> {
         Some(stripe | (next as u64) << (below - u32::from(self.directory.depth)))
     }
 
-    /// Every entry, in no order.
+    /// Returns every entry, in no order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &T> {
         self.segments().flat_map(|(_, segment)| segment.slots().iter().flatten())
     }
 
-    /// The `nth` slot that is in use, counted from an arbitrary place that `hash` chooses.
+    /// Returns the `nth` slot that is in use, counted from an arbitrary place that `hash` chooses.
     pub(crate) fn any(&self, hash: u64) -> Option<&T> {
         let start = self.index(hash);
         let places = (0..self.directory.len()).map(|step| (start + step) % self.directory.len());
@@ -444,8 +444,8 @@ impl<T: Item> Table<T> {
         None
     }
 
-    /// An entry chosen by chance, each as likely as any other up to the evenness of hashes; [`None`] if the table is
-    /// empty. `random` gives any 64 bits.
+    /// Returns an entry chosen by chance, each as likely as any other up to the evenness of hashes; [`None`] if the
+    /// table is empty. `random` gives any 64 bits.
     #[allow(dead_code, reason = "for SRANDMEMBER and its kin")]
     pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<&T> {
         if self.len == 0 {

@@ -20,7 +20,7 @@ impl Texts {
         self.ends.len()
     }
 
-    /// The texts.
+    /// Returns the texts.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let mut start = 0;
         self.ends.iter().map(move |end| {

@@ -1,24 +1,25 @@
 //! Transactions: from the commands queued since MULTI to the reply of EXEC.
 //!
-//! EXEC of a few cheap commands locks the stripes of all their keys at once (`crate::multi_lock`). What is longer, or
-//! meets a held key, runs as a section (`crate::section`): it holds the keys that the commands name, for writing or
-//! reading, and the watched keys for reading, all at once, and only commands on those keys wait; if one of them needs all
-//! keys, and another is a script, it holds [everything](crate::everything). Either way whether a
-//! watched key was touched is asked when nobody else can touch it any more, so of two clients that watch each other's
-//! keys one sees the other's write. Without a script, a transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it
-//! is alone.
+//! EXEC of a few cheap commands locks the stripes of all their keys at once (`crate::multi_lock`). A longer
+//! transaction, or one that meets a held key, runs as a section (`crate::section`): it holds the keys that the commands
+//! name, for writing or reading, and the watched keys for reading, all at once, and only commands on those keys wait;
+//! if one of them needs all keys, and another is a script, it holds [everything](crate::everything). Either way watched
+//! keys are checked when no other client can change them any more, so of two clients that watch each other's keys one
+//! sees the other's write. Without a script, a transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed
+//! instead: it is exclusive.
 //!
-//! A long transaction yields its worker every [`SLICE`]; the holds stay. A command in it that takes long by itself is
-//! carried out by a thread [aside](crate::aside), which the section goes to and comes back from. A transaction that is
-//! alone takes holds on its keys once the last command is done that changes databases, and lets the others in (`alone`):
-//! from there on nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
-//! holds go. There is no roll-back, as in Redis: an error is that command's reply.
+//! A long transaction yields its worker every [`SLICE`]; the holds stay. A command in it that takes long by itself runs
+//! on the [thread pool](crate::aside), to which the section moves and from which it returns. An exclusive transaction
+//! acquires holds on its keys after its last command that changes databases, and opens the gate (`alone`): from there
+//! on it is not exclusive any more, which cannot be observed. The messages of its commands are published at its end, in
+//! order, before the holds are released. There is no roll-back, as in Redis: an error is that command's reply.
 //!
-//! One whose client is killed, or leaves too many replies unread, goes on on another thread if it has written, since half a
-//! transaction must not stay, and ends if it has not.
+//! If its client is killed, or leaves too many replies unread, it continues on another thread if it has written, since
+//! half a transaction must not remain, and ends if it has not.
 //!
-//! Limits: queued commands count for `client-query-buffer-limit` and as memory of their client. One that is alone does not yield up to its last
-//! FLUSHALL, FLUSHDB or SWAPDB, or SORT that leads to other keys before its last KEYS.
+//! Limits: queued commands count for `client-query-buffer-limit` and as memory of their client. An exclusive one does
+//! not yield before its last FLUSHALL, FLUSHDB or SWAPDB, or before its last KEYS if a SORT that refers to other keys
+//! precedes that.
 
 mod alone;
 mod away;
@@ -66,9 +67,9 @@ use together::run_together;
 
 /// Commands between looks at the clock.
 const COMMANDS_PER_LOOK: usize = 16;
-/// Commands of so many words, together, are done alone before and with those that change databases.
+/// Commands of up to this many words, together, run exclusively before and with those that change databases.
 const ALONE_MAX: usize = 512;
-/// So many commands of a client that has gone are run on its worker.
+/// Up to this many commands of a disconnected client run on its worker.
 const LEFT_MAX: usize = 64;
 
 /// The connection of a transaction's client.
@@ -81,7 +82,7 @@ pub(crate) trait Connection {
     fn protocol(&self) -> Protocol;
     /// Returns whether accesses leave no trace: CLIENT NO-TOUCH.
     fn is_traceless(&self) -> bool;
-    /// Returns whether CLIENT REPLY suppresses what is written now.
+    /// Returns whether CLIENT REPLY suppresses the present output.
     fn is_mute(&self) -> bool;
     /// Returns the client's number.
     fn client(&self) -> u64;
@@ -125,7 +126,7 @@ pub(crate) enum Ran {
 pub(crate) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
-    /// What they take, and what the account of its client knows of that.
+    /// Their size, and the share of it that is on the account of its client.
     bytes: usize,
     share: Share,
     next: usize,
@@ -134,23 +135,23 @@ pub(crate) struct Exec {
     wants_everything: bool,
     /// A command asked for the end of the connection.
     pub(crate) closes: bool,
-    /// When it began, in Unix microseconds.
+    /// Its start, in Unix microseconds.
     now_us: i64,
-    /// Where the reply starts in the output.
+    /// The start of the reply in the output.
     start: Option<usize>,
-    /// The database of commands that are finished after their client has gone.
+    /// The database of commands that are finished after their client has disconnected.
     db: u32,
-    /// What its KEYS find that were read before their turn.
+    /// The results of its KEYS that were read ahead.
     listed: VecDeque<Listed>,
-    /// What was gathered of one that wants to be alone.
+    /// The data collected for an exclusive transaction.
     gathered: Option<Gathered>,
-    /// What its `DEBUG SLEEP` ask for: the reply comes later, while its keys are free.
+    /// The pause requested by its `DEBUG SLEEP`: the reply is delayed, while its keys are free.
     nap: Option<Pin<Box<Sleep>>>,
-    /// How long the script that runs has worked.
+    /// The time that the running script has worked.
     worked: Duration,
 }
 
-/// How it comes to its turn.
+/// The way in which it gets its turn.
 enum Turn {
     /// It may be short, and has not tried yet.
     New,
@@ -206,12 +207,12 @@ impl Exec {
         }
     }
 
-    /// Whether its turn has come: it is finished then, whatever becomes of its client.
+    /// Returns whether it has started: then it is finished even if its client disconnects.
     pub(crate) fn has_begun(&self) -> bool {
         self.nap.is_some() || matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
-    /// Whether it has run a command that writes.
+    /// Returns whether it has run a write command.
     fn has_written(&self) -> bool {
         let writes = |queued: &Queued| {
             let spec = queued.spec();
@@ -220,7 +221,7 @@ impl Exec {
         self.commands[..self.next].iter().any(writes)
     }
 
-    /// Where its reply starts in the output, once it has begun.
+    /// Returns the start of its reply in the output, once it has started.
     pub(crate) fn reply_start(&self) -> Option<usize> {
         self.start
     }
@@ -394,7 +395,7 @@ impl Exec {
         }
     }
 
-    /// Whether the command after which this is asked was the last of a slice.
+    /// Returns whether the command just executed was the last of a slice.
     fn is_slice_over(&self, at: usize, start: Instant) -> bool {
         let looks = self.next.is_multiple_of(COMMANDS_PER_LOOK) || self.commands[at].cost() != Cost::Constant;
         looks && start.elapsed() >= SLICE
@@ -437,7 +438,8 @@ impl Exec {
         }
     }
 
-    /// Says of the next command that it failed: a fault of ours has taken the section, so what is left has no keys.
+    /// Replies to the next command with a failure: a fault of this program has dropped the section, so the rest has no
+    /// keys.
     fn fail_next(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) {
         let (at, before) = (self.next, output.len());
         self.next += 1;
@@ -470,7 +472,7 @@ impl Exec {
 
     /// Runs everything under one locking of all its stripes; false if that cannot be, and then nothing has happened.
     fn run_at_once(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
-        // What came before the transaction: inside its reply is no room for it.
+        // Messages that precede the transaction: there is no place for them inside its reply.
         context.drain_messages(output);
         let start = output.len();
         let watching = context.watching().take();
@@ -509,7 +511,7 @@ impl Exec {
 
     /// Writes the head of the reply; false if there is nothing to run.
     fn begin(&mut self, is_dirty: bool, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
-        // What came before the transaction: inside its reply is no room for it.
+        // Messages that precede the transaction: there is no place for them inside its reply.
         context.drain_messages(output);
         self.start = Some(output.len());
         let mut out = ReplyWriter::new(output, context.protocol());
@@ -521,7 +523,7 @@ impl Exec {
         !is_dirty
     }
 
-    /// Drops what was just written if CLIENT REPLY suppresses it.
+    /// Drops the output just written if CLIENT REPLY suppresses it.
     fn drop_if_mute(&self, context: &impl Connection, output: &mut Vec<u8>) {
         if context.is_mute() {
             output.truncate(self.start.unwrap_or(output.len()));
@@ -593,7 +595,7 @@ impl Exec {
         true
     }
 
-    /// Publishes what the commands so far have published.
+    /// Publishes the messages of the commands so far.
     fn emit_early(&mut self, collected: Option<&Collected>) {
         match (collected, &mut self.turn) {
             (Some(collected), _) => self.inner.emit(collected.take()),
@@ -602,7 +604,7 @@ impl Exec {
         }
     }
 
-    /// Whether a command's own time may be wanted.
+    /// Returns whether a command's own duration may be needed.
     fn is_timed(&self, at: usize, context: &impl Connection) -> bool {
         let queued = &self.commands[at];
         context.is_timed(queued.spec(), queued.words.len())
@@ -685,7 +687,7 @@ impl Drop for Exec {
             }
             return;
         }
-        // Its client has gone in the middle; half a transaction must not stay.
+        // Its client has disconnected in the middle; half a transaction must not remain.
         let (inner, has_written) = (self.inner.clone(), self.has_written());
         let (commands, share) = (std::mem::take(&mut self.commands), std::mem::take(&mut self.share));
         let rest = Rest { inner, commands, next: self.next, db: self.db, _share: share };
@@ -703,7 +705,7 @@ impl Drop for Exec {
     }
 }
 
-/// The database that a SELECT chooses, if it exists.
+/// Returns the database that a SELECT chooses, if it exists.
 fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
     let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
     (db < inner.keyspace.databases()).then_some(db)

@@ -76,22 +76,22 @@ type Ended = Vec<(Arc<Ticket>, Vec<HeldKey>)>;
 type LockedList<'p> = SmallVec<[Locked<'p>; 4]>;
 
 impl Inner {
-    /// The next ticket's number.
+    /// Returns the next ticket's number.
     pub(crate) fn ticket_id(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A ticket, which may have to wait for its keys.
+    /// Returns a ticket, which may have to wait for its keys.
     pub(crate) fn ticket_of(&self, keys: KeyList, command: Option<OwnedCommand>) -> Ticket {
         Ticket::new(self.ticket_id(), keys, command).overtaken_for(self.gate.overtaken_for)
     }
 
-    /// A section's ticket.
+    /// Returns a section's ticket.
     pub(crate) fn ticket_on<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Ticket {
         self.ticket_of(self.held_keys(keys), None)
     }
 
-    /// A command that outlives its caller's buffers and does not block.
+    /// Returns a command that outlives its caller's buffers and does not block.
     pub(crate) fn owned_command(
         &self,
         spec: &'static CommandSpec,
@@ -103,7 +103,7 @@ impl Inner {
         OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, is_traceless: false, waiter: None }
     }
 
-    /// A ticket for a command that is to be parked.
+    /// Returns a ticket for a command that is to be parked.
     pub(crate) fn new_ticket(&self, command: OwnedCommand) -> Arc<Ticket> {
         let words = command.words.to_vec();
         let spec = self.rows.spec(command.row);

@@ -35,7 +35,7 @@ impl Turnstile {
         }
     }
 
-    /// The counter of a thread by its number.
+    /// Returns the counter of a thread by its number.
     #[inline]
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU32 {
         // A division would take as long as everything else.

@@ -231,7 +231,7 @@ impl Undeclared {
     }
 }
 
-/// The section of a command: its keys, and those that it is known to lead to.
+/// Returns the section of a command: its keys, and those that it is known to lead to.
 fn section(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]], db: u32, found: &[Vec<u8>]) -> SectionWait {
     let named = inner.keys_of(spec, words, db);
     let named = named.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));

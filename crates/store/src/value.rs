@@ -87,7 +87,7 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The value as SET stores it: an integer if its text is one, bytes otherwise.
+    /// Returns the value as SET stores it: an integer if its text is one, bytes otherwise.
     pub(crate) fn of(bytes: &'a [u8]) -> Value<'a> {
         match (bytes.len() <= 20).then(|| sluicegate_wire::resp::parse_i64(bytes)).flatten() {
             Some(value) => Value::Int(value),
@@ -97,7 +97,7 @@ impl<'a> Value<'a> {
 }
 
 impl Value<'_> {
-    /// The string that an entry with this value would show; [`None`] for another type.
+    /// Returns the string that an entry with this value would show; [`None`] for another type.
     pub(crate) fn string(&self) -> Option<View<'_>> {
         match self {
             Value::Int(value) => Some(View::Int(*value)),
@@ -117,7 +117,7 @@ pub(crate) enum View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The value as text; an integer's digits go to `digits`.
+    /// Returns the value as text; an integer's digits go to `digits`.
     pub(crate) fn text<'b>(self, digits: &'b mut itoa::Buffer) -> &'b [u8]
     where
         'a: 'b,
@@ -270,7 +270,7 @@ impl Entry {
         Entry(self.0)
     }
 
-    /// The entry in a block, as another handle of it.
+    /// Returns the entry in a block, as another handle of it.
     ///
     /// # Safety
     /// [`new`](Self::new) wrote the block, or its contents were copied there since; otherwise as for
@@ -304,7 +304,7 @@ impl Entry {
         value
     }
 
-    /// A copy of the value, for another key.
+    /// Returns a copy of the value, for another key.
     pub(crate) fn copy_value(&self) -> Value<'static> {
         let raw = self.flag(RAW);
         if let Some(object) = self.object() {
@@ -367,7 +367,7 @@ impl Entry {
         }
     }
 
-    /// The key.
+    /// Returns the key.
     pub(crate) fn key(&self) -> &[u8] {
         // SAFETY: `new` wrote `key_len` bytes at `at_key`; they live as long as the entry and never change.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.at_key()), self.key_len()) }
@@ -405,7 +405,7 @@ impl Entry {
         }
     }
 
-    /// The value, if it is a string.
+    /// Returns the value, if it is a string.
     pub(crate) fn string(&self) -> Option<View<'_>> {
         // SAFETY: the form determines the type at the value's place; the bytes live as long as the entry, and change
         // only through `&mut self`.
@@ -423,7 +423,7 @@ impl Entry {
         }
     }
 
-    /// The value, if it is not a string.
+    /// Returns the value, if it is not a string.
     pub(crate) fn object(&self) -> Option<ObjectRef<'_>> {
         // SAFETY: the object is this entry's, which is borrowed as long as the reference lives.
         (self.form() == Form::Object).then(|| unsafe { ObjectRef::new(self.raw_object()) })
@@ -470,7 +470,7 @@ impl Entry {
         }
     }
 
-    /// A reference to a value of [`SHARED_MIN`] bytes or more.
+    /// Returns a reference to a value of [`SHARED_MIN`] bytes or more.
     pub(crate) fn shared(&self) -> Option<Arc<Vec<u8>>> {
         if self.form() != Form::Shared {
             return None;
@@ -596,7 +596,7 @@ impl Entry {
         true
     }
 
-    /// The tick of the last access.
+    /// Returns the tick of the last access.
     pub(crate) fn access(&self) -> u32 {
         // SAFETY: every head has it.
         unsafe { self.0.as_ptr().add(4).cast::<u32>().read() }
@@ -639,7 +639,7 @@ impl Entry {
         unsafe { self.0.as_ptr().add(4).cast::<u32>().write(access) };
     }
 
-    /// The counter of accesses as it was left at the last one.
+    /// Returns the counter of accesses as it was left at the last one.
     pub(crate) fn counter(&self) -> u8 {
         self.byte(0) >> 3 | self.byte(1) & !31
     }

@@ -210,7 +210,7 @@ impl WaitTable {
         }
     }
 
-    /// The first one that waits for a key with a value like this.
+    /// Returns the first one that waits for a key with a value like this.
     pub(crate) fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
         let queue = self.keys.get_mut(key)?;
         while let Some((turn, waiter)) = queue.first_key_value()

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::{RedisServer, free_port};
 
-/// An authority, and what it signed: an engine's certificate for a name and one for an address, and a client's.
+/// An authority and the certificates that it signed: an engine's for a name and for an address, and a client's.
 pub struct Certificates(tempfile::TempDir);
 
 impl Certificates {
@@ -35,7 +35,7 @@ impl Certificates {
         made
     }
 
-    /// Where a file is: `ca.crt`, `engine.key`…
+    /// Returns the path of a file: `ca.crt`, `engine.key`…
     pub fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().expect("ASCII").to_owned()
     }
@@ -49,12 +49,12 @@ impl Certificates {
         assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// What is in it.
+    /// Returns its content.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).expect("it was made")
     }
 
-    /// An engine that shows the certificate `name`, and its port for TLS.
+    /// Returns an engine that shows the certificate `name`, and its port for TLS.
     pub fn engine(&self, name: &str, clients: &str) -> (RedisServer, u16) {
         self.engine_with(name, clients, String::new)
     }
@@ -70,7 +70,7 @@ impl Certificates {
         (server, port.get())
     }
 
-    /// What an engine or a sentinel is told of its certificate.
+    /// Returns the arguments of an engine or a sentinel about its certificate.
     pub fn words(&self, name: &str, before: &str) -> Vec<String> {
         let files = [
             ("cert-file", format!("{name}.crt")),

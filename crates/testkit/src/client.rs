@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::{PATIENCE, wait_for};
 
-/// A TCP connection with what was received and not yet consumed.
+/// A TCP connection with its received and not yet consumed bytes.
 pub struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The first value of a header field, by name in any case.
+    /// Returns the first value of a header field, by name in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (field, value) = line.split_once(':')?;
@@ -31,14 +31,14 @@ impl Response {
         })
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 impl From<TcpStream> for Client {
-    /// The end of a connection that was accepted.
+    /// Returns the end of a connection that was accepted.
     fn from(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("settable");
         stream.set_nodelay(true).expect("settable");
@@ -47,12 +47,12 @@ impl From<TcpStream> for Client {
 }
 
 impl Client {
-    /// Connects, waiting until somebody listens.
+    /// Connects, waiting until a server listens.
     pub fn connect(address: &str) -> Client {
         Client::from(wait_for(address, || TcpStream::connect(address).ok()))
     }
 
-    /// The socket itself.
+    /// Returns the socket itself.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -216,7 +216,7 @@ impl Client {
         bytes
     }
 
-    /// A command and its reply as text, e.g. `+PONG\r\n`.
+    /// Returns a command and its reply as text, e.g. `+PONG\r\n`.
     #[track_caller]
     pub fn ask(&mut self, words: &[&str]) -> String {
         self.command(words);
@@ -224,7 +224,7 @@ impl Client {
     }
 }
 
-/// A RESP command as an array of bulk strings.
+/// Returns a RESP command as an array of bulk strings.
 pub fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words.iter().map(AsRef::as_ref) {

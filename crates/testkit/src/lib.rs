@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// How long a test waits for something that should happen at once: so long that it only ends what hangs, also on a
-/// machine with ten times as much to do as it can.
+/// The time limit for events that should happen immediately: long enough to end only hanging tests, even on a machine
+/// with ten times its capacity of load.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls `condition` every few milliseconds until it gives a value; panics with `what` after [`PATIENCE`].
@@ -61,7 +61,7 @@ impl Listening {
         Listening { listener: TcpListener::bind("[::1]:0").expect("a loopback port") }
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.listener.local_addr().expect("bound").port()
     }
@@ -71,12 +71,12 @@ impl Listening {
         self.listener.local_addr().expect("bound").to_string()
     }
 
-    /// The descriptor that a child started by this crate inherits under the same number.
+    /// Returns the descriptor that a child started by this crate inherits under the same number.
     pub fn fd(&self) -> RawFd {
         self.listener.as_raw_fd()
     }
 
-    /// The configuration word, `fd@N`.
+    /// Returns the configuration word, `fd@N`.
     pub fn word(&self) -> String {
         format!("fd@{}", self.fd())
     }
@@ -88,7 +88,7 @@ impl Default for Listening {
     }
 }
 
-/// A port of 127.0.0.1 for programs that cannot inherit a socket, and for addresses where nobody listens.
+/// Returns a port of 127.0.0.1 for programs that cannot inherit a socket, and for addresses where nobody listens.
 ///
 /// A socket that does not listen holds it as long as this process runs, so that the kernel gives it to no other test,
 /// neither for a listener nor for a connection. Servers can bind it all the same, as all of them set SO_REUSEADDR or

@@ -57,7 +57,7 @@ impl Program {
         self.child.id()
     }
 
-    /// What it has printed so far, stdout and stderr together.
+    /// Returns its output so far, stdout and stderr together.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
     }
@@ -110,8 +110,7 @@ impl Program {
                 break status;
             }
             if Instant::now() > deadline {
-                // How long it takes is the machine's affair as long as it works; a service that idles does so a little,
-                // too.
+                // Its duration is irrelevant as long as it works; an idle service works a little, too.
                 let before = std::mem::replace(&mut worked, cpu_time(self.pid()));
                 assert!(worked > before + PATIENCE / 20 && worked < PATIENCE, "{} does not end", self.name);
                 deadline = Instant::now() + PATIENCE;
@@ -224,7 +223,7 @@ impl RedisServer {
     }
 }
 
-/// The program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
+/// Returns the program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
 ///
 /// # Panics
 /// If it is not installed.
@@ -296,7 +295,7 @@ impl Sluicegate {
         Sluicegate { program, directory }
     }
 
-    /// The directory of this run.
+    /// Returns the directory of this run.
     pub fn directory(&self) -> PathBuf {
         self.directory.path().to_owned()
     }

@@ -33,8 +33,8 @@ impl UnixAddress<'_> {
     }
 }
 
-/// The address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a path, so
-/// both sides agree on it.
+/// Returns the address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a
+/// path, so both sides agree on it.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidFilename`] for a name that is too long.

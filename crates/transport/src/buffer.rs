@@ -55,13 +55,13 @@ impl DerefMut for Memory {
     }
 }
 
-/// What a pool reports its figures to, and asks for descriptors.
+/// The receiver of a pool's figures, which also grants descriptors.
 pub trait Ledger {
     /// Pipes in use and free ones have changed.
     fn pipes(&self, used: u32, free: u32);
-    /// So many bytes went out through a pipe.
+    /// Records that this many bytes were sent through a pipe.
     fn spliced(&self, count: usize);
-    /// So many bytes lie on the free list.
+    /// Records that this many bytes are on the free list.
     fn free(&self, bytes: usize);
     /// Returns whether descriptors are left for the pipes of all workers, `pipes` of them.
     fn leaves(&self, pipes: u32) -> bool;
@@ -89,19 +89,19 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool of buffers of `size` bytes, without pipes.
+    /// Returns a pool of buffers of `size` bytes, without pipes.
     pub fn new(size: usize) -> BufferPool {
         BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), pipes_of_all: 0, ledger: None }
     }
 
-    /// The pool of a worker, which reports to `ledger`.
+    /// Returns the pool of a worker, which reports to `ledger`.
     pub fn of_worker(size: usize, pipes: PipeLimits, ledger: Box<dyn Ledger>) -> BufferPool {
         let PipeLimits { most, of_all, size: pipe_size } = pipes;
         let pipes = Pipes::new(most, pipe_size);
         BufferPool { pipes, pipes_of_all: of_all, ledger: Some(ledger), ..BufferPool::new(size) }
     }
 
-    /// An empty pipe, if one is free.
+    /// Returns an empty pipe, if one is free.
     pub fn take_pipe(&self) -> Option<Pipe> {
         let has_room = || self.ledger.as_ref().is_none_or(|ledger| ledger.leaves(self.pipes_of_all));
         let pipe = self.pipes.take(has_room)?;
@@ -142,7 +142,7 @@ impl BufferPool {
         }
     }
 
-    /// The size of each buffer, bytes.
+    /// Returns the size of each buffer, bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -185,7 +185,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The bytes that were not consumed yet.
+    /// Returns the bytes that were not consumed yet.
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -210,7 +210,7 @@ impl Buffer {
         }
     }
 
-    /// The room at the end, without moving anything.
+    /// Returns the room at the end, without moving anything.
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.end..]
     }

@@ -12,10 +12,10 @@ use std::rc::Rc;
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-/// Bytes that a pipe is asked to hold: four times what it does by default, which leaves a fifth of the cost.
+/// The requested size of a pipe: four times the default, which reduces the cost to a fifth.
 const SIZE: usize = 256 * 1024;
 
-/// A pipe and what is in it.
+/// A pipe and the number of bytes in it.
 #[derive(Debug)]
 pub struct Pipe {
     read: OwnedFd,
@@ -61,7 +61,7 @@ impl Pipe {
         Ok(self.len)
     }
 
-    /// Gives what a socket takes.
+    /// Writes to a socket as many bytes as it accepts.
     pub fn drain(&mut self, sink: impl AsFd) -> io::Result<usize> {
         let count = splice(&self.read, None, sink, None, self.len, FLAGS)?;
         self.len -= count;
@@ -73,7 +73,7 @@ impl Pipe {
 #[derive(Debug)]
 pub struct Pipes {
     free: RefCell<Vec<Pipe>>,
-    /// Those that there are.
+    /// The number of existing pipes.
     made: Rc<Cell<u32>>,
     most: u32,
     size: usize,
@@ -96,7 +96,7 @@ impl Pipes {
         Pipe::new(self.size, &self.made).ok()
     }
 
-    /// Those in use, and those that are free.
+    /// Returns those in use, and those that are free.
     pub fn counts(&self) -> (u32, u32) {
         let free = self.free.borrow().len() as u32;
         (self.made.get() - free, free)
@@ -107,7 +107,7 @@ impl Pipes {
         std::mem::take(&mut *self.free.borrow_mut()).len()
     }
 
-    /// Takes a pipe back. One that is not empty is closed with what is in it.
+    /// Returns a pipe to the pool. A pipe that is not empty is closed.
     pub fn give_back(&self, pipe: Pipe) {
         if pipe.is_empty() {
             self.free.borrow_mut().push(pipe);

@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::pipe::Pipe;
 
-/// What a peer may have sent before its connection is closed on it, bytes; more than that is reset.
+/// The number of unread bytes that are discarded before closing a connection; with more, it is reset.
 const DISCARDED: usize = 256 * 1024;
 
 /// A connected socket.
@@ -59,7 +59,7 @@ impl Socket {
         })
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Socket::Tcp(stream) => stream.as_fd(),
@@ -75,7 +75,7 @@ impl Socket {
         }
     }
 
-    /// The other end's address; `None` for unix sockets.
+    /// Returns the other end's address; `None` for unix sockets.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.peer_addr().ok(),
@@ -134,7 +134,7 @@ impl Socket {
         }
     }
 
-    /// Sends some of what is in a pipe.
+    /// Sends a part of a pipe's content.
     pub fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
         loop {
@@ -146,7 +146,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there; `WouldBlock` where nothing is.
+    /// Reads available bytes; `WouldBlock` if there are none.
     pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_read(into),
@@ -201,8 +201,8 @@ impl Socket {
         if ready.is_error() || ready.is_write_closed() || (half && ready.is_read_closed()) {
             return;
         }
-        // Readable and open: nothing reads now, so no event would tell of the end. The wait goes on for errors, which
-        // are told in any case.
+        // Readable and open: nothing reads now, so no event would report the end. The wait continues for errors, which
+        // are always reported.
         let _ = self.ready(Interest::ERROR).await;
     }
 
@@ -224,8 +224,8 @@ impl Socket {
         let _ = socket2::SockRef::from(self).shutdown(how);
     }
 
-    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is
-    /// closed with unread bytes, and the peer then loses data that was sent to it before.
+    /// Discards received bytes, up to a limit and without waiting. The kernel resets a connection that is closed with
+    /// unread bytes, and the peer then loses data that was sent to it before.
     pub fn discard(&self) {
         let mut buffer = [0; 4096];
         let socket = socket2::SockRef::from(self);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::reply::Reply;
 
-/// A reply that is still to come. Dropping it gives up the reply, never the command.
+/// A pending reply. Dropping it discards the reply but not the command.
 pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Receives the error of a command without a waiting caller.
@@ -29,7 +29,7 @@ pub enum Started {
 }
 
 impl Started {
-    /// The reply, waited for if it is not here.
+    /// Returns the reply, waited for if it is not here.
     pub async fn finish(self) -> Reply {
         match self {
             Started::Done(reply) => reply,
@@ -64,8 +64,8 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// A connection of one's own in database `db`, for what changes a connection; `None` where there are none. It is
-    /// made when it is asked first, and given back, clean, when it is dropped.
+    /// Returns a connection of one's own in database `db`, for what changes a connection; `None` where there are none.
+    /// It is made when it is asked first, and given back, clean, when it is dropped.
     fn own(&self, _db: u32) -> Option<Box<dyn Own>> {
         None
     }
@@ -83,8 +83,7 @@ pub trait Engine: Send + Sync {
 
 /// A connection of one's own: transactions with watched keys, commands that wait for others, channels.
 ///
-/// It has one operation at a time. Dropping a pending reply closes the connection, and with it
-/// what the engine was busy with.
+/// It has one operation at a time. Dropping a pending reply closes the connection, and cancels the engine's operation.
 pub trait Own: Send {
     /// Starts commands that are sent together. The reply is an array of theirs, or an error if there is none.
     fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply;
@@ -92,7 +91,7 @@ pub trait Own: Send {
     /// Subscribes to channels, or to those whose names match patterns.
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply;
 
-    /// The next message of a channel, as it came; a null if there is none within `limit`.
+    /// Returns the next message of a channel, as it came; a null if there is none within `limit`.
     fn message(&mut self, limit: Option<Duration>) -> PendingReply;
 }
 
@@ -102,7 +101,7 @@ pub const WAIT_BOUNDS_MS: [u64; 9] = [0, 1, 2, 5, 10, 50, 100, 500, 1000];
 /// An engine's connections and what became of commands, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// Most connections.
     pub max: u64,
@@ -126,7 +125,7 @@ pub struct Connections {
     pub redirected: u64,
     /// Attempts to connect so far.
     pub connects: u64,
-    /// Reads that were answered from what was read before, so far.
+    /// The number of reads answered from the cache.
     pub cache_hits: u64,
     /// Reads that might have been and were not, so far.
     pub cache_misses: u64,
@@ -138,11 +137,11 @@ pub struct Connections {
     pub failures: Vec<(&'static str, u64)>,
     /// Commands by the time they waited for a connection.
     pub waits: [u64; WAIT_BOUNDS_MS.len() + 1],
-    /// How long all of them waited, µs.
+    /// The total time that they waited, µs.
     pub waited_us: u64,
     /// The breaker is open: it is not asked for a while.
     pub is_open: bool,
-    /// Why it failed last.
+    /// The last failure.
     pub last_failure: Option<String>,
     /// Its nodes.
     pub nodes: Vec<NodeFigures>,
@@ -151,7 +150,7 @@ pub struct Connections {
 /// A node of an engine, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFigures {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// `master`, `replica`, `sentinel`, `seed`, `importing`, or `former` for one that is left.
     pub role: &'static str,
@@ -169,7 +168,7 @@ pub struct NodeFigures {
     pub connects: u64,
     /// The breaker is open: it is not asked for a while.
     pub is_open: bool,
-    /// Why it failed last.
+    /// The last failure.
     pub last_failure: Option<String>,
 }
 

@@ -4,7 +4,7 @@
 /// Slots of a Redis cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what stands between its first braces, if that is something.
+/// Returns the slot of a key: of what stands between its first braces, if that is something.
 pub fn slot(key: &[u8]) -> u16 {
     let tag = memchr::memchr(b'{', key).and_then(|open| {
         let rest = &key[open + 1..];

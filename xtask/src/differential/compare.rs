@@ -402,7 +402,7 @@ fn shape_only(value: &Value) -> Value {
     Value::stand_in(value.shape())
 }
 
-/// A reply in which zero has no sign.
+/// Returns a reply in which zero has no sign.
 fn unsigned(mut value: Value) -> Value {
     if value.text == b"-0" {
         value.text = b"0".to_vec();
@@ -411,7 +411,7 @@ fn unsigned(mut value: Value) -> Value {
     value
 }
 
-/// A reply in which equal numbers look alike.
+/// Returns a reply in which equal numbers look alike.
 pub(super) fn numbers(mut value: Value) -> Value {
     if matches!(value.kind, b'$' | b',') {
         let text = std::str::from_utf8(&value.text).ok().filter(|text| text.contains(['.', 'e']) || text.len() > 16);

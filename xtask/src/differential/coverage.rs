@@ -66,7 +66,7 @@ impl Coverage {
         missing
     }
 
-    /// A line for each command: how often which shape, behind a bar how often which error.
+    /// Returns a line for each command: how often which shape, behind a bar how often which error.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
@@ -88,7 +88,7 @@ impl Coverage {
     }
 }
 
-/// The branch that an error stands for, by its text.
+/// Returns the branch that an error stands for, by its text.
 fn error_class(text: &[u8]) -> &'static str {
     const CLASSES: &[(&str, &str)] = &[
         ("WRONGTYPE", "wrong type"),

@@ -85,7 +85,7 @@ pub(super) struct Maker<'a> {
 }
 
 impl Grammar {
-    /// The grammar of this folder; `payloads` are what DUMP gives for some values.
+    /// Returns the grammar of this folder; `payloads` are what DUMP gives for some values.
     pub(super) fn new(payloads: Vec<Vec<u8>>) -> Grammar {
         Grammar::read(include_str!("grammar.txt"), payloads).unwrap_or_else(|fault| panic!("grammar.txt: {fault}"))
     }
@@ -137,7 +137,7 @@ impl Grammar {
     }
 }
 
-/// The name and the right side of a line that is a rule.
+/// Returns the name and the right side of a line that is a rule.
 fn rule(line: &str) -> Option<(&str, &str)> {
     let (name, right) = line.split_once(" = ")?;
     (!name.contains(' ')).then_some((name, right))
@@ -255,17 +255,17 @@ fn unescaped(token: &str) -> Vec<u8> {
 }
 
 impl Maker<'_> {
-    /// A command for a connection that any command may be sent on.
+    /// Returns a command for a connection that any command may be sent on.
     pub(super) fn command(&mut self) -> Words {
         self.from(&self.grammar.main)
     }
 
-    /// A command for the connection that subscribes.
+    /// Returns a command for the connection that subscribes.
     pub(super) fn subscription(&mut self) -> Words {
         self.from(&self.grammar.subscriber)
     }
 
-    /// A key of any type.
+    /// Returns a key of any type.
     pub(super) fn key(&mut self) -> Vec<u8> {
         self.rule(self.grammar.any_key)
     }

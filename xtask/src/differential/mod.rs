@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// The quick profile's program.
+/// Returns the quick profile's program.
 fn quick() -> PathBuf {
     built("quick").join("sluicegate")
 }

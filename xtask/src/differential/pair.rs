@@ -147,7 +147,7 @@ impl Client {
         self.connection.flush()
     }
 
-    /// The next reply's bytes.
+    /// Returns the next reply's bytes.
     fn read(&mut self) -> Result<&[u8], String> {
         loop {
             if let Some(len) = frame(self.connection.received()) {

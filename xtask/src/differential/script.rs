@@ -42,7 +42,7 @@ pub(super) enum Step {
 }
 
 impl Settings {
-    /// Those of one sequence.
+    /// Returns those of one sequence.
     pub(super) fn choose(random: &mut Random, protocol: u8) -> Settings {
         let mut parameters = vec![("notify-keyspace-events", ""), ("maxmemory-policy", "noeviction")];
         // Small limits: values grow over them within few commands.
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// The steps of a sequence of about so many commands.
+/// Returns the steps of a sequence of about so many commands.
 pub(super) fn steps(grammar: &Grammar, seed: u64, commands: usize, settings: &Settings) -> Vec<Step> {
     let mut maker = grammar.maker(seed);
     let mut steps = Vec::new();
@@ -302,7 +302,7 @@ fn unit(command: Words, settings: &Settings) -> Vec<Words> {
 }
 
 impl Step {
-    /// How many commands each program gets.
+    /// Returns how many commands each program gets.
     pub(super) fn commands(&self) -> usize {
         match self {
             Step::Run { commands, .. } => commands.len(),
@@ -312,7 +312,7 @@ impl Step {
         }
     }
 
-    /// The step as lines for a reader.
+    /// Returns the step as lines for a reader.
     pub(super) fn show(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -348,7 +348,7 @@ impl Step {
     }
 }
 
-/// A command as one would type it.
+/// Returns a command as one would type it.
 pub(super) fn shown(words: &[Vec<u8>]) -> String {
     let words: Vec<String> = words.iter().map(|word| Shown(word).to_string()).collect();
     words.join(" ")

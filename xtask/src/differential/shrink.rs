@@ -9,8 +9,8 @@ use super::script::Step;
 /// How long a difference is narrowed down.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The shortest sequence found and what it shows, as `run` tells of a sequence; none if the difference does not show
-/// again.
+/// Returns the shortest sequence found and what it shows, as `run` tells of a sequence; none if the difference does not
+/// show again.
 pub(super) fn shrink(
     steps: &[Step],
     found: &Difference,

@@ -15,7 +15,7 @@ pub(super) struct Value {
     pub(super) is_null: bool,
 }
 
-/// The length of the reply at the beginning of `bytes`; none if it is not whole.
+/// Returns the length of the reply at the beginning of `bytes`; none if it is not whole.
 pub(super) fn frame(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut left = 1_usize;
@@ -85,7 +85,7 @@ impl Value {
         value
     }
 
-    /// A simple string that stands for something chance decides.
+    /// Returns a simple string that stands for something chance decides.
     pub(super) fn stand_in(text: &str) -> Value {
         Value { kind: b'+', text: text.into(), items: Vec::new(), is_null: false }
     }
@@ -100,7 +100,7 @@ impl Value {
     }
 }
 
-/// The shape of a reply that is whole, by its first bytes.
+/// Returns the shape of a reply that is whole, by its first bytes.
 pub(super) fn shape_of(bytes: &[u8]) -> &'static str {
     let is_null = bytes[0] == b'_' || matches!(bytes[0], b'$' | b'*') && bytes.get(1) == Some(&b'-');
     shape(bytes[0], is_null, bytes.get(1) == Some(&b'0'))

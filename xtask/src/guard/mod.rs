@@ -33,7 +33,7 @@ struct Build {
 }
 
 impl Build {
-    /// The build whose program lies at a path.
+    /// Returns the build whose program lies at a path.
     fn at(program: PathBuf) -> Build {
         let parse = program.with_file_name("examples").join("parse");
         Build { program, parse }
@@ -214,7 +214,7 @@ fn rustc() -> String {
     text.split_whitespace().nth(1).unwrap_or("unknown").to_owned()
 }
 
-/// The level of the CPU as valgrind shows it to programs: it knows nothing above AVX2.
+/// Returns the level of the CPU as valgrind shows it to programs: it knows nothing above AVX2.
 fn level() -> String {
     #[cfg(target_arch = "x86_64")]
     let level = if std::arch::is_x86_feature_detected!("avx2") { "x86-64-v3" } else { "x86-64-v2" };

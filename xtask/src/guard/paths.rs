@@ -508,7 +508,7 @@ fn is_end(stream: &mut TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// A configuration with one `listen` section of a mode, whose further lines are given.
+/// Returns a configuration with one `listen` section of a mode, whose further lines are given.
 fn proxy(mode: &str, port: u16, rest: &str) -> String {
     format!(
         "global\n    nbthread 1\ndefaults\n    mode {mode}\n    timeout client 10m\n    timeout server 10m\n    \
@@ -516,12 +516,12 @@ fn proxy(mode: &str, port: u16, rest: &str) -> String {
     )
 }
 
-/// A configuration with a store and nothing else.
+/// Returns a configuration with a store and nothing else.
 fn store_alone(port: u16) -> String {
     format!("global\n    nbthread 1\nstore main\n    bind 127.0.0.1:{port}\n")
 }
 
-/// A command as clients send it.
+/// Returns a command as clients send it.
 fn command(words: &[&str]) -> Vec<u8> {
     let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
     format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()

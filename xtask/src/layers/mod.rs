@@ -55,7 +55,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
 }
 
-/// The modules of a crate and their references, tests apart.
+/// Returns the modules of a crate and their references, tests apart.
 fn tree(name: &str, files: &[PathBuf]) -> Tree {
     // The tools lie beside the program's crates.
     let own = if name == "xtask" { Path::new(name).join("src") } else { Path::new("crates").join(name).join("src") };
@@ -106,7 +106,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The listed module that a module belongs to.
+    /// Returns the listed module that a module belongs to.
     fn owner(&self, module: &[String]) -> Option<&Module> {
         (0..=module.len()).rev().find_map(|len| self.layers.get_key_value(&module[..len])).map(|(owner, _)| owner)
     }

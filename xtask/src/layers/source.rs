@@ -87,7 +87,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
     found
 }
 
-/// The length of the string, character or lifetime at the start; `None`: there is none.
+/// Returns the length of the string, character or lifetime at the start; `None`: there is none.
 fn literal(rest: &[u8]) -> Option<usize> {
     let prefix = rest.iter().take_while(|byte| matches!(byte, b'r' | b'b' | b'c')).count();
     let quoted = &rest[prefix..];
@@ -325,12 +325,12 @@ impl Tree {
         self.references.extend(source.references);
     }
 
-    /// The file that has a module: its own, or that of the module around it.
+    /// Returns the file that has a module: its own, or that of the module around it.
     pub fn file_of(&self, module: &[String]) -> &str {
         (0..=module.len()).rev().find_map(|len| self.files.get(&module[..len])).map_or("", String::as_str)
     }
 
-    /// The module that holds what a path names; `None`: it names nothing of this crate.
+    /// Returns the module that holds what a path names; `None`: it names nothing of this crate.
     pub fn target(&self, reference: &Reference) -> Option<Module> {
         self.resolve(&reference.module, &reference.path, 0)
     }
@@ -380,7 +380,7 @@ impl Tree {
     }
 }
 
-/// The module that a file below `src` is.
+/// Returns the module that a file below `src` is.
 pub fn module_of(path: &Path) -> Module {
     let mut parts: Module = path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     if parts.last().is_some_and(|last| last == "mod" || last == "lib" || last == "main") {

@@ -9,7 +9,7 @@ use crate::report::{Options, Part, ratios};
 
 const SECONDS: &str = "3";
 
-/// A file with five rules as nearly every file has them, and a line for each request.
+/// Returns a file with five rules as nearly every file has them, and a line for each request.
 fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
     format!(
         "global\n    nbthread 1\n    log 127.0.0.1:{log_port} local0\n\
@@ -25,7 +25,7 @@ fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
     )
 }
 
-/// A file that only passes on.
+/// Returns a file that only passes on.
 fn plain(bench: &Bench<'_>, option: &str) -> String {
     format!(
         "global\n    nbthread 1\ndefaults\n    mode http\n    {option}\n    timeout client 30s\n    timeout server 30s\n    \

@@ -89,7 +89,8 @@ fn measure(bench: &Bench<'_>, peer: Peer, text: &str, path: &str) -> Result<Outc
     })
 }
 
-/// The idle connections, each with one request answered; many at a time, so that nobody waits for each single answer.
+/// Returns the idle connections, each with one request answered; many at a time, so that nobody waits for each single
+/// answer.
 fn open(port: u16, path: &str) -> std::io::Result<Vec<TcpStream>> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: idle\r\n\r\n");
     let mut connections = Vec::with_capacity(IDLE);

@@ -27,7 +27,7 @@ pub(crate) fn release(words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The optimised program, built if it is not there; counted `anew`, or with the counts that are there.
+/// Returns the optimised program, built if it is not there; counted `anew`, or with the counts that are there.
 pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
     let profiled = Profiled::new()?;
     if anew || !profiled.is_counted() {
@@ -195,7 +195,7 @@ fn remove(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// The counts of each run.
+/// Returns the counts of each run.
 fn raw(folder: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     all.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|known| known == "profraw")).collect()

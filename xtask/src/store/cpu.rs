@@ -210,7 +210,7 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// A transaction in a pipeline of 16 of them. One connection, because the load's next command is anybody's.
+/// Returns a transaction in a pipeline of 16 of them. One connection, because the load's next command is anybody's.
 const fn transaction(name: &'static str, command: &'static str, commands: u32) -> Load {
     let requests = 120_000 * commands as u64;
     let command = Cow::Borrowed(command);
@@ -236,7 +236,7 @@ pub(super) fn transactions(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// The call without a socket.
+/// Returns the call without a socket.
 pub(super) fn call(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("call", "The call without a socket");
     let arguments = ["run", "--quiet", "--profile", &options.profile, "-p", "sluicegate-store", "--example", "costs"];

@@ -95,7 +95,7 @@ impl Server {
         resident_bytes(self.guard.id())
     }
 
-    /// A number of INFO.
+    /// Returns a number of INFO.
     pub(super) fn info(&self, name: &str) -> Result<f64, String> {
         let text = self.client()?.ask(&["INFO"])?;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

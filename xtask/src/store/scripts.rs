@@ -40,7 +40,7 @@ const fn short(name: &'static str, script: &'static str, words: &'static str) ->
 }
 
 impl Scripted {
-    /// The load on a server, which gets the script.
+    /// Returns the load on a server, which gets the script.
     fn on(&self, server: &Server) -> Result<Load, String> {
         let sha = server.client()?.must(&["SCRIPT", "LOAD", self.script])?;
         Ok(Load {

@@ -12,7 +12,7 @@ use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
 use super::template::{KeyPattern, KeySpace, unknown_placeholder};
 
-/// What the user asks for.
+/// The request of the command line.
 #[derive(Debug)]
 pub(super) enum Command {
     Help(&'static str),
@@ -293,7 +293,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     Ok(if reconnect { Command::Reconnect(plan) } else { Command::Run(plan) })
 }
 
-/// Reads an address, or a `redis://` URL with what it says about the login.
+/// Parses an address, or a `redis://` URL with its login.
 fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
     let Some(rest) = address.strip_prefix("redis://") else {
         if address.contains("://") {
@@ -377,7 +377,7 @@ fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-/// A time in nanoseconds, at least `min` of them.
+/// Returns a time in nanoseconds, at least `min` of them.
 fn time(option: &str, text: &str, min: u64) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -501,7 +501,7 @@ impl Common {
         Ok(())
     }
 
-    /// What `--reconnect` takes for granted, and what makes no sense beside it.
+    /// Applies the defaults of `--reconnect`, and refuses options that it excludes.
     fn compare_connections(&mut self, own_commands: bool) -> Result<(), String> {
         let counts = "counts commands over connections that are kept and over new ones";
         for (given, name) in [
@@ -525,7 +525,7 @@ impl Common {
         Ok(())
     }
 
-    /// Checks what goes together.
+    /// Checks the combination of options.
     fn load(self, server: Server) -> Result<Load, String> {
         let connections = self.connections.unwrap_or(50);
         if self.threads > connections {

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Ticks of `/proc/PID/stat` in a second: what Linux tells user space on every architecture that it runs on today.
+/// Ticks of `/proc/PID/stat` per second: the same on all of Linux's present architectures.
 const TICKS: f64 = 100.0;
 
 /// CPU time of the calling thread, ns.

@@ -28,7 +28,7 @@ enum Request {
     Parts(Template, Template),
 }
 
-/// What a user says about all requests of a run.
+/// The options for all requests of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpOptions {
     pub(crate) method: Option<String>,
@@ -98,7 +98,7 @@ impl HttpPlan {
         Ok(HttpPlan { method: Method::of(method.as_bytes()), requests, method_name: method })
     }
 
-    /// The method.
+    /// Returns the method.
     pub(crate) fn method(&self) -> &str {
         &self.method_name
     }
@@ -145,7 +145,7 @@ fn write(request: &Request, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Ve
     match request {
         Request::Whole(template) => template.write(out, write_key),
         Request::Parts(head, body) => {
-            // The body is written first, to a place of its own, because the head says its length.
+            // The body is written first, to a separate buffer, because the head contains its length.
             scratch.clear();
             let mut key = Vec::new();
             keys.write(&mut key);
@@ -164,7 +164,7 @@ pub(super) struct Http {
     plan: HttpPlan,
     /// One, or one for each URL.
     keys: Vec<Keys>,
-    /// The request whose turn it is.
+    /// The next request.
     next: usize,
     scratch: Vec<u8>,
     limits: Limits,

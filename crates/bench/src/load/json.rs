@@ -77,7 +77,7 @@ impl Value for bool {
 
 impl Value for f64 {
     fn write(&self, out: &mut String) {
-        // JSON has no infinities; none of the figures can be one, and `null` says so if one were.
+        // JSON has no infinities; no figure can be infinite, and `null` would represent one.
         if self.is_finite() {
             out.push_str(&format!("{self:.3}"));
         } else {
@@ -117,7 +117,7 @@ fn string(text: &str) -> String {
     out
 }
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     document(|w| run(w, plan, outcome))
 }

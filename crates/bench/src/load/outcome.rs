@@ -42,7 +42,7 @@ impl Outcome {
         if self.stats.answered > 0 { cpu_s * 1e6 / self.stats.answered as f64 } else { 0.0 }
     }
 
-    /// At least one request did what it was to do: any HTTP answer, any RESP reply that is no error.
+    /// Returns whether at least one request succeeded: any HTTP response, any RESP reply that is not an error.
     pub(super) fn has_worked(&self) -> bool {
         self.stats.answered > self.stats.error_replies()
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Readable by everybody.
 const MODE: u32 = 0o644;
 
-/// Writes a report in place of what is there.
+/// Writes a report, replacing an existing file.
 pub(super) fn write(path: &Path, report: &str) -> Result<(), String> {
     let writing = || -> io::Result<()> {
         let mut file = match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {

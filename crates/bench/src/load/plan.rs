@@ -6,17 +6,17 @@ use super::schedule::Arrivals;
 use super::target::{Family, Server};
 use super::template::KeySpace;
 
-/// What is the same for every protocol. Times in nanoseconds.
+/// Parameters common to every protocol. Times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) server: Server,
     pub(crate) family: Family,
     pub(crate) connections: usize,
     pub(crate) threads: usize,
-    /// How long requests are sent; `None`: until their number is reached.
+    /// The duration of sending requests; `None`: until their number is reached.
     pub(crate) duration_ns: Option<u64>,
     pub(crate) requests: Option<u64>,
-    /// How long requests are sent before those that count.
+    /// The duration of sending requests before the measured part.
     pub(crate) warmup_ns: u64,
     /// Intended sends a second, all threads together; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
@@ -41,19 +41,19 @@ pub(crate) struct Load {
 /// By which interval a closed loop's latencies are corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Correction {
-    /// What the user expects between two requests of a connection.
+    /// The expected interval between two requests of a connection.
     IntervalNs(u64),
     /// The run's own median latency.
     Median,
 }
 
-/// Where the machine's report goes.
+/// The destination of the JSON report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
     No,
     /// To standard output, in place of the text.
     Output,
-    /// To a file, beside the text.
+    /// To a file, in addition to the text.
     File(std::path::PathBuf),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     pub(crate) protocol: ProtocolPlan,
 }
 
-/// What is sent.
+/// The requests of a protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProtocolPlan {
     Http(HttpPlan),

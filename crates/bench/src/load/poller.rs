@@ -23,7 +23,7 @@ const TIMER: u64 = u64::MAX;
 /// A socket that can be used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
-    /// What [`Poller::add`] was given.
+    /// The token passed to [`Poller::add`].
     pub(super) token: u64,
     /// Bytes, an end or an error can be read.
     pub(super) readable: bool,
@@ -35,7 +35,7 @@ pub(super) struct Ready {
 pub(super) struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer fires, in the caller's clock.
+    /// The time at which the timer fires, in the caller's clock.
     armed: u64,
 }
 

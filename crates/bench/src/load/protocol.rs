@@ -1,6 +1,6 @@
 //! The interface of a protocol for the reactor: the bytes of the next request, and the end of a response.
 
-/// How one request ended well, as far as its connection is concerned.
+/// The effect of a successful request on its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// An HTTP status.
@@ -27,10 +27,10 @@ pub(super) struct Answer {
 
 /// A protocol, as one thread speaks it.
 pub(super) trait Protocol {
-    /// What is known of an answer that has not wholly arrived.
+    /// The state of an incomplete answer.
     type Session: Default;
 
-    /// What every connection sends before its first request, and how many answers that brings.
+    /// Returns the bytes that every connection sends before its first request, and the number of answers to them.
     fn preamble(&self) -> (&[u8], u32);
 
     /// Appends the next request; gives the number of its command, below [`Protocol::commands`].

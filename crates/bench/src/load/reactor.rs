@@ -47,7 +47,7 @@ const LONGEST_WAIT: u64 = 50_000_000;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 pub(super) struct Shared {
     /// Times are nanoseconds since this.
     pub(super) epoch: Instant,
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// A connection has been made.
     pub(super) reached: AtomicBool,
-    /// Why the run can't go on.
+    /// The reason why the run cannot continue.
     pub(super) fatal: Mutex<Option<String>>,
     /// Threads wait here for each other twice: before one of them sets `start`, and after.
     pub(super) barrier: Barrier,
@@ -89,12 +89,12 @@ impl Shared {
     }
 }
 
-/// What happened in one interval of a run, for the live line.
+/// The figures of one interval of a run, for the live line.
 #[derive(Clone, Debug)]
 pub(super) struct Tick {
-    /// Which interval, from 0.
+    /// The number of the interval, from 0.
     pub(super) number: u64,
-    /// How long it was; the last one may be shorter.
+    /// Its length; the last one may be shorter.
     pub(super) length_ns: u64,
     pub(super) sent: u64,
     pub(super) failed: u64,
@@ -107,7 +107,7 @@ impl Tick {
     }
 }
 
-/// What a thread brings back.
+/// The results of a thread.
 pub(super) struct ThreadReport {
     pub(super) stats: Stats,
     /// Of requests before those that count.
@@ -138,7 +138,7 @@ pub(super) struct Reactor<'a, P: Protocol> {
     /// Requests in flight or waiting for their connection.
     open_requests: u64,
     given_up: usize,
-    /// When no connection was free for a request that was due.
+    /// The time at which no connection was free for a due request.
     starved_at: Option<u64>,
     measure_from: u64,
     end: u64,
@@ -334,7 +334,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Sends what is due, as far as connections are free.
+    /// Sends due requests on free connections.
     fn send_due(&mut self) {
         while self.is_sending {
             let Some(schedule) = self.schedules.front() else {
@@ -371,7 +371,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The connection that has been free for longest; it is no longer listed.
+    /// Returns the connection that has been free for longest; it is no longer listed.
     fn free_connection(&mut self) -> Option<usize> {
         loop {
             let id = self.free.pop_front()? as usize;
@@ -414,12 +414,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The figures to which a request of this intended time belongs.
+    /// Returns the figures to which a request of this intended time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
     }
 
-    /// The figures to which what happens now belongs.
+    /// Returns the figures to which what happens now belongs.
     fn stats_at(&mut self, now: u64) -> &mut Stats {
         self.stats_of(now)
     }
@@ -556,7 +556,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         self.buffer = buffer;
     }
 
-    /// Takes the answers out of what has arrived, then gives the connection its next requests.
+    /// Parses the received answers, then sends the connection's next requests.
     fn read(&mut self, id: usize, buf: &[u8], now: u64) {
         let mut at = 0;
         while at < buf.len() {
@@ -720,7 +720,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// The present, and until when nothing is to be done unless a socket wants it.
+    /// Returns the present, and until when nothing is to be done unless a socket wants it.
     fn wait_until(&self) -> (u64, u64) {
         let now = self.shared.now();
         let mut until = now.saturating_add(LONGEST_WAIT);
@@ -738,15 +738,14 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         (now, until)
     }
 
-    /// Hands over the figures of intervals that are over. What is answered after the last moment of sending belongs to
-    /// the last interval.
+    /// Sends the figures of finished intervals. Answers after the end of sending belong to the last interval.
     fn send_tick(&mut self, now: u64, is_last: bool) {
         let (Some(interval), Some(tick)) = (self.load.interval_ns, &mut self.tick) else { return };
         let most = self.load.duration_ns.map_or(u64::MAX, |duration| duration.div_ceil(interval).max(1) - 1);
         let number = (now.saturating_sub(self.measure_from) / interval).min(most);
         while number > tick.number {
             let over = std::mem::replace(tick, Tick::new(tick.number + 1, interval));
-            // The lines are for looking at; where nobody takes them, a line is left out and the report is still whole.
+            // The lines are only shown; a line that cannot be delivered is dropped and the report is still complete.
             let _ = self.ticks.try_send(over);
         }
         if is_last {
@@ -761,7 +760,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// What is left when the run is over.
+    /// Accounts for the remaining requests at the end of the run.
     fn settle_accounts(&mut self, now: u64, is_cut_off: bool) {
         for id in 0..self.connections.len() {
             let connection = &mut self.connections[id];

@@ -31,7 +31,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
             super::output::write(path, &report)
         }),
         ([reuse, fresh], Json::No) => print(console, &table(plan, reuse, fresh)),
-        // Half a comparison is none; what was measured is still told.
+        // An incomplete comparison is useless; the measured half is still reported.
         (some, _) => some.iter().try_for_each(|outcome| print(console, &text::report(plan, outcome))),
     };
     if let Err(error) = written {

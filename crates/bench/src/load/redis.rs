@@ -38,7 +38,7 @@ enum Part {
     Argument(Template),
 }
 
-/// What a connection says before its first command.
+/// The login of a connection before its first command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -69,7 +69,7 @@ impl RedisPlan {
         Ok(RedisPlan { commands: compiled, cycle, preamble, preamble_replies })
     }
 
-    /// The commands' names.
+    /// Returns the commands' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().map(|command| command.name.as_str())
     }

@@ -30,7 +30,7 @@ const SATURATED: f64 = 0.9;
 /// Intervals that may wait to be printed, for each thread.
 const TICKS_WAITING: usize = 16;
 
-/// How often the main thread looks up.
+/// The main thread's polling interval.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Runs the plan and reports; the exit code.
@@ -80,8 +80,8 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     }
 }
 
-/// The server's address. Of several, the first that somebody listens on, tried with a connection that is closed at
-/// once: `localhost` is often two addresses and a server behind one.
+/// Returns the server's address. Of several, the first that somebody listens on, tried with a connection that is closed
+/// at once: `localhost` is often two addresses and a server behind one.
 fn destination(load: &Load) -> Result<SockAddr, String> {
     let addresses = load.server.resolve(load.family)?;
     let first = addresses[0].clone();
@@ -96,7 +96,7 @@ fn destination(load: &Load) -> Result<SockAddr, String> {
     Ok(addresses.into_iter().find(listens).unwrap_or(first))
 }
 
-/// Descriptors beside the connections: what is open anyway, and two for each thread.
+/// Reserves descriptors in addition to the connections: those already open, and two for each thread.
 fn raise_descriptors(connections: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = connections as u64 * 2 + 64;
@@ -160,7 +160,7 @@ where
     Ok(combine(load, threads, commands, watched?, started_unix_ms))
 }
 
-/// What the main thread has seen meanwhile.
+/// The observations of the main thread.
 struct Watched {
     is_interrupted: bool,
     own: ProcessTime,
@@ -239,7 +239,7 @@ fn watch(
     })
 }
 
-/// The first of the signals; never, where they are somebody else's.
+/// Waits for the first of the signals; forever if they are handled elsewhere.
 async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
     match signals {
         None => std::future::pending().await,
@@ -296,7 +296,7 @@ impl Lines {
         }
     }
 
-    /// Prints a line, and before it one for each interval that no thread has told of.
+    /// Prints a line, preceded by one for each interval without a report of a thread.
     fn print(&mut self, tick: &Tick, err: &mut dyn Write) {
         while self.next < tick.number {
             print_line(self.interval_ns, &Tick::new(self.next, self.interval_ns), err);
@@ -314,7 +314,7 @@ impl Lines {
 }
 
 fn print_line(interval_ns: u64, tick: &Tick, err: &mut dyn Write) {
-    // Nobody looking is no reason to end a run.
+    // A closed terminal is no reason to end a run.
     let _ = writeln!(err, "{}", text::live_line(interval_ns, tick));
 }
 

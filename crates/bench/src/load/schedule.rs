@@ -15,7 +15,7 @@ pub(super) const SECOND: f64 = 1e9;
 pub(crate) enum Arrivals {
     /// All the same.
     Constant,
-    /// Those of a Poisson process.
+    /// The intervals of a Poisson process.
     Exponential,
 }
 
@@ -54,7 +54,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next one is due; `None`: there are no more.
+    /// Returns the due time of the next one; `None`: there are no more.
     pub(super) fn next(&self) -> Option<u64> {
         self.next
     }
@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// How many are due up to `until` and have not been taken; takes them.
+    /// Returns how many are due up to `until` and have not been taken; takes them.
     pub(super) fn drain(&mut self, until: u64) -> u64 {
         let mut count = 0;
         while self.next.is_some_and(|due| due <= until) {

@@ -13,19 +13,19 @@ use hdrhistogram::Histogram;
 
 use super::protocol::Outcome;
 
-/// The longest time that is told from longer ones.
+/// The longest time that is distinguished from longer ones.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// Different codes of RESP errors that are told apart; the rest is `other`.
+/// The maximum number of RESP error codes counted separately; the rest is `other`.
 const MAX_CODES: usize = 32;
 
 /// Bytes of an example text.
 const MAX_EXAMPLE: usize = 200;
 
-/// A histogram of nanoseconds.
+/// Returns a histogram of nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
     // The bounds are constants that the constructor accepts, so the coarse default never comes to be.
     Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
@@ -46,7 +46,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Why a request has no answer.
+    /// The reason why a request has no answer.
     RequestFault {
         /// The connection that was made for it could not be made (a connection per request only).
         Connect = "connect",
@@ -68,9 +68,9 @@ kinds! {
 }
 
 kinds! {
-    /// Why a connection was not made.
+    /// The reason why a connection failed.
     ConnectFault {
-        /// Nobody listens.
+        /// No process listens.
         Refused = "refused",
         /// No connection within the timeout.
         Timeout = "timeout",
@@ -110,12 +110,12 @@ impl Faults {
         self.counts.values().sum()
     }
 
-    /// How many of this name.
+    /// Returns how many of this name.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// What the first of this name said.
+    /// Returns the message of the first one of this name.
     pub(super) fn example(&self, name: &str) -> Option<&str> {
         self.examples.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -234,7 +234,7 @@ impl Stats {
 
     fn error_reply(&mut self, text: &str) {
         let code = text.split(' ').next().unwrap_or_default();
-        // What a server calls a code is its own affair; only what looks like one is told apart.
+        // Any text may be a code for a server; only plausible ones are counted separately.
         let is_code = !code.is_empty() && code.len() <= 32 && code.bytes().all(|byte| byte.is_ascii_graphic());
         let known = self.codes.contains_key(code) || self.codes.len() < MAX_CODES;
         let code = if is_code && known { code } else { "other" };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use socket2::SockAddr;
 
-/// Which addresses of a name count.
+/// The address families of a name that are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
     #[default]
@@ -76,7 +76,7 @@ impl Server {
         Ok(Server::Tcp(host.to_owned(), port))
     }
 
-    /// Its addresses, in the resolver's order. A connection that is refused by one tries the next.
+    /// Returns its addresses, in the resolver's order. A connection that is refused by one tries the next.
     pub(crate) fn resolve(&self, family: Family) -> Result<Vec<SockAddr>, String> {
         match self {
             Server::Unix(path) => match SockAddr::unix(path) {
@@ -108,7 +108,7 @@ impl Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) server: Server,
-    /// What the Host field says: as the URL has it.
+    /// The value of the Host field, as in the URL.
     pub(crate) authority: String,
     /// Path and query.
     pub(crate) target: String,

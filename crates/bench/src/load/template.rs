@@ -11,7 +11,7 @@ const DATA: &[u8] = b"__data__";
 /// Sequences of one thread; of more URLs some share one.
 const SEQUENCES_MAX: usize = 1024;
 
-/// How keys are drawn.
+/// The order in which keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum KeyPattern {
     /// Each as often as any other.
@@ -25,7 +25,7 @@ pub(crate) enum KeyPattern {
     Zipf(f64),
 }
 
-/// Which keys there are.
+/// The set of keys.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeySpace {
     /// Stands before the number.
@@ -65,8 +65,8 @@ impl Keys {
         Keys { space, random, zipf, next: thread, step: threads }
     }
 
-    /// The keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET` in turn
-    /// would otherwise share a sequence, and no `GET` would ever ask for a key that was set.
+    /// Returns the keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET`
+    /// in turn would otherwise share a sequence, and no `GET` would ever ask for a key that was set.
     pub(super) fn of_each(self, commands: usize) -> Vec<Keys> {
         let count = if self.space.pattern == KeyPattern::Sequential { commands.clamp(1, SEQUENCES_MAX) } else { 1 };
         vec![self; count]
@@ -150,7 +150,7 @@ impl Template {
         }
     }
 
-    /// The bytes, if there is no place for a key among them.
+    /// Returns the bytes, if there is no place for a key among them.
     pub(crate) fn fixed(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -170,7 +170,7 @@ impl Template {
     }
 }
 
-/// What looks like a placeholder and is none: a slip that would otherwise be sent as it stands.
+/// Returns a text that resembles a placeholder but is not one: a typing error that would otherwise be sent unchanged.
 pub(crate) fn unknown_placeholder(text: &str) -> Option<&str> {
     let mut from = 0;
     while let Some(start) = text[from..].find("__").map(|at| from + at) {

@@ -21,7 +21,7 @@ pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
     ("p99.999", "p99_999", 0.99999),
 ];
 
-/// A time with a unit that leaves it three digits.
+/// Returns a time with a unit that leaves it three digits.
 pub(super) fn time(ns: u64) -> String {
     let value = ns as f64;
     let (value, unit) = match ns {
@@ -70,7 +70,7 @@ pub(super) fn live_line(interval_ns: u64, tick: &Tick) -> String {
     )
 }
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     let mut out = String::new();
     let (load, stats) = (&plan.load, &outcome.stats);
@@ -197,7 +197,7 @@ fn faults(out: &mut String, title: &str, faults: &Faults, names: impl Iterator<I
     }
 }
 
-/// What a peer wrote, fit for a terminal.
+/// Returns a peer's text with unprintable characters replaced.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }

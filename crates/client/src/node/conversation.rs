@@ -39,7 +39,7 @@ impl Line {
     }
 }
 
-/// A connection and what was read of it.
+/// A connection and its partially read data.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(crate) line: Line,
@@ -90,7 +90,7 @@ impl Conversation {
         poll_fn(|cx| stream.poll_flush(cx)).await
     }
 
-    /// The next reply or message. What was read of one stays here if the caller stops waiting.
+    /// Reads the next reply or message. A partially read one is kept if the caller stops waiting.
     pub(crate) async fn read(&mut self) -> Result<Reply, String> {
         loop {
             let progress = self.parser.parse(&self.input[self.start..self.filled]);
@@ -105,7 +105,7 @@ impl Conversation {
                 }
                 return Ok(reply);
             }
-            // Once for what was read, and not for each reply in it.
+            // Once per read, and not for each reply in it.
             self.input.copy_within(self.start..self.filled, 0);
             self.filled -= self.start;
             self.start = 0;
@@ -131,7 +131,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sends commands together and reads so many replies.
+    /// Sends commands together and reads this many replies.
     pub(crate) async fn ask(&mut self, bytes: &[u8], replies: usize) -> Result<Vec<Reply>, String> {
         self.write(bytes).await.map_err(|error| error.to_string())?;
         let mut all = Vec::new();
@@ -160,7 +160,7 @@ impl Conversation {
         Ok(Reply::Simple("OK".into()))
     }
 
-    /// The next message of a channel.
+    /// Returns the next message of a channel.
     pub(crate) async fn message(&mut self) -> Result<Reply, String> {
         loop {
             if let Some(message) = self.messages.pop_front() {
@@ -173,7 +173,7 @@ impl Conversation {
         }
     }
 
-    /// Whether it is as it was left: open, with nothing to read.
+    /// Returns whether it is unchanged since it was released: open, with nothing to read.
     pub(crate) async fn is_quiet(&mut self) -> bool {
         let stream = self.line.stream();
         let mut byte = [0];
@@ -194,12 +194,12 @@ pub(crate) fn is_message(reply: &Reply) -> bool {
     matches!(items.first(), Some(Reply::Bulk(kind)) if kind == b"message" || kind == b"pmessage")
 }
 
-/// Connections of a section that nobody has now.
+/// Idle connections of a section.
 #[derive(Debug, Default)]
 pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
 
 impl Resting {
-    /// The one of this node that was used last.
+    /// Returns the one of this node that was used last.
     pub(crate) fn take(&self, node: &Arc<Node>, db: u32) -> Option<Conversation> {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -212,7 +212,7 @@ impl Resting {
         self.0.lock().push_back((node.clone(), one));
     }
 
-    /// Ends the one that rests for longest, since somebody needs its place.
+    /// Closes the connection idle for longest, since its permit is needed.
     pub(crate) fn give_way(&self) {
         let oldest = self.0.lock().pop_front();
         drop(oldest);
@@ -224,8 +224,8 @@ impl Resting {
         drop(all);
     }
 
-    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none left,
-    /// and whoever lays down the next one finds that nobody is `sweeping`.
+    /// Closes connections that are idle for too long, too old, or of a node that has failed. False: none is left, and
+    /// the next release of a connection finds that `sweeping` is false.
     pub(crate) fn sweep(&self, sweeping: &AtomicBool) -> bool {
         let mut all = self.0.lock();
         let now = Instant::now();

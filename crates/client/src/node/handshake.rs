@@ -29,8 +29,8 @@ pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     Ok(stream)
 }
 
-/// What only nodes of several are asked. One that loads its data, or has none since its master is away, has others to
-/// be asked instead: it says so to a PING.
+/// Queries a node of a section with several nodes. A node that is loading its data, or whose master is away, is
+/// replaced by others: its reply to PING says so.
 async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
     match &node.section.options.mode {
         Mode::Single => return Ok(()),
@@ -80,8 +80,8 @@ fn is_unknown(text: &str) -> bool {
     text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
 }
 
-/// What a sentinel says is older than what the engine says of itself. `follows`: a replica is asked, and its master
-/// fails.
+/// Checks the engine's own role, which is more recent than a sentinel's answer. `follows`: a replica is expected, and
+/// whether its master fails.
 fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
     let words = match role {
         Reply::Array(words) => words,
@@ -94,7 +94,7 @@ fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
     };
     match (word(0), follows, word(3)) {
         (Some(b"master"), ..) | (Some(b"slave"), Some(_), Some(b"connected")) => Ok(()),
-        // Without its master it has what it had, unless it is being filled.
+        // Without its master it still has its data, unless it is being synchronized.
         (Some(b"slave"), Some(true), Some(link)) if link != b"sync" => Ok(()),
         (Some(b"slave"), Some(_), _) => Err("it does not follow its master now".into()),
         (Some(role), ..) => Err(format!("it is no master but a {}", String::from_utf8_lossy(role))),

@@ -48,11 +48,11 @@ struct Queue {
     closed: bool,
 }
 
-/// Commands in order: their bytes one behind the other, and what is to be done with each.
+/// Commands in order: their bytes in sequence, and the treatment of each.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     pub(crate) bytes: Vec<u8>,
-    /// Bytes at their start whose commands are gone.
+    /// Leading bytes whose commands are finished.
     pub(crate) answered: usize,
     pub(crate) entries: VecDeque<Entry>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Commands {
 pub(crate) struct Entry {
     /// Bytes.
     pub(crate) len: usize,
-    /// When it was queued; once it is on a connection, when it was taken for that.
+    /// The time of queueing; once it is on a connection, the time at which it was taken for that.
     pub(crate) since: Instant,
     /// It reads, and was not sent twice yet.
     pub(crate) repeatable: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Entry {
     pub(crate) route: Route,
     /// The reply may be kept.
     pub(crate) asked: Option<Box<Asked>>,
-    /// It is several commands, with so many replies.
+    /// It is several commands, with this many replies.
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) waiter: Waiter,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Route {
     pub(crate) asking: bool,
     /// Times that it was sent elsewhere.
     pub(crate) moves: u8,
-    /// When it came.
+    /// The time of its arrival.
     pub(crate) begun: Instant,
 }
 
@@ -106,13 +106,13 @@ impl Route {
 }
 
 impl Commands {
-    /// The bytes of those that are here.
+    /// Returns the bytes of those that are here.
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.answered..]
     }
 
-    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs
-    /// no more than what is forgotten.
+    /// Drops this many leading bytes, and returns by how much the rest has moved: it is moved in batches, which costs
+    /// no more than the dropped bytes.
     pub(crate) fn forget(&mut self, len: usize) -> usize {
         self.answered += len;
         if self.answered == self.bytes.len() {
@@ -133,7 +133,7 @@ impl Entry {
         Entry { len, since, repeatable, skips: false, route, asked: None, transaction: None, waiter }
     }
 
-    /// It is sent elsewhere, in so many bytes.
+    /// Prepares it for being sent again, in this many bytes.
     pub(crate) fn again(&mut self, len: usize, now: Instant) {
         self.len = len;
         self.since = now;
@@ -162,7 +162,7 @@ impl Lane {
         self.queue.lock().closed
     }
 
-    /// Starts a command; what was read before and has not changed since is answered here.
+    /// Starts a command; a cached reply is returned immediately.
     pub(crate) fn start(&self, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let section = &*self.node.section;
         let mut asked = None;
@@ -297,7 +297,7 @@ impl Lane {
         queue.commands = commands;
     }
 
-    /// Lets the task look at what has changed around the lane.
+    /// Wakes the task to check for changes around the lane.
     pub(crate) fn wake(&self) {
         let waker = self.queue.lock().waker.take();
         if let Some(waker) = waker {
@@ -311,7 +311,7 @@ impl Lane {
         self.wake();
     }
 
-    /// When the first command has waited for too long.
+    /// Returns the deadline of the first command.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
         let timeout = self.node.section.options.timeout_queue;
         self.queue.lock().commands.entries.front().map(|entry| entry.since + timeout)
@@ -335,7 +335,7 @@ impl Lane {
         failed.into_iter().for_each(|(entry, found)| entry.fail(&self.node.section, found));
     }
 
-    /// Fails what has waited for too long.
+    /// Fails commands whose time is over.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
         let timeout = self.node.section.options.timeout_queue;
@@ -370,7 +370,7 @@ impl Lane {
         }
     }
 
-    /// A connection for the commands that wait; `None`: nothing waits any more.
+    /// Returns a connection for the commands that wait; `None`: nothing waits any more.
     async fn connect(&self) -> Option<Connected> {
         let wanted = || self.first_deadline().is_some();
         self.reroute();
@@ -392,7 +392,7 @@ impl Lane {
         };
         tokio::select! {
             biased;
-            // What has turned before is looked at before anything is begun.
+            // Results of the last iteration are examined before a new connection is started.
             () = self.turned.notified() => None,
             connected = connecting => connected,
             () = self.expire_always() => None,
@@ -432,11 +432,11 @@ async fn serve_until_closed(lane: &Lane) {
     lane.reroute();
 }
 
-/// A tenth more or less, so that connections that were made together don't end together.
+/// Returns a tenth more or less, so that connections that were made together don't end together.
 pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
-/// A question of the client's own.
+/// Returns a question of the client's own.
 pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
     match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
         Ok(awaited) => pending(awaited).finish().await,

@@ -30,7 +30,7 @@ use crate::{Address, Failure};
 /// An engine, as its lanes see it.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Tells nodes apart in the threads' lists of lanes.
+    /// The node's number in the threads' lists of lanes.
     id: u64,
     /// The same for all nodes of this address.
     mark: u64,
@@ -38,15 +38,15 @@ pub(crate) struct Node {
     pub(crate) address: Address,
     /// It knows where the engine is, and is none itself.
     pub(crate) is_sentinel: bool,
-    /// Connections and what is done on them.
+    /// Counters of connections and commands.
     pub(crate) counters: Counters,
-    /// Grows with every sign that what was connected before is of no more use.
+    /// Incremented with every sign that existing connections are no longer usable.
     generation: AtomicU64,
     /// Grows when another engine takes over what this one had.
     epoch: AtomicU64,
     /// It did.
     was_left: Notify,
-    /// Whether the breaker has counted failures, so that a success needs no lock to report itself.
+    /// Whether the breaker has counted failures, so that a success usually needs no lock.
     ailing: AtomicBool,
     health: Mutex<Health>,
     lanes: Mutex<Vec<Arc<Lane>>>,
@@ -66,13 +66,13 @@ struct Health {
 }
 
 impl Health {
-    /// The error of commands while the breaker is open.
+    /// Returns the error of commands while the breaker is open.
     fn failure(&self) -> Failure {
         Failure::Breaker(self.breaker.failures(), self.last_failure.clone().unwrap_or_default())
     }
 }
 
-/// A connection that was greeted. It counts against the cap for as long as it lives.
+/// A connection after its handshake. It counts against `maxconn` for its lifetime.
 #[derive(Debug)]
 pub(crate) struct Connected {
     pub(crate) stream: Stream,
@@ -86,7 +86,7 @@ impl Drop for Connected {
     }
 }
 
-/// Why an attempt to connect brought no connection.
+/// The reason why a connection attempt failed.
 #[derive(Debug)]
 pub(crate) enum NotConnected {
     /// The rate or the pause after a failure: not before this.
@@ -139,7 +139,7 @@ impl Node {
         })
     }
 
-    /// A lane to any database, for a sign of life: one that is there, or this thread's.
+    /// Returns a lane to any database, for a probe: an existing one, or this thread's.
     pub(crate) fn any_lane(self: &Arc<Node>) -> Result<Arc<Lane>, Failure> {
         let there = self.lanes.lock().iter().find(|lane| !lane.is_closed()).cloned();
         there.map_or_else(|| self.lane(0), Ok)
@@ -151,7 +151,7 @@ impl Node {
         }
         let mut lanes = self.lanes.lock();
         lanes.retain(|lane| !lane.is_closed());
-        // A sentinel is asked rarely, by whoever it is.
+        // A sentinel is queried rarely, through one shared lane.
         let most = if self.is_sentinel { 1 } else { self.section.lanes_of_a_node() };
         if lanes.len() < most {
             let runtime = Handle::try_current()
@@ -208,8 +208,8 @@ impl Node {
         self.start(request, Route::new(None, db, kind == Kind::Reads))
     }
 
-    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked
-    /// for again; there is none once the section is closed.
+    /// Queues a command on this thread's lane. If that has closed since it was found, another look-up finds a new one;
+    /// there is none once the section is closed.
     pub(crate) fn start(self: &Arc<Node>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         loop {
             match self.lane(route.db)?.start(request, route) {
@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    /// Whether a command may be queued.
+    /// Decides whether a command may be queued.
     pub(crate) fn admit(&self) -> Result<(), Failure> {
         if !self.ailing.load(Ordering::Relaxed) {
             return Ok(());
@@ -237,7 +237,7 @@ impl Node {
         health.breaker.is_open().then(|| health.failure())
     }
 
-    /// Why it failed last, while it fails.
+    /// Returns the last failure, while it fails.
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.ailing.load(Ordering::Relaxed).then(|| self.health.lock().last_failure.clone()).flatten()
     }
@@ -246,7 +246,7 @@ impl Node {
     pub(crate) fn answered(&self, reply: &Reply, generation: u64) {
         let Reply::Error(text) = reply else { return self.succeeded() };
         add(&self.counters.engine_errors, 1);
-        // It is not what it was: whatever is connected to it is to look again.
+        // Its role has changed: all its connections must be checked again.
         match text.split(' ').next() {
             // Others can be asked instead.
             Some("MASTERDOWN") if self.section.is_cluster() => self.died(generation, text),
@@ -271,7 +271,7 @@ impl Node {
         self.note(None, reason);
     }
 
-    /// The same of a connection of that generation: what several see of one death counts once.
+    /// The same for a connection of that generation: one failure noticed by several connections counts once.
     pub(crate) fn died(&self, generation: u64, reason: &str) {
         self.note(Some(generation), reason);
     }
@@ -295,7 +295,7 @@ impl Node {
         self.ailing.load(Ordering::Relaxed)
     }
 
-    /// Another engine has taken over: what waits goes there, and what was sent is not waited for long.
+    /// Another engine has become the master: queued commands go there, and pending replies have a short deadline.
     pub(crate) fn leave(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.was_left.notify_waiters();
@@ -318,7 +318,7 @@ impl Node {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// How much it is the one to read a slot's keys from: a number by chance, the same each time.
+    /// Returns its weight for reading a slot's keys: a pseudo-random number, always the same.
     pub(crate) fn weight(&self, slot: u16) -> u64 {
         // The finalizer of MurmurHash3.
         let mut mixed = self.mark ^ u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -346,7 +346,7 @@ impl Node {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// What is known of it.
+    /// Returns its figures.
     pub(crate) fn figures(&self, role: &'static str) -> NodeFigures {
         let mut sum = Connections::default();
         self.counters.add_to(&mut sum);

@@ -22,7 +22,7 @@ const PIPELINE_BYTES_MAX: usize = 16 << 20;
 const BULK_MAX: u64 = 64 << 20;
 /// Elements of a reply.
 const ELEMENTS_MAX: u64 = 1 << 22;
-/// Room for what is read at once.
+/// The size of a read.
 pub(crate) const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
 pub(crate) const VALIDATE_AFTER: Duration = Duration::from_secs(30);
@@ -35,12 +35,12 @@ const DOUBT: Duration = Duration::from_millis(200);
 const TRACKING: &[u8] =
     b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n*2\r\n$6\r\nCLIENT\r\n$12\r\nTRACKINGINFO\r\n";
 
-/// A reader of replies.
+/// Returns a reader of replies.
 pub(crate) fn reply_parser() -> ReplyParser {
     ReplyParser::new(ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() })
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It was idle for too long, or is to be reconnected.
@@ -63,16 +63,16 @@ pub(crate) struct Running<'a> {
     written: usize,
     /// And none is held back by encryption.
     flushed: bool,
-    /// When the last reply came, or the question for a sign of life went.
+    /// The time of the last reply, or of sending a probe.
     active: Instant,
     input: Vec<u8>,
     filled: usize,
     parser: ReplyParser,
     pub(crate) generation: u64,
     epoch: u64,
-    /// When to ask the cluster again whether the node that owes a reply still has the slots.
+    /// The time at which the cluster is asked again whether a node that owes a reply still owns the slots.
     doubted: Option<Instant>,
-    /// The node is not asked any more; what it has not answered by then is lost.
+    /// No more commands are sent to the node; unanswered ones fail at this time.
     left: Option<Instant>,
     renew_at: Option<Instant>,
     /// A sign of life is waited for.
@@ -239,7 +239,7 @@ impl<'a> Running<'a> {
             let full = self.filled == self.input.len();
             some |= self.deliver()?;
             if !full {
-                // What came was taken whole: the next look would find nothing.
+                // All available data was read: another read would find none.
                 if some {
                     return Ok(true);
                 }
@@ -278,7 +278,7 @@ impl<'a> Running<'a> {
         }
         if self.tracking.0 > 0 {
             self.tracking.0 -= 1;
-            // Without RESP3 an engine says OK and tells nothing; a map is only in RESP3.
+            // Without RESP3 an engine answers OK but sends no invalidations; a map exists only in RESP3.
             self.tracking.1 &= matches!((self.tracking.0, &reply), (1, Reply::Simple(_)) | (0, Reply::Map(_)));
             if self.tracking.0 > 0 {
                 return Ok(());
@@ -301,7 +301,7 @@ impl<'a> Running<'a> {
             return Ok(());
         }
         if entry.skips {
-            // What follows would be taken for the next command's reply.
+            // Later data would be taken for the next command's reply.
             self.commands.entries.push_front(entry);
             return Err(self.lost("ASKING is not understood"));
         }
@@ -317,7 +317,7 @@ impl<'a> Running<'a> {
             },
         };
         if self.commands.answered + len > self.written {
-            // What comes next would be taken for the rest of it.
+            // Later data would be taken for the rest of it.
             self.commands.entries.push_front(entry);
             return Err(self.lost("a reply to what was not sent yet"));
         }
@@ -326,7 +326,7 @@ impl<'a> Running<'a> {
                 if let Some(router) = node.section.router()
                     && let Some(redirect) = told::redirect(text, &node.address) =>
             {
-                // Who has nothing to answer with now is not asked again at once.
+                // A node that cannot answer now is not queried again immediately.
                 if text.starts_with("LOADING") || text.starts_with("MASTERDOWN") {
                     node.died(self.generation, text);
                 } else {
@@ -381,13 +381,13 @@ impl<'a> Running<'a> {
         [queued, own, self.left].into_iter().flatten().min()
     }
 
-    /// When a reply that is owed since then is doubted next.
+    /// Returns the time at which a reply owed since then is next doubted.
     fn doubt(&self, since: Instant) -> Instant {
         let first = since + DOUBT;
         self.doubted.filter(|next| *next > first).unwrap_or(first)
     }
 
-    /// The meaning of an expired deadline.
+    /// Returns the meaning of an expired deadline.
     fn overdue(&mut self) -> Option<End> {
         self.lane.expire();
         let now = Instant::now();
@@ -424,7 +424,7 @@ impl<'a> Running<'a> {
             let bytes = start..start + entry.len;
             start = bytes.end;
             let sent = bytes.start < self.written;
-            // The first of a connection that is overdue is what the engine is busy with.
+            // The engine is busy with the first overdue command of the connection.
             let overdue = std::mem::take(&mut first) && matches!(end, End::Dead(_));
             if sent && (overdue || !entry.repeatable) {
                 let failure = match end {

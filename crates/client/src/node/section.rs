@@ -15,15 +15,16 @@ use crate::figures::{Counters, add, take};
 use crate::options::Mode;
 use crate::told::Redirect;
 
-/// Where commands of a section with several nodes go instead of a node that can't do them: its cluster.
+/// The target of commands that a node cannot execute, in a section with several nodes: its cluster.
 pub(crate) trait Router: std::fmt::Debug + Send + Sync {
-    /// Whether the node is a replica by the map, and then whether its master fails; `None`: it is none.
+    /// Returns whether the node is a replica in the map, and then whether its master fails; `None`: it is not a
+    /// replica.
     fn follows(&self, node: &Node) -> Option<bool>;
     /// Reads the map again, unless that is happening already.
     fn refresh(self: Arc<Self>);
-    /// Sends a command where an engine's error says. Returns it if it was sent about for long enough.
+    /// Sends a command to the node named by an engine's error. Returns it if it was redirected too often.
     fn redirect(self: Arc<Self>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry>;
-    /// The node that is to have a command instead of `node`, if another is.
+    /// Returns the node that is to have a command instead of `node`, if another is.
     fn elsewhere(self: Arc<Self>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>>;
     /// Sends a command that another node was to have to `node`.
     fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);
@@ -41,7 +42,7 @@ pub(crate) struct Section {
     permits: Arc<Semaphore>,
     /// The queue of waiters for a permit.
     waiting: AtomicU64,
-    /// Connections that are to end at their next rest, so that somebody else gets theirs; never more than `waiting`.
+    /// The number of idle connections to close so that waiting commands get their permits; never more than `waiting`.
     claims: AtomicU64,
     /// Nodes that share the cap.
     nodes: AtomicUsize,
@@ -60,7 +61,7 @@ pub(crate) struct Section {
     pub(crate) resting: Resting,
     /// Replies that are kept.
     pub(crate) cached: CacheFigures,
-    /// Somebody looks after those.
+    /// Whether a task closes old idle connections.
     pub(crate) sweeping: AtomicBool,
 }
 
@@ -97,7 +98,7 @@ impl Section {
         self.router.get()?.upgrade()
     }
 
-    /// So many nodes share the cap.
+    /// Sets the number of nodes that share `maxconn`.
     pub(crate) fn share_among(&self, nodes: usize) {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
@@ -127,7 +128,7 @@ impl Section {
         lanes.push(Arc::downgrade(lane));
     }
 
-    /// The right to have one connection more. Where there is none left, one that rests ends for it.
+    /// Acquires the permit for one more connection. If there is none left, an idle connection is closed for it.
     pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return Some(permit);
@@ -139,12 +140,12 @@ impl Section {
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Returns whether somebody waits for a connection.
+    /// Returns whether a command waits for a connection.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether a connection that rests is to end, so that somebody else gets its permit.
+    /// Returns whether an idle connection should close, so that its permit is released.
     pub(crate) fn gives_way(&self) -> bool {
         self.claims.load(Ordering::Relaxed) > 0
             && self.claims.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claims| claims.checked_sub(1)).is_ok()

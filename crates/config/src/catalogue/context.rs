@@ -68,7 +68,7 @@ impl Contexts {
         self.0 & other.0 != 0
     }
 
-    /// The names of the places, as sections and rule sets are called.
+    /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
         const NAMES: [(Contexts, &str); 20] = [
             (Contexts::GLOBAL, "global"),

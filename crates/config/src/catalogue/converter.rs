@@ -159,13 +159,13 @@ impl ConverterRow {
         })
     }
 
-    /// The row of a name.
+    /// Returns the row of a name.
     pub(crate) fn find(name: &str) -> Option<&'static ConverterRow> {
         static INDEX: OnceLock<HashMap<&'static str, &'static ConverterRow>> = OnceLock::new();
         INDEX.get_or_init(|| ConverterRow::all().iter().map(|row| (row.name, row)).collect()).get(name).copied()
     }
 
-    /// The row of a converter.
+    /// Returns the row of a converter.
     pub(crate) fn of(converter: Converter) -> &'static ConverterRow {
         static INDEX: OnceLock<HashMap<Converter, &'static ConverterRow>> = OnceLock::new();
         // `map` is another name of `map_str`; the first one is the row.
@@ -174,7 +174,7 @@ impl ConverterRow {
     }
 }
 
-/// The converter by the name that scripts use, in which `.`, `-` and `+` are `_`.
+/// Returns the converter by the name that scripts use, in which `.`, `-` and `+` are `_`.
 pub fn converter_for_scripts(name: &str) -> Option<Converter> {
     static INDEX: OnceLock<HashMap<String, Converter>> = OnceLock::new();
     let index = INDEX.get_or_init(|| {

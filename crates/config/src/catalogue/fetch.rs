@@ -294,12 +294,12 @@ pub enum Fetch {
 }
 
 impl Fetch {
-    /// The fetch by the name that scripts call it by, such as `req_hdr` for `req.hdr`.
+    /// Returns the fetch by the name that scripts call it by, such as `req_hdr` for `req.hdr`.
     pub fn named_in_scripts(name: &str) -> Option<Fetch> {
         FetchRow::named_in_scripts(name)
     }
 
-    /// Its name, the manual's.
+    /// Returns its name, the manual's.
     pub fn name(self) -> &'static str {
         FetchRow::of(self).names[0]
     }
@@ -323,7 +323,7 @@ impl Fetch {
     }
 }
 
-/// A catalogue's name as scripts write it.
+/// Returns a catalogue's name as scripts write it.
 pub(super) fn script_name(name: &str) -> String {
     name.replace(['.', '-', '+'], "_")
 }
@@ -384,7 +384,7 @@ impl Needs {
         self.met_by(Needs::REQUEST_DATA.or(Needs::RESPONSE_DATA)) && self != Needs::NOTHING
     }
 
-    /// Its parts, as HAProxy words them in its warnings.
+    /// Returns its parts, as HAProxy words them in its warnings.
     pub(crate) fn name(self) -> String {
         const NAMES: [(Needs, &str); 13] = [
             (Needs::CLIENT, "client connection"),
@@ -405,7 +405,7 @@ impl Needs {
         names.join(" or ")
     }
 
-    /// The rule sets that have it, in a section that has both sides.
+    /// Returns the rule sets that have it, in a section that has both sides.
     pub(crate) fn places(self) -> Vec<&'static str> {
         Place::ALL.iter().filter(|p| self.met_by(p.has(Sides::BOTH))).map(|p| p.name()).collect()
     }
@@ -542,7 +542,7 @@ impl Place {
         }
     }
 
-    /// Its name, with the section's side where that matters.
+    /// Returns its name, with the section's side where that matters.
     pub(crate) fn name_in(self, sides: Sides) -> String {
         let name = self.name();
         if self.has(sides) == self.has(Sides::BOTH) { name.to_owned() } else { format!("frontend {name}") }
@@ -600,7 +600,7 @@ impl FetchRow {
         index.get(name).map(|i| &FetchRow::all()[*i])
     }
 
-    /// The fetch by a script's name: the catalogue's with `.`, `-` and `+` turned into `_`.
+    /// Returns the fetch by a script's name: the catalogue's with `.`, `-` and `+` turned into `_`.
     fn named_in_scripts(name: &str) -> Option<Fetch> {
         static INDEX: OnceLock<HashMap<String, Fetch>> = OnceLock::new();
         let index = INDEX.get_or_init(|| {
@@ -610,7 +610,7 @@ impl FetchRow {
         index.get(name).copied()
     }
 
-    /// The row of a fetch.
+    /// Returns the row of a fetch.
     pub(crate) fn of(fetch: Fetch) -> &'static FetchRow {
         static INDEX: OnceLock<HashMap<Fetch, usize>> = OnceLock::new();
         let index = INDEX.get_or_init(|| FetchRow::all().iter().enumerate().map(|(at, row)| (row.fetch, at)).collect());

@@ -440,7 +440,7 @@ const fn row(
     FetchRow { names, fetch, args, required, output, needs, suffixed: &[], dotted: false, docs }
 }
 
-/// A text fetch whose short name (the last) also exists as `name_beg`, `name_dir`… in ACLs.
+/// Returns a text fetch whose short name (the last) also exists as `name_beg`, `name_dir`… in ACLs.
 const fn text(
     names: &'static [&'static str],
     fetch: Fetch,
@@ -451,7 +451,7 @@ const fn text(
     FetchRow { names, fetch, args, required: 0, output: O::Str, needs, suffixed: SUFFIXES, dotted: false, docs }
 }
 
-/// A property of TLS that a clear connection does not have.
+/// Returns a property of TLS that a clear connection does not have.
 const fn clear(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
     row(names, fetch, &[], 0, output, needs, "TLS is not supported yet, so no sample.")
 }

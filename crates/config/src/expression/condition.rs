@@ -40,7 +40,7 @@ const PREDEFINED: &[(&str, &str)] = &[
     ("WAIT_END", "wait_end"),
 ];
 
-/// The names of the predefined ACLs, for the reference.
+/// Returns the names of the predefined ACLs, for the reference.
 pub(crate) fn predefined() -> impl Iterator<Item = (&'static str, &'static str)> {
     PREDEFINED.iter().copied()
 }

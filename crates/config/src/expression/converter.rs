@@ -246,7 +246,7 @@ fn truncation(flag: Option<i64>) -> Result<(), Refused> {
     }
 }
 
-/// The digests that there are.
+/// Returns the digests that there are.
 fn algorithm(name: &str) -> Result<(), Refused> {
     if digest_name(name).is_some() {
         return Ok(());
@@ -282,7 +282,7 @@ pub fn digest_name(name: &str) -> Option<&'static str> {
     names.map(|names| names[0])
 }
 
-/// The control characters that `has_ctl` looks for: bit 32 stands for DEL.
+/// Returns the control characters that `has_ctl` looks for: bit 32 stands for DEL.
 fn control_mask(word: &str) -> Result<i64, String> {
     const ALL: i64 = 0x1_ffff_ffff;
     let mask = match word {
@@ -314,7 +314,7 @@ const JWT_ALGORITHMS: [&str; 13] = [
 /// The conditions of `when`.
 const WHEN: [&str; 7] = ["error", "forwarded", "normal", "processed", "stopping", "toapplet", "acl"];
 
-/// The number of a FIX tag.
+/// Returns the number of a FIX tag.
 fn fix_tag(name: &str) -> Option<i64> {
     const NAMES: [(&str, i64); 6] = [
         ("MsgType", 35),
@@ -329,7 +329,7 @@ fn fix_tag(name: &str) -> Option<i64> {
     number.map(i64::from).or_else(named)
 }
 
-/// An argument that is base64, or the name of a variable that holds it.
+/// Returns an argument that is base64, or the name of a variable that holds it.
 fn base64_or_variable(arg: Arg) -> Result<Arg, String> {
     let Arg::Str(text) = &arg else { return Ok(arg) };
     if let Ok(name) = variable(text) {

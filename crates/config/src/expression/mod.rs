@@ -72,7 +72,7 @@ pub(crate) struct LuaSamples {
 }
 
 impl LuaSamples {
-    /// The argument that names the function of `word`, which is `lua.NAME`.
+    /// Returns the argument that names the function of `word`, which is `lua.NAME`.
     fn find(&self, word: &str, names: &[String], what: &str, offset: usize) -> Result<Arg, Problem> {
         let name = word.strip_prefix("lua.").unwrap_or(word);
         if self.failed || names.iter().any(|known| known == name) {
@@ -597,7 +597,7 @@ impl ExpressionReader<'_> {
     }
 }
 
-/// The name at the start of a text.
+/// Returns the name at the start of a text.
 fn identifier(text: &str) -> &str {
     let end = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'+')));
     &text[..end.unwrap_or(text.len())]

@@ -96,7 +96,7 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// A time in the largest unit that it is a whole number of.
+/// Returns a time in the largest unit that it is a whole number of.
 fn time(time: Duration) -> String {
     let ms = time.as_millis();
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];

@@ -29,7 +29,7 @@ pub struct LogTarget {
 }
 
 impl LogTarget {
-    /// A target for whole lines of every level as they are, which no `log` line names.
+    /// Returns a target for whole lines of every level as they are, which no `log` line names.
     pub fn raw(to: LogAddress) -> LogTarget {
         LogTarget {
             to,

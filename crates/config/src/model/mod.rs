@@ -346,7 +346,7 @@ pub struct LuaLoad {
 }
 
 impl LuaLoad {
-    /// The script's file, seen from the working directory.
+    /// Returns the script's file, seen from the working directory.
     pub fn file(&self) -> PathBuf {
         match &self.directory {
             Some(directory) => directory.join(&self.path),

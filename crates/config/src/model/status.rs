@@ -10,7 +10,7 @@ impl StatusCodes {
     const FIRST: u16 = 100;
     const LAST: u16 = 599;
 
-    /// A set of one range.
+    /// Returns a set of one range.
     fn of(range: RangeInclusive<u16>) -> StatusCodes {
         let mut codes = StatusCodes([0; 8]);
         codes.set(range, true);

@@ -119,7 +119,7 @@ pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
 pub(crate) const PROTO: &str = "No effect: HTTP/1 is the only protocol, and h2 is refused.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
 
-/// The protocol that a line insists on.
+/// Returns the protocol that a line insists on.
 pub(crate) fn proto(name: &str) -> Result<(), String> {
     match name {
         "h1" | "none" => Ok(()),
@@ -146,7 +146,7 @@ pub(crate) fn octal(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The addresses that a word lists, variables expanded and names resolved.
+/// Returns the addresses that a word lists, variables expanded and names resolved.
 pub(crate) fn addresses(line: &Line, index: usize, files: &dyn Files) -> Result<Vec<BindAddress>, AddressError> {
     let text = line.address(index);
     match names::numeric(text, files) {

@@ -115,7 +115,7 @@ impl Groups {
     }
 }
 
-/// The status at the `index`th word, one that has a page.
+/// Returns the status at the `index`th word, one that has a page.
 pub(crate) fn status(line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<u16> {
     let code = unit::leading_integer(line.text(index), 0, 999)
         .ok()
@@ -157,7 +157,7 @@ impl PageReader<'_> {
         Some((code, self.page(line, 2, diagnostics)?))
     }
 
-    /// The page in the file that the `index`th word names.
+    /// Returns the page in the file that the `index`th word names.
     pub(crate) fn page(&self, line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<Arc<ErrorPage>> {
         let path = line.text(index);
         self.files.stand_at(&line.at(index));

@@ -32,7 +32,7 @@ const FORMATS: [(&str, LogWire); 8] = [
 
 const USAGE: &str = "log TARGET [len LENGTH] [format FORMAT] [sample RANGES:SIZE] FACILITY [LEVEL [MINLEVEL]]";
 
-/// The level that a word of `set-log-level` names.
+/// Returns the level that a word of `set-log-level` names.
 pub(crate) fn level(word: &str) -> Option<LogLevel> {
     match LEVELS.iter().position(|name| *name == word) {
         Some(number) => Some(LogLevel::Level(number as u8)),
@@ -40,7 +40,7 @@ pub(crate) fn level(word: &str) -> Option<LogLevel> {
     }
 }
 
-/// The words of `set-log-level`.
+/// Returns the words of `set-log-level`.
 pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
     LEVELS.into_iter().chain(["silent"])
 }

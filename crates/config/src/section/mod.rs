@@ -247,7 +247,7 @@ fn section(kind: SectionKind, name: Arc<str>, from: Option<(Arc<str>, Position)>
     Section { kind, name, from, at, lines: Vec::new() }
 }
 
-/// The names of all kinds of sections.
+/// Returns the names of all kinds of sections.
 pub(crate) fn section_names() -> impl Iterator<Item = &'static str> {
     SECTIONS.iter().map(|(name, _)| *name).chain(known::SECTIONS.iter().copied())
 }
@@ -312,13 +312,13 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     section(kind, name.into(), from, at)
 }
 
-/// The character that starts at or holds a byte.
+/// Returns the character that starts at or holds a byte.
 fn shown(text: &str, offset: usize) -> char {
     text.get(offset..).and_then(|t| t.chars().next()).unwrap_or('?')
 }
 
 impl Draft {
-    /// The `global` section: everything that Lua and the process need before rules are typed.
+    /// Returns the `global` section: everything that Lua and the process need before rules are typed.
     pub fn global(&self) -> &Global {
         &self.global
     }
@@ -431,7 +431,7 @@ pub(crate) struct Listed {
     pub(crate) docs: &'static str,
 }
 
-/// The rows of every table of the sections.
+/// Returns the rows of every table of the sections.
 pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     use crate::catalogue::ItemKind;
     fn list<P>(kind: ItemKind, table: &'static table::Table<P>) -> impl Iterator<Item = (ItemKind, Listed)> {

@@ -13,7 +13,7 @@ use crate::section::{Section, SectionKind};
 /// Keywords of `global` that are typed with the other sections.
 pub(crate) const WORDS: [&str; 2] = ["set-var", "set-var-fmt"];
 
-/// The variables of all `global` sections, in order.
+/// Returns the variables of all `global` sections, in order.
 pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &mut Diagnostics) -> Vec<Preset> {
     let lines =
         sections.iter().filter(|section| section.kind == SectionKind::Global).flat_map(|section| &section.lines);

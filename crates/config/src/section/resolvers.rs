@@ -176,7 +176,7 @@ fn blank(name: Arc<str>) -> Resolvers {
     }
 }
 
-/// The name servers of the system; lines that name none are passed over, as the C library does.
+/// Returns the name servers of the system; lines that name none are passed over, as the C library does.
 fn system(files: &dyn Files) -> std::io::Result<Vec<Nameserver>> {
     let text = files.read(Path::new(SYSTEM))?;
     let text = String::from_utf8_lossy(&text);

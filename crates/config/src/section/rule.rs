@@ -332,7 +332,7 @@ impl ActionReader<'_, '_> {
         Some((name, format))
     }
 
-    /// The word at `index` as a format. A word that is `if` counts too, as in HAProxy, where it has its place.
+    /// Returns the word at `index` as a format. A word that is `if` counts too, as in HAProxy, where it has its place.
     fn format(&mut self, index: usize, what: &str) -> Option<LogFormat> {
         if index >= self.line.len() {
             self.missing(index, what);
@@ -463,7 +463,7 @@ impl ActionReader<'_, '_> {
         }
     }
 
-    /// The value behind a keyword, `None` with an error if the line ends there.
+    /// Returns the value behind a keyword, `None` with an error if the line ends there.
     fn value(&mut self, keyword: &str) -> Option<usize> {
         let index = self.next + 1;
         if index >= self.line.len() {
@@ -531,7 +531,7 @@ impl ActionReader<'_, '_> {
         Some(Action::Track(Track { slot, key, table }))
     }
 
-    /// The number of a tracked counter.
+    /// Returns the number of a tracked counter.
     fn slot(&mut self, text: &str) -> Option<usize> {
         let counters = self.reader.stores.counters;
         match unit::integer(text, 0, limits::TRACKED_COUNTERS_MAX as i64 - 1) {

@@ -589,7 +589,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
 /// Networks of one 'resolve-net', as in HAProxy.
 const NETWORKS: usize = 5;
 
-/// A limit that -1 lifts.
+/// Returns a limit that -1 lifts.
 fn at_most(text: &str) -> Result<Option<u32>, String> {
     let n = unit::leading_integer(text, -1, i64::from(i32::MAX))?;
     Ok((n >= 0).then_some(n as u32))
@@ -615,7 +615,7 @@ impl ServerSettings {
         }
     }
 
-    /// The server that they make.
+    /// Returns the server that they make.
     pub(super) fn server(self, name: Arc<str>, address: ServerAddress, at: Position) -> Server {
         let (resolve, health, (maxconn, minconn)) = (self.resolve(), self.health(&at), self.limits());
         Server {
@@ -674,8 +674,8 @@ impl ServerSettings {
         }
     }
 
-    /// The limit and, where it follows the load, its least value: a `minconn` that is not below `maxconn`, or stands
-    /// alone, is the limit (HAProxy's rule).
+    /// Returns the limit and, where it follows the load, its least value: a `minconn` that is not below `maxconn`, or
+    /// stands alone, is the limit (HAProxy's rule).
     fn limits(&self) -> (Option<u32>, Option<u32>) {
         match (self.maxconn, self.minconn) {
             (max, Some(min)) if min >= max.unwrap_or(0) => (Some(min), None),
@@ -805,7 +805,7 @@ pub(crate) fn template(reader: &mut ProxyReader<'_>, line: &Line) {
     declare(reader, line, 3, names);
 }
 
-/// The numbers of a template's servers.
+/// Returns the numbers of a template's servers.
 fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
     let (low, high) = text.split_once('-').unwrap_or(("1", text));
     let low = unit::leading_integer(low, 1, i64::from(i32::MAX))?;
@@ -813,7 +813,7 @@ fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
     if high - low < TEMPLATE_MAX { Ok(low..=high) } else { Err(format!("{TEMPLATE_MAX} servers at most")) }
 }
 
-/// The names of the servers that a line declares; none where it declares none.
+/// Returns the names of the servers that a line declares; none where it declares none.
 pub(crate) fn names(line: &Line) -> Vec<String> {
     match line.text(0) {
         "server" => vec![line.text(1).to_owned()],

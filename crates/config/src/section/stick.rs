@@ -12,7 +12,7 @@ use crate::{limits, suggest};
 
 /// The longest key, bytes.
 const KEY_MAX: i64 = 65_535;
-/// A key's bytes where `len` is not given; in a text's HAProxy counts the zero behind it.
+/// Returns a key's bytes where `len` is not given; in a text's HAProxy counts the zero behind it.
 fn default_length(name: &str) -> u32 {
     if name == "string" { 31 } else { 32 }
 }
@@ -74,7 +74,7 @@ impl ProxyReader<'_> {
         proxy.stick_table = Some(StickTable { name, key, size, expire, nopurge, by_address, data, at });
     }
 
-    /// The table that a word names, or the section's own, if `key` can be its key.
+    /// Returns the table that a word names, or the section's own, if `key` can be its key.
     pub(crate) fn table_for(
         &mut self,
         what: &str,
@@ -185,7 +185,7 @@ impl<'a> TableReader<'a, '_> {
         self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, by_address, data })
     }
 
-    /// The word behind a keyword; both count as read.
+    /// Returns the word behind a keyword; both count as read.
     fn value(&mut self, keyword: &str) -> Option<&'a str> {
         self.next += 2;
         if self.next > self.line.len() {

@@ -28,7 +28,7 @@ pub(crate) struct Row<P: 'static> {
 }
 
 impl<P> Row<P> {
-    /// The row without its parser, so that its arity can be changed.
+    /// Returns the row without its parser, so that its arity can be changed.
     pub(crate) fn bare(&self) -> Row<()> {
         let Row { name, contexts, min, max, usage, docs, .. } = *self;
         Row { name, contexts, min, max, usage, docs, parser: () }
@@ -54,7 +54,7 @@ impl<P: 'static> Table<P> {
         self.index.get_or_init(|| self.rows.iter().enumerate().map(|(i, row)| (row.name, i)).collect())
     }
 
-    /// The row that words name and how many words the name has: two-word names win over one-word names.
+    /// Returns the row that words name and how many words the name has: two-word names win over one-word names.
     pub(crate) fn find(&self, first: &str, second: &str) -> Option<(&'static Row<P>, usize)> {
         if !second.is_empty()
             && let Some(row) = self.index().get(format!("{first} {second}").as_str())
@@ -64,7 +64,7 @@ impl<P: 'static> Table<P> {
         self.index().get(first).map(|row| (&self.rows[*row], 1))
     }
 
-    /// The second words of the names that start with `first`, within a context.
+    /// Returns the second words of the names that start with `first`, within a context.
     fn seconds(&self, first: &str, context: Contexts) -> Vec<&'static str> {
         let within = self.rows.iter().filter(|row| row.contexts.intersects(context));
         within.filter_map(|row| row.name.strip_prefix(first)?.strip_prefix(' ')).collect()

@@ -5,7 +5,7 @@ pub(super) type EntryId = u32;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where its key begins in the text; its value follows. `GONE` if it was removed.
+    /// The start of its key in the text, followed by its value. `GONE` if it was removed.
     start: u32,
     key_len: u32,
     value_len: u32,
@@ -23,7 +23,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Room for what a file of this many bytes and entries brings.
+    /// Reserves room for a file of this many bytes and entries.
     pub(super) fn reserve(&mut self, entries: usize, bytes: usize) {
         self.entries.reserve_exact(entries);
         self.text.reserve_exact(bytes);
@@ -33,7 +33,7 @@ impl Content {
         self.live
     }
 
-    /// Bytes of text in use, and what one more entry would need to stay below a limit.
+    /// Returns the bytes of text in use.
     pub(super) fn text_len(&self) -> usize {
         self.text.len()
     }
@@ -50,7 +50,7 @@ impl Content {
         self.text.get(start..start + entry.value_len as usize).unwrap_or(b"")
     }
 
-    /// The caller keeps text and entries below 2^32.
+    /// Returns the caller keeps text and entries below 2^32.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> EntryId {
         let id = self.entries.len() as EntryId;
         let start = self.text.len() as u32;
@@ -99,7 +99,7 @@ impl Content {
         self.unused > self.text.len() / 2 + 4096 || self.entries.len() - self.live > self.live + 1024
     }
 
-    /// A copy without garbage; numbers change.
+    /// Returns a copy without garbage; numbers change.
     pub(super) fn compacted(&self) -> Content {
         let mut content = Content::default();
         content.reserve(self.live, self.text.len() - self.unused);

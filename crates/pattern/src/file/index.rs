@@ -71,7 +71,7 @@ pub(super) enum Parsed {
     Regular(Box<Regex>),
 }
 
-/// The text as a case-insensitive index sees it.
+/// Returns the text as a case-insensitive index sees it.
 fn folded<R>(text: &[u8], fold: bool, f: impl FnOnce(&[u8]) -> R) -> R {
     if fold && text.iter().any(u8::is_ascii_uppercase) { f(&text.to_ascii_lowercase()) } else { f(text) }
 }
@@ -87,7 +87,7 @@ impl Table {
 }
 
 impl Prefixes {
-    /// The hash of one byte more. The product of two words folded onto itself, with a secret in each step.
+    /// Returns the hash of one byte more. The product of two words folded onto itself, with a secret in each step.
     #[inline]
     fn step(&self, hash: u64, byte: u8, fold: bool) -> u64 {
         let byte = if fold { byte.to_ascii_lowercase() } else { byte };
@@ -281,14 +281,14 @@ impl Index {
         true
     }
 
-    /// The entry whose key is the text itself, for an index of method str.
+    /// Returns the entry whose key is the text itself, for an index of method str.
     pub(super) fn exact(&self, content: &Content, key: &[u8]) -> Option<EntryId> {
         let Shape::Text(table) = &self.shape else { return None };
         let hash = table.hash(key, self.fold);
         table.slots.find(hash, |id| equal(content.key(*id), key, self.fold)).copied()
     }
 
-    /// The entry that matches; groups are filled for regular expressions if asked for.
+    /// Returns the entry that matches; groups are filled for regular expressions if asked for.
     pub(super) fn find(&self, content: &Content, key: Key<'_>, captures: Option<&mut Captures>) -> Option<EntryId> {
         match (&self.shape, key) {
             (Shape::Text(_), Key::Bytes(text)) => self.exact(content, text),
@@ -331,7 +331,7 @@ impl Index {
         }
     }
 
-    /// The first pattern that needs backtracking, as [`Regex::notice`] says it.
+    /// Returns the first pattern that needs backtracking, as [`Regex::notice`] says it.
     pub(super) fn notice(&self) -> Option<String> {
         match &self.shape {
             Shape::Regular(list) => list.iter().find_map(|(regex, _)| regex.notice()),
@@ -358,7 +358,8 @@ impl Index {
 }
 
 impl Prefixes {
-    /// The longest key that the text begins with: hashes of all prefixes in one pass, then probes from the longest.
+    /// Returns the longest key that the text begins with: hashes of all prefixes in one pass, then probes from the
+    /// longest.
     fn longest(&self, content: &Content, text: &[u8], fold: bool) -> Option<EntryId> {
         const INLINE: usize = 64;
         let longest = text.len() as u32;
@@ -386,7 +387,7 @@ impl Prefixes {
     }
 }
 
-/// The table of a prefix length, longest first.
+/// Returns the table of a prefix length, longest first.
 fn by_length<K>(
     tables: &mut Vec<(u8, HashMap<K, EntryId, RandomState>)>,
     length: u8,

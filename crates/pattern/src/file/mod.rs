@@ -87,19 +87,19 @@ impl ValueType {
     }
 }
 
-/// Why a file's line cannot be used.
+/// The reason why a file's line cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} at line {line} of file '{file}'")]
 pub struct LoadError {
     /// The file.
     pub file: Arc<str>,
-    /// From 1; for what was added at run time the number of the entry.
+    /// From 1; for entries added at run time, the number of the entry.
     pub line: usize,
     /// The error message.
     pub message: String,
 }
 
-/// Why a change was refused; nothing was changed.
+/// The reason why a change was refused; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EditError(pub String);
@@ -177,7 +177,8 @@ impl PatternFile {
         Ok(PatternFile { name, kind, number: None, origin, state: RwLock::new(state) })
     }
 
-    /// An ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is `#N`.
+    /// Returns an ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is
+    /// `#N`.
     pub fn numbered(number: u32, patterns: &[Vec<u8>]) -> Result<PatternFile, LoadError> {
         let mut hasher = DefaultHasher::new();
         patterns.hash(&mut hasher);
@@ -195,17 +196,17 @@ impl PatternFile {
         Ok(PatternFile { name, kind, number: Some(number), origin, state: RwLock::new(state) })
     }
 
-    /// The file's name as the configuration gives it.
+    /// Returns the file's name as the configuration gives it.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The number that the configuration gives it.
+    /// Returns the number that the configuration gives it.
     pub fn number(&self) -> Option<u32> {
         self.number
     }
 
-    /// Whether it has values.
+    /// Returns whether it has values.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -230,7 +231,7 @@ impl PatternFile {
         Ok(id)
     }
 
-    /// The ways of matching that were prepared: each with its method and whether it ignores case.
+    /// Returns the ways of matching that were prepared: each with its method and whether it ignores case.
     pub fn indexes(&self) -> Vec<(IndexId, Method, bool)> {
         let state = self.state.read();
         let shown = state.indexes.iter().enumerate().filter(|(at, _)| state.own != Some(*at));
@@ -267,7 +268,7 @@ impl PatternFile {
         self.state.read().indexes.iter().find_map(Index::notice)
     }
 
-    /// Looks a key up and runs `f` on what was found, under the file's shared lock.
+    /// Looks a key up and runs `f` on the match, under the file's shared lock.
     pub fn lookup<R>(&self, index: IndexId, key: Key<'_>, f: impl FnOnce(Hit<'_>) -> R) -> Option<R> {
         let state = self.state.read();
         let id = state.indexes.get(index.0)?.find(&state.content, key, None)?;
@@ -288,7 +289,7 @@ impl PatternFile {
         self.lookup(index, key, |_| ()).is_some()
     }
 
-    /// The value of the first entry whose key is exactly this text.
+    /// Returns the value of the first entry whose key is exactly this text.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
         self.with_exact(key, |content, id| content.value(id).to_vec())
     }
@@ -544,15 +545,15 @@ pub struct PatternFiles(RwLock<Files>);
 struct Files {
     all: Vec<Arc<PatternFile>>,
     names: BTreeMap<Arc<str>, usize>,
-    /// What is said of numbered ones, by their numbers.
+    /// Descriptions of numbered ones, by number.
     described: BTreeMap<u32, Arc<str>>,
-    /// Those of the configuration before, while another one is read.
+    /// Those of the previous configuration, while another one is read.
     before: Option<Arc<PatternFiles>>,
 }
 
 impl PatternFiles {
-    /// While these are read, a file whose bytes are those that `before` read is taken over as it is there now, with
-    /// what was changed at run time.
+    /// While these are read, a file with the same bytes as in `before` is taken over in its present state, with its
+    /// run-time changes.
     pub fn take_over(&self, before: Arc<PatternFiles>) {
         self.0.write().before = Some(before);
     }
@@ -562,13 +563,13 @@ impl PatternFiles {
         self.0.write().before = None;
     }
 
-    /// The file of a name.
+    /// Returns the file of a name.
     pub fn get(&self, name: &str) -> Option<Arc<PatternFile>> {
         let files = self.0.read();
         files.names.get(name).map(|at| files.all[*at].clone())
     }
 
-    /// Takes a file in; one of that name that is there already stays, and is given back.
+    /// Adds a file; an existing one of that name stays, and is returned.
     pub fn insert(&self, file: PatternFile) -> Arc<PatternFile> {
         let files = &mut *self.0.write();
         let at = *files.names.entry(file.name.clone()).or_insert(files.all.len());
@@ -580,7 +581,7 @@ impl PatternFiles {
         files.all[at].clone()
     }
 
-    /// Takes a numbered list in, and what is said of it; `None`: the number is taken.
+    /// Adds a numbered list with its description; `None`: the number is taken.
     pub fn insert_numbered(&self, file: PatternFile, description: &str) -> Option<Arc<PatternFile>> {
         let number = file.number?;
         match self.0.write().described.entry(number) {
@@ -590,8 +591,8 @@ impl PatternFiles {
         Some(self.insert(file))
     }
 
-    /// All files with their numbers, in their order: those that the configuration gives, and for each of the others
-    /// the least that is free.
+    /// Returns all files with their numbers, in their order: those that the configuration gives, and for each of the
+    /// others the least that is free.
     pub fn by_number(&self) -> Vec<(u32, Arc<PatternFile>)> {
         let files = self.0.read();
         let taken = |number: u32| files.described.contains_key(&number);
@@ -602,12 +603,12 @@ impl PatternFiles {
         all
     }
 
-    /// What is said of a numbered list.
+    /// Returns the description of a numbered list.
     pub fn description(&self, number: u32) -> Option<Arc<str>> {
         self.0.read().described.get(&number).cloned()
     }
 
-    /// All files, in the order in which they were first named.
+    /// Returns all files, in the order in which they were first named.
     pub fn all(&self) -> Vec<Arc<PatternFile>> {
         self.0.read().all.clone()
     }

@@ -28,12 +28,12 @@ pub struct VersionNumbers {
     pub last: u32,
 }
 
-/// Why nothing was done to a version.
+/// The reason why an operation on a version was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionError {
     /// It is not prepared yet.
     Future,
-    /// It was given up, or was never there.
+    /// It was abandoned, or never existed.
     Gone,
     /// Something about the entry.
     Edit(EditError),
@@ -47,7 +47,7 @@ impl Versions {
 }
 
 impl State {
-    /// A prepared version.
+    /// Returns a prepared version.
     fn prepared(&mut self, version: u32) -> Result<&mut State, VersionError> {
         let last = self.versions.last;
         let found = self.versions.prepared.get_mut(&version);
@@ -69,7 +69,7 @@ impl PatternFile {
         Ok(versions.last)
     }
 
-    /// The numbers of its versions.
+    /// Returns the numbers of its versions.
     pub fn versions(&self) -> VersionNumbers {
         let versions = &self.state.read().versions;
         VersionNumbers { current: versions.current, last: versions.last }
@@ -100,8 +100,8 @@ impl PatternFile {
         Ok(())
     }
 
-    /// Serves a version in place of the one before, at once. What it lacks that was asked for since it was prepared is
-    /// made first, and may refuse it.
+    /// Replaces the current version atomically. Indexes requested since it was prepared are built first, which may
+    /// fail.
     pub fn commit(&self, version: u32) -> Result<(), VersionError> {
         let mut state = self.state.write();
         let mut next = std::mem::take(state.prepared(version).map_err(|_| VersionError::Gone)?);
@@ -127,7 +127,7 @@ impl PatternFile {
         Ok(())
     }
 
-    /// What [`PatternFile::page`] does, for a version; nothing where there is none.
+    /// As [`PatternFile::page`], for a version; no entries if it does not exist.
     pub fn page_of(&self, version: u32, from: u32, limit: usize, mut f: impl FnMut(u32, &[u8], &[u8])) -> Option<u32> {
         let state = self.state.read();
         let state = match version == state.versions.current {

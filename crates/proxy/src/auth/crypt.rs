@@ -21,7 +21,7 @@ impl Scratch {
     }
 }
 
-/// The library's function, if there is one.
+/// Returns the library's function, if there is one.
 fn crypt_r() -> Option<CryptR> {
     static FOUND: OnceLock<Option<CryptR>> = OnceLock::new();
     *FOUND.get_or_init(|| [c"libcrypt.so.1", c"libcrypt.so.2"].into_iter().find_map(open))

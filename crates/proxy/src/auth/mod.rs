@@ -58,7 +58,7 @@ struct Job {
     answer: tokio::sync::oneshot::Sender<bool>,
 }
 
-/// The lists of a configuration by name, or what this system can't check.
+/// Returns the lists of a configuration by name, or what this system can't check.
 pub(crate) fn lists(config: &Config) -> Result<HashMap<Arc<str>, Arc<UserList>>, Vec<CompileError>> {
     let mut errors = Vec::new();
     let mut scratch = None;
@@ -86,7 +86,7 @@ pub(crate) fn lists(config: &Config) -> Result<HashMap<Arc<str>, Arc<UserList>>,
 }
 
 impl UserList {
-    /// The user that the request's credentials name, the password, and both as they came.
+    /// Returns the user that the request's credentials name, the password, and both as they came.
     fn named<'a>(&'a self, credentials: &'a [u8]) -> Option<(&'a str, &'a Arc<User>, &'a [u8])> {
         let colon = memchr::memchr(b':', credentials)?;
         let name = std::str::from_utf8(&credentials[..colon]).ok()?;
@@ -94,8 +94,8 @@ impl UserList {
         Some((name, user, &credentials[colon + 1..]))
     }
 
-    /// The name and groups of the user that credentials (`user:password`) name, if the password is right. `known` is what
-    /// a [`Check`] found before.
+    /// Returns the name and groups of the user that credentials (`user:password`) name, if the password is right.
+    /// `known` is what a [`Check`] found before.
     pub(crate) fn user(self: &Arc<Self>, credentials: &[u8], known: Option<&Known>) -> Option<(&str, &[String])> {
         let known = known.filter(|known| known.is_about(self, credentials));
         let (name, user, password) = self.named(credentials)?;

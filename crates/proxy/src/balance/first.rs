@@ -1,5 +1,6 @@
 //! `balance first`: the usable server with the lowest number that has a free slot, so that as few servers as possible
 //! are busy and the others may be switched off. Weights only determine which servers are usable.
+//!
 //! Cost: examines every full server before the chosen one, so O(n) in a nearly full backend, as in HAProxy.
 
 use super::{Load, Member, Pick, Servers};

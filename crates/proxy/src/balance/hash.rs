@@ -16,7 +16,7 @@ pub fn full_hash(value: u32) -> u32 {
     avalanche(value)
 }
 
-/// The hash of a key by `hash-type`.
+/// Returns the hash of a key by `hash-type`.
 pub fn hash(kind: HashType, key: &[u8]) -> u32 {
     let hash = match kind.function {
         HashFunction::Sdbm => Hash::Sdbm.of(key, 0) as u32,
@@ -40,7 +40,7 @@ fn number(key: &[u8]) -> u32 {
     (if negative { -value } else { value }) as u32
 }
 
-/// The hash of a client's address: its words folded over each other, whatever function `hash-type` names.
+/// Returns the hash of a client's address: its words folded over each other, whatever function `hash-type` names.
 pub fn of_address(kind: HashType, address: IpAddr) -> u32 {
     let folded = match address {
         IpAddr::V4(ip) => ip.to_bits(),
@@ -68,7 +68,7 @@ pub fn uri_part(target: &[u8], len: u32, depth: u32, whole: bool) -> &[u8] {
     &target[..end.unwrap_or(target.len())]
 }
 
-/// The value of a parameter of a target's query.
+/// Returns the value of a parameter of a target's query.
 pub fn parameter<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mark = memchr::memchr(b'?', target)?;
     value_of(&target[mark + 1..], name)
@@ -90,7 +90,8 @@ fn value_of<'a>(parameters: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     fields.find_map(|field| field.strip_prefix(name)?.strip_prefix(b"="))
 }
 
-/// The part of a host's name that `use_domain_only` hashes: the label before the last dot, or all without a dot.
+/// Returns the part of a host's name that `use_domain_only` hashes: the label before the last dot, or all without a
+/// dot.
 pub fn main_domain(host: &[u8]) -> &[u8] {
     // HAProxy does not look for a dot in the first place.
     let Some(end) = memchr::memrchr(b'.', host).filter(|end| *end > 0) else { return host };

@@ -203,7 +203,7 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// The balancer of these servers.
+    /// Returns the balancer of these servers.
     pub fn new(method: &Method, members: &[Member]) -> Balancer {
         use model::Balance;
         let servers = Servers::new(members, method.all_backups);

@@ -136,7 +136,7 @@ impl Ring {
         if load.take(server) { Pick::Taken(server) } else { Pick::Wait(server) }
     }
 
-    /// The server that a hash falls on, or the next one that is not passed over.
+    /// Returns the server that a hash falls on, or the next one that is not passed over.
     fn find(&self, hash: u32, side: usize, avoid: Option<usize>, servers: &Servers, load: &dyn Load) -> usize {
         let places = &self.places[side];
         let next = match places.partition_point(|place| place.position < hash) {

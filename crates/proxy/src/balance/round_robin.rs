@@ -210,7 +210,7 @@ impl RoundRobin {
         }
     }
 
-    /// The next server of a group by position alone; it stays in its list.
+    /// Returns the next server of a group by position alone; it stays in its list.
     fn due(&mut self, side: usize) -> Option<usize> {
         let group = &self.groups[side];
         let current = group.current.first();

@@ -71,7 +71,7 @@ impl Call<'_> {
     }
 }
 
-/// The severity of a message as HAProxy has it: whatever does not report a success is an error.
+/// Returns the severity of a message as HAProxy has it: whatever does not report a success is an error.
 fn severity_of(message: &[u8]) -> (u8, &'static str) {
     const SUCCESSES: [&[u8]; 10] = [
         b"New server registered",
@@ -134,7 +134,7 @@ impl Command {
     }
 }
 
-/// Every built-in command, theme by theme.
+/// Returns every built-in command, theme by theme.
 pub fn commands() -> impl Iterator<Item = &'static Command> {
     let themes = [
         show::COMMANDS,

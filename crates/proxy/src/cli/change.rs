@@ -179,7 +179,7 @@ pub(super) fn server(call: &mut Call<'_>) -> Option<Target> {
     None
 }
 
-/// The backend of this name, or of this number as `#N`.
+/// Returns the backend of this name, or of this number as `#N`.
 pub(super) fn backend_named<'r>(running: &'r Running, name: &str) -> Option<&'r Arc<ProxyRun>> {
     let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
     running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend).find(|proxy| match number {

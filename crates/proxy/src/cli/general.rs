@@ -84,7 +84,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The name of a level.
+/// Returns the name of a level.
 pub(super) fn level_name(level: StatsLevel) -> &'static str {
     match level {
         StatsLevel::User => "user",
@@ -151,7 +151,7 @@ fn set_timeout(call: &mut Call<'_>) {
     }
 }
 
-/// A delay as HAProxy writes it: seconds without a unit.
+/// Returns a delay as HAProxy writes it: seconds without a unit.
 pub(super) fn delay(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok().filter(|number| *number > 0)?;

@@ -266,7 +266,7 @@ fn show_anonymous(call: &mut Call<'_>) {
     }
 }
 
-/// A name as `set anon on` shows it: HAProxy's hash of six digits.
+/// Returns a name as `set anon on` shows it: HAProxy's hash of six digits.
 pub(super) fn anonymous(key: Option<u32>, text: &str) -> String {
     match key {
         Some(key) if !text.is_empty() => format!("{:06x}", xxh32(text.as_bytes(), key) & 0xff_ffff),
@@ -507,7 +507,7 @@ fn may_go_idle(
     may_go(running, proxy, server).is_err_and(|why| why.contains("connections"))
 }
 
-/// A duration of 1 ms or more: milliseconds without a unit.
+/// Returns a duration of 1 ms or more: milliseconds without a unit.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

@@ -164,7 +164,7 @@ fn file(call: &mut Call<'_>, kind: Kind) -> Option<Arc<PatternFile>> {
     found
 }
 
-/// The number of an entry that a word names as `#0xN`.
+/// Returns the number of an entry that a word names as `#0xN`.
 fn reference(word: &str) -> Option<Option<u32>> {
     let number = word.strip_prefix('#')?;
     let digits = number.strip_prefix("0x").unwrap_or(number);

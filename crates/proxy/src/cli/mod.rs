@@ -64,7 +64,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// The sockets of a master that began at `started`; an operator who watches it may be silent for an hour.
+    /// Returns the sockets of a master that began at `started`; an operator who watches it may be silent for an hour.
     pub fn master(started: Instant) -> Serving {
         Serving { timeout: Duration::from_secs(3600), started, name: "master", connections: CONNECTIONS_MAX }
     }

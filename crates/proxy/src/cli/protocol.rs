@@ -93,7 +93,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session at its beginning.
+    /// Returns a session at its beginning.
     pub fn new(level: StatsLevel, timeout: Duration, started: Instant) -> Session {
         Session {
             level,
@@ -152,8 +152,8 @@ impl Output {
         self.timeout = timeout;
     }
 
-    /// The part of the answer that was not written yet, to append to. Answers that may be long wait in between, by
-    /// [`Output::drain`].
+    /// Returns the part of the answer that was not written yet, to append to. Answers that may be long wait in between,
+    /// by [`Output::drain`].
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.pending
     }
@@ -198,7 +198,7 @@ pub trait Commands: Send + Sync {
     /// Answers one command. The empty line after an answer is not part of it.
     fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a>;
 
-    /// The listening sockets that may be given away.
+    /// Returns the listening sockets that may be given away.
     fn listening(&self) -> Vec<Arc<OwnedFd>> {
         Vec::new()
     }
@@ -266,7 +266,7 @@ async fn too_long(out: &mut Output) -> io::Result<()> {
     out.end().await
 }
 
-/// The next line with its end; empty at the client's end, `None` where it is longer than what `used` leaves.
+/// Returns the next line with its end; empty at the client's end, `None` where it is longer than what `used` leaves.
 async fn read_line(
     from: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,
@@ -309,8 +309,8 @@ fn payload_pattern(request: &mut Request) -> Option<Vec<u8>> {
     Some(pattern)
 }
 
-/// A line's commands and their words. `;` separates commands, blanks separate words, a backslash takes the next byte
-/// as it is.
+/// Returns a line's commands and their words. `;` separates commands, blanks separate words, a backslash takes the next
+/// byte as it is.
 pub fn split(line: &[u8]) -> Vec<Request> {
     let mut requests = vec![Request::default()];
     let mut word: Option<Vec<u8>> = None;

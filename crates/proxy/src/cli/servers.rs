@@ -112,7 +112,7 @@ pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) ->
     Ok(())
 }
 
-/// The configuration without a server.
+/// Returns the configuration without a server.
 fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();

@@ -241,7 +241,7 @@ fn show_activity(call: &mut Call<'_>) {
     row("parks", runtimes.iter().map(|r| r.worker_park_count(0)).collect());
 }
 
-/// A table of the servers of one backend or of all.
+/// Returns a table of the servers of one backend or of all.
 fn show_servers<'a>(
     mut call: Call<'a>,
     header: fn(&Running) -> String,
@@ -282,7 +282,7 @@ fn ip(server: &ServerRun) -> Option<IpAddr> {
     server.shared.moved().ip.or(configured)
 }
 
-/// Its address and port; `-` and 0 where it has none.
+/// Returns its address and port; `-` and 0 where it has none.
 fn place(server: &ServerRun) -> (String, u16) {
     let address = ip(server).map_or_else(|| "-".to_owned(), |ip| ip.to_string());
     (address, server.socket_addr(None).map_or(0, |address| address.port()))
@@ -296,7 +296,7 @@ fn state_header(_: &Running) -> String {
         .to_owned()
 }
 
-/// A line of the state file's version 1 (management guide, `show servers state`).
+/// Returns a line of the state file's version 1 (management guide, `show servers state`).
 fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -> String {
     let status = server.shared.status();
     let config = &server.config;

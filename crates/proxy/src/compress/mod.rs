@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::sample::header_values;
 use crate::site::Site;
 
-/// The settings of the proxies that a request passes, the backend's first.
+/// Returns the settings of the proxies that a request passes, the backend's first.
 fn settings<'a>(frontend: &'a Site, backend: &'a Site) -> impl Iterator<Item = &'a Compression> + Clone {
     [backend, frontend].into_iter().filter_map(|proxy| proxy.config.compression.as_deref())
 }
@@ -60,8 +60,8 @@ fn is_old_browser(request: &Message) -> bool {
     }
 }
 
-/// The algorithm that the client likes best, the first of those it likes as much. To a `*` HAProxy gives the last one
-/// that is configured.
+/// Returns the algorithm that the client likes best, the first of those it likes as much. To a `*` HAProxy gives the
+/// last one that is configured.
 fn preferred(request: &Message, algorithms: &[CompressionAlgorithm]) -> Option<CompressionAlgorithm> {
     let mut best = (0, None);
     for value in header_values(request, b"accept-encoding", false) {
@@ -81,7 +81,7 @@ fn preferred(request: &Message, algorithms: &[CompressionAlgorithm]) -> Option<C
     best.1
 }
 
-/// The quality behind a coding, thousandths; 1000 where it has none.
+/// Returns the quality behind a coding, thousandths; 1000 where it has none.
 fn quality(parameters: &[u8]) -> u32 {
     let mut all = parameters.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let Some(text) = all.find_map(|parameter| parameter.strip_prefix(b"q=")) else { return 1000 };
@@ -115,7 +115,7 @@ fn rate(process: &Process, which: impl Fn(&Cost) -> &Rate) -> u64 {
     costs.map(|rate| u64::from(rate.at(last)).max(u64::from(rate.at(last + 1)))).sum()
 }
 
-/// An encoder for a response, whose head is changed to fit; `None`: it goes as it is.
+/// Returns an encoder for a response, whose head is changed to fit; `None`: it goes as it is.
 pub(crate) fn prepare_response(
     response: &mut Message,
     request: (Version, Method),
@@ -203,7 +203,7 @@ fn has_type<'a>(message: &Message, types: impl Iterator<Item = &'a Vec<String>>)
     }
 }
 
-/// An encoder for a request, whose head is changed to fit; `None`: it goes as it is.
+/// Returns an encoder for a request, whose head is changed to fit; `None`: it goes as it is.
 pub(crate) fn prepare_request(
     request: &mut Message,
     head: &RequestHead,

@@ -115,7 +115,7 @@ impl Keeper {
         }
     }
 
-    /// The leases to be renewed.
+    /// Returns the leases to be renewed.
     fn due(&self) -> Vec<Rc<Held>> {
         let held = self.slots.iter().flatten().filter_map(Weak::upgrade);
         held.filter(|held| held.plan.lease.is_some_and(|lease| held.begun.get().elapsed() >= lease / 3)).collect()

@@ -147,8 +147,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The limits of a configuration; those whose names are in `before` go on counting. A name that no engine has is
-    /// left out: rules that ask for it say so.
+    /// Returns the limits of a configuration; those whose names are in `before` go on counting. A name that no engine
+    /// has is left out: rules that ask for it say so.
     pub(crate) fn all(limits: &[Arc<model::Limit>], engines: &Engines, before: &[Arc<Limit>]) -> Vec<Arc<Limit>> {
         let limit = |config: &Arc<model::Limit>| {
             let known = before.iter().find(|known| known.config.name == config.name);
@@ -202,12 +202,12 @@ impl Limit {
         }
     }
 
-    /// The keys that were asked for most, the first first.
+    /// Returns the keys that were asked for most, the first first.
     pub fn top(&self) -> Vec<Heavy> {
         top::merged(self.known.shards.iter().map(|shard| shard.top.lock().all()))
     }
 
-    /// The key of a store for a key of requests.
+    /// Returns the key of a store for a key of requests.
     pub fn stored_key(&self, key: &[u8]) -> Vec<u8> {
         let mut stored = self.prefix().into_bytes();
         stored.extend_from_slice(key);
@@ -247,7 +247,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The words of a limit, or of a fraction of it, which is at least 1.
+    /// Returns the words of a limit, or of a fraction of it, which is at least 1.
     pub(crate) fn new(limit: &model::Limit, fraction: f64, external: bool) -> Plan {
         let part = |number: u32| ((f64::from(number) * fraction) as i64).max(1);
         let word = |number: i64| number.to_string().into_bytes().into_boxed_slice();

@@ -8,7 +8,7 @@ use sluicegate_config::model::LimitAlgorithm;
 /// The script of leases.
 pub const LEASE: &str = include_str!("lease.lua");
 
-/// The script of an algorithm.
+/// Returns the script of an algorithm.
 pub fn take(algorithm: LimitAlgorithm) -> &'static str {
     match algorithm {
         LimitAlgorithm::Gcra => include_str!("take_gcra.lua"),

@@ -31,7 +31,7 @@ pub struct Wanted<'a> {
 
 /// The creator of listening sockets: this process, or a privileged parent on its behalf.
 pub trait Sockets {
-    /// A listening, non-blocking, close-on-exec socket.
+    /// Returns a listening, non-blocking, close-on-exec socket.
     fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd>;
 }
 
@@ -245,7 +245,7 @@ pub fn user_id(name: &str) -> io::Result<u32> {
     })
 }
 
-/// The number of a group, as [`user_id`].
+/// Returns the number of a group, as [`user_id`].
 pub fn group_id(name: &str) -> io::Result<u32> {
     look_up(name, "group", |name| {
         // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
@@ -263,7 +263,7 @@ fn look_up(name: &str, what: &str, find: impl Fn(&std::ffi::CStr) -> Option<u32>
 
 #[cfg(test)]
 impl<'a> Wanted<'a> {
-    /// A socket at an address, without options.
+    /// Returns a socket at an address, without options.
     pub(super) fn plain(address: &'a BindAddress) -> Wanted<'a> {
         Wanted {
             address,

@@ -69,7 +69,7 @@ impl Listener {
         self.proxy.config.binds[self.bind].accept_proxy
     }
 
-    /// Its name: that of its `bind` line, or its number.
+    /// Returns its name: that of its `bind` line, or its number.
     pub fn name(&self) -> Cow<'_, str> {
         name(&self.proxy.config.binds[self.bind], self.id)
     }
@@ -99,13 +99,13 @@ impl Listener {
         }
     }
 
-    /// The socket that this worker accepts on; `None` once it no longer listens.
+    /// Returns the socket that this worker accepts on; `None` once it no longer listens.
     pub(crate) fn socket(&self, worker: usize) -> Option<Arc<OwnedFd>> {
         let sockets = self.sockets.lock();
         sockets.get(worker).or(sockets.first()).cloned()
     }
 
-    /// Its sockets, to be given to another process.
+    /// Returns its sockets, to be given to another process.
     pub fn sockets(&self) -> Vec<Arc<OwnedFd>> {
         self.sockets.lock().clone()
     }
@@ -135,8 +135,8 @@ impl Listener {
     }
 }
 
-/// The sockets of a section's `bind` lines: which line, its address, and its number in the section. That is the one
-/// that `id` gives, and otherwise its place among all of them or the next one that is free.
+/// Returns the sockets of a section's `bind` lines: which line, its address, and its number in the section. That is the
+/// one that `id` gives, and otherwise its place among all of them or the next one that is free.
 pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
     let mut taken: HashSet<u32> = binds.iter().filter_map(|bind| bind.id).collect();
     let mut next = 0;
@@ -156,7 +156,7 @@ pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
     sockets
 }
 
-/// The name of a socket of a `bind` line.
+/// Returns the name of a socket of a `bind` line.
 pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
     match &bind.name {
         Some(name) => Cow::Borrowed(name),
@@ -164,8 +164,8 @@ pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
     }
 }
 
-/// A name for an address that is the same in the next configuration. Where one address is bound several times (port 0,
-/// an inherited descriptor), the order counts.
+/// Returns a name for an address that is the same in the next configuration. Where one address is bound several times
+/// (port 0, an inherited descriptor), the order counts.
 pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
     let name = format!("{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
     let count = seen.entry(name.clone()).or_default();
@@ -219,7 +219,7 @@ impl Slots {
         self.listener.sessions.used();
     }
 
-    /// The listener.
+    /// Returns the listener.
     pub fn listener(&self) -> &Arc<Listener> {
         &self.listener
     }

@@ -64,12 +64,12 @@ impl Origin {
 }
 
 impl<'a> View<'a> {
-    /// A stream that goes on.
+    /// Returns a stream that goes on.
     pub fn running(cx: &'a StreamContext) -> View<'a> {
         View { cx, timers: OnceCell::new(), origin: Origin::Unspecific }
     }
 
-    /// A stream that ended and took so long, or whose line is written as if it did.
+    /// Returns a stream that ended and took so long, or whose line is written as if it did.
     pub(super) fn logged(cx: &'a StreamContext, times: Timers, origin: Origin) -> View<'a> {
         View { cx, timers: OnceCell::from(times), origin }
     }
@@ -396,12 +396,12 @@ impl<'a> RequestLine<'a> {
         &self.target[..memchr::memchr(b'?', self.target).unwrap_or(self.target.len())]
     }
 
-    /// The query with its question mark.
+    /// Returns the query with its question mark.
     fn query(&self) -> &'a [u8] {
         memchr::memchr(b'?', self.target).map_or(b"", |mark| &self.target[mark..])
     }
 
-    /// The path without scheme, authority and query.
+    /// Returns the path without scheme, authority and query.
     fn path(&self) -> &'a [u8] {
         crate::sample::path(self.target).unwrap_or(b"")
     }

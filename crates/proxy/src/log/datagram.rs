@@ -61,7 +61,7 @@ impl Peer {
         }
     }
 
-    /// The address, looked up once; a literal one needs no look-up.
+    /// Returns the address, looked up once; a literal one needs no look-up.
     fn address(&self) -> io::Result<SockAddr> {
         match &self.to {
             Destination::Unix(path) => SockAddr::unix(path),

@@ -25,7 +25,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// The host of a header, if the configuration wants one.
+    /// Returns the host of a header, if the configuration wants one.
     fn host(&self) -> Option<&[u8]> {
         match &self.host {
             LogHost::Local => None,
@@ -38,7 +38,7 @@ impl Identity {
 /// The process number as [`refresh_pid`] knows it; asking the kernel for each line would be a system call each.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// The number of this process, for headers and `%pid`.
+/// Returns the number of this process, for headers and `%pid`.
 pub fn pid() -> u32 {
     match PID.load(Ordering::Relaxed) {
         0 => refresh_pid(),
@@ -53,7 +53,7 @@ pub fn refresh_pid() -> u32 {
     pid
 }
 
-/// The machine's name, asked once.
+/// Returns the machine's name, asked once.
 pub fn host_name() -> &'static [u8] {
     static NAME: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
         let mut buffer = [0u8; 256];

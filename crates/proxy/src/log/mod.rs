@@ -80,13 +80,13 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The severity of a syslog level; what lies beyond is debug.
+    /// Returns the severity of a syslog level; what lies beyond is debug.
     pub fn from_level(level: u8) -> Severity {
         use Severity::{Alert, Critical, Debug, Emergency, Error, Info, Notice, Warning};
         [Emergency, Alert, Critical, Error, Warning, Notice, Info].get(usize::from(level)).copied().unwrap_or(Debug)
     }
 
-    /// The word that HAProxy prints for it.
+    /// Returns the word that HAProxy prints for it.
     pub fn word(self) -> &'static str {
         ["EMERG", "ALERT", "CRIT", "ERR", "WARNING", "NOTICE", "INFO", "DEBUG"][self as usize]
     }
@@ -147,7 +147,7 @@ pub struct Logger {
 }
 
 impl Default for Logger {
-    /// A logger without destinations.
+    /// Returns a logger without destinations.
     fn default() -> Logger {
         Logger::to([], Identity::default(), None)
     }
@@ -159,8 +159,8 @@ thread_local! {
 }
 
 impl Logger {
-    /// A logger for every destination that `config` names, and for stderr, where scripts log without one. `identity` is
-    /// what headers say of this process.
+    /// Returns a logger for every destination that `config` names, and for stderr, where scripts log without one.
+    /// `identity` is what headers say of this process.
     pub fn new(config: &Config, identity: Identity) -> Logger {
         Logger::after(config, identity, None)
     }

@@ -100,7 +100,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
     }
 }
 
-/// The buffers of the service at 1; `None` once its client has disconnected.
+/// Returns the buffers of the service at 1; `None` once its client has disconnected.
 unsafe fn io<'a>(lua: *mut lua_State) -> Option<&'a mut AppletIo> {
     // SAFETY: the runner lends the buffers to the burst, and the reference does not outlive the C function.
     unsafe {

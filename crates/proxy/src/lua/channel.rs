@@ -50,7 +50,7 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     unsafe { set_functions(lua, &METHODS) };
 }
 
-/// The channel at 1 and its stream; `None` once that has ended.
+/// Returns the channel at 1 and its stream; `None` once that has ended.
 unsafe fn channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
     // SAFETY: as `channel_context`.
     unsafe {
@@ -80,7 +80,7 @@ fn take_more(cx: &mut StreamContext) {
     }
 }
 
-/// The contents of a channel that the running rules are about.
+/// Returns the contents of a channel that the running rules are about.
 fn content(cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
     match (response, cx.in_response) {
         (false, false) => Some(&mut cx.request_content),

@@ -187,7 +187,7 @@ impl Host {
     }
 }
 
-/// The host of the state that `lua` belongs to.
+/// Returns the host of the state that `lua` belongs to.
 ///
 /// # Safety
 /// As [`sluicegate_script::host`]; every state of this crate is made with a [`Host`].
@@ -301,7 +301,7 @@ pub(super) unsafe fn set_functions(lua: *mut lua_State, functions: &[(&std::ffi:
     }
 }
 
-/// A C string from configuration text; what holds a zero byte ends there, as in HAProxy.
+/// Returns a C string from configuration text; what holds a zero byte ends there, as in HAProxy.
 pub(super) fn c_string(text: &str) -> CString {
     let bytes = text.as_bytes();
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());

@@ -65,7 +65,7 @@ enum Side {
     Response,
 }
 
-/// The message of a side; `None` once the stream has ended. Raises on the wrong side.
+/// Returns the message of a side; `None` once the stream has ended. Raises on the wrong side.
 unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message> {
     // SAFETY: as `object_context`.
     unsafe {
@@ -246,7 +246,7 @@ fn replace_elements(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<
     changed.then_some(out)
 }
 
-/// The template with its groups, if the pattern matches.
+/// Returns the template with its groups, if the pattern matches.
 fn expand(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<u8>> {
     let captures = regex.captures(value)?;
     let mut out = Vec::with_capacity(template.len());

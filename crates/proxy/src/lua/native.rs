@@ -575,7 +575,7 @@ unsafe fn get_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The network that `text` names.
+/// Returns the network that `text` names.
 fn network(text: &[u8]) -> Option<(IpAddr, u8)> {
     sluicegate_pattern::network(std::str::from_utf8(text).ok()?)
 }

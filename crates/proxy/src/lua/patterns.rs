@@ -154,7 +154,7 @@ unsafe fn new_map(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The number of a map in the host's list, where it is put if it is new.
+/// Returns the number of a map in the host's list, where it is put if it is new.
 unsafe fn add_map(lua: *mut lua_State, name: &str, method: Method) -> Result<u32, String> {
     // SAFETY: nothing of Lua's is called.
     let host = unsafe { host(lua) };

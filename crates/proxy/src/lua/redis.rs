@@ -315,7 +315,8 @@ pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
     }
 }
 
-/// The words of a command of a checked table at 2, which keeps them; nothing is above it, and nothing is raised.
+/// Returns the words of a command of a checked table at 2, which keeps them; nothing is above it, and nothing is
+/// raised.
 pub(super) unsafe fn command_at<'l>(lua: *mut lua_State, at: i64) -> SmallVec<[&'l [u8]; 8]> {
     // SAFETY: the table was checked, and has no other user meanwhile.
     unsafe {

@@ -386,7 +386,7 @@ wait without blocking a worker. It takes precedence over an installed LuaSocket.
 `bind`, `select`…) raises an error.
 ";
 
-/// The page as Markdown.
+/// Returns the page as Markdown.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -409,7 +409,7 @@ enum Tried {
 }
 
 impl Inner {
-    /// The state that runs a function on this worker: the shared one if it was registered there.
+    /// Returns the state that runs a function on this worker: the shared one if it was registered there.
     fn cell(&self, code: &ScriptCode) -> Option<&Arc<StateCell>> {
         let id = if code.references[0] != ffi::LUA_NOREF { 0 } else { self.index + 1 };
         self.states.cells.get(id).and_then(Option::as_ref)
@@ -448,7 +448,7 @@ enum Lent<'a> {
     Applet(&'a mut AppletIo, u64),
 }
 
-/// The first burst.
+/// Returns the first burst.
 fn begin(
     inner: &Rc<Inner>,
     cell: &Arc<StateCell>,
@@ -679,7 +679,7 @@ impl fmt::Display for Label<'_> {
     }
 }
 
-/// The outcome of a script that finished or failed; a failure is logged.
+/// Returns the outcome of a script that finished or failed; a failure is logged.
 fn ended(
     cell: &StateCell,
     state: &mut State,
@@ -734,7 +734,7 @@ fn ended(
 /// `act.YIELD`.
 const YIELD: i64 = 2;
 
-/// The integer that an action returned; anything else is `act.CONTINUE`.
+/// Returns the integer that an action returned; anything else is `act.CONTINUE`.
 fn action_code(thread: *mut lua_State) -> i64 {
     // SAFETY: at least one result is on the stack; an integer is read without converting.
     unsafe { if ffi::lua_isinteger(thread, -1) == 0 { 0 } else { ffi::lua_tointeger(thread, -1) } }

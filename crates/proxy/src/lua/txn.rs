@@ -178,7 +178,7 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The stream's id that the table at 1 holds.
+/// Returns the stream's id that the table at 1 holds.
 pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -192,7 +192,7 @@ pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     }
 }
 
-/// The context of stream `id`: `None` once it has ended; raises if the running burst is another stream's.
+/// Returns the context of stream `id`: `None` once it has ended; raises if the running burst is another stream's.
 unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamContext> {
     // SAFETY: the runner lends the context to the burst, and the reference does not outlive the C function.
     unsafe {
@@ -219,7 +219,7 @@ unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext
     }
 }
 
-/// The context behind argument 1, which must be a `txn`.
+/// Returns the context behind argument 1, which must be a `txn`.
 pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -247,7 +247,7 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
     }
 }
 
-/// The channel at 1 and its stream; raises if it is none.
+/// Returns the channel at 1 and its stream; raises if it is none.
 pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object, &'a mut StreamContext)> {
     // SAFETY: as `object_stream`, which reads the tag again.
     unsafe {
@@ -269,7 +269,7 @@ pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) ->
     unsafe { readable(lua, object_stream(lua, wanted)) }
 }
 
-/// The stream of the object at 1; raises if it is no such object.
+/// Returns the stream of the object at 1; raises if it is no such object.
 unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
     // SAFETY: a handle is plain numbers.
     unsafe {

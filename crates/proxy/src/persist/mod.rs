@@ -124,7 +124,7 @@ pub(crate) fn store(cx: &mut StreamContext) {
     }
 }
 
-/// The value of the cookie that the file gives each server of a backend.
+/// Returns the value of the cookie that the file gives each server of a backend.
 pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
     config.servers.iter().map(|server| server.cookie.as_deref().map(Arc::from)).collect()
 }
@@ -136,7 +136,7 @@ impl Site {
         own.or_else(|| self.backend.cookies.value(self.servers.get(index)?))
     }
 
-    /// The servers that a cookie of this value names.
+    /// Returns the servers that a cookie of this value names.
     fn named_by_cookie<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = (usize, &'a Arc<ServerRun>)> {
         self.servers.iter().enumerate().filter(move |(index, server)| match &self.cookies[*index] {
             Some(own) => own.as_bytes() == value,

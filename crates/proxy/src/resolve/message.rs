@@ -77,7 +77,7 @@ pub(super) enum Fault {
     Other,
 }
 
-/// A name in its usual form. Labels may have any bytes, as in HAProxy; they are written in small letters.
+/// Returns a name in its usual form. Labels may have any bytes, as in HAProxy; they are written in small letters.
 pub(super) fn name(text: &[u8]) -> Option<Name> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     let mut wire = Vec::with_capacity(text.len() + 2);
@@ -95,7 +95,7 @@ pub(super) fn text(name: &Name) -> String {
     labels.join(".").to_ascii_lowercase()
 }
 
-/// A question.
+/// Returns a question.
 pub(super) fn question(id: u16, name: &Name, kind: Kind, payload: u16) -> Vec<u8> {
     let mut builder = MessageBuilder::new_vec();
     builder.header_mut().set_id(id);
@@ -112,7 +112,7 @@ pub(super) fn question(id: u16, name: &Name, kind: Kind, payload: u16) -> Vec<u8
     additional.finish()
 }
 
-/// The number that an answer and its question share.
+/// Returns the number that an answer and its question share.
 pub(super) fn id(message: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*message.first_chunk()?))
 }
@@ -186,7 +186,7 @@ pub(super) fn read(bytes: &[u8], asked: &Name, kind: Kind, most: usize) -> Resul
     Ok(answer)
 }
 
-/// The address in a record; `None` where it is of another kind.
+/// Returns the address in a record; `None` where it is of another kind.
 fn address(record: &domain::base::ParsedRecord<'_, [u8]>) -> Result<Option<IpAddr>, Fault> {
     Ok(match record.rtype() {
         Rtype::A => {

@@ -36,7 +36,7 @@ impl Resolver {
         }
     }
 
-    /// The sections of a configuration; what `before` has and defines alike is taken over.
+    /// Returns the sections of a configuration; what `before` has and defines alike is taken over.
     pub(crate) fn all(config: &[model::Resolvers], before: &[Arc<Resolver>]) -> Vec<Arc<Resolver>> {
         let alike = |a: &model::Resolvers, b: &model::Resolvers| {
             model::Resolvers { at: None, ..a.clone() } == model::Resolvers { at: None, ..b.clone() }
@@ -68,7 +68,7 @@ impl Resolver {
         said
     }
 
-    /// The name that a server follows at the moment, where it is a service's.
+    /// Returns the name that a server follows at the moment, where it is a service's.
     pub fn name_of(&self, backend: &str, server: &str) -> Option<String> {
         self.state.lock().name_of(backend, server)
     }

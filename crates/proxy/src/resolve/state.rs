@@ -47,7 +47,7 @@ pub(super) trait Servers {
 
 /// A server as its state is changed.
 pub(super) trait Target {
-    /// The server.
+    /// Returns the server.
     fn server(&self) -> &ServerRun;
 
     /// Returns whether it is out of service because its name has no address.
@@ -226,7 +226,7 @@ pub(super) struct State {
     places: HashMap<ServerKey, (usize, usize)>,
 }
 
-/// The kind of addresses that a server would rather have.
+/// Returns the kind of addresses that a server would rather have.
 fn family(resolve: &model::ServerResolve) -> Kind {
     if resolve.prefer_v4 { Kind::V4 } else { Kind::V6 }
 }
@@ -751,7 +751,7 @@ impl State {
         }
     }
 
-    /// The name that a server follows, where it is a service's.
+    /// Returns the name that a server follows, where it is a service's.
     pub(super) fn name_of(&self, backend: &str, server: &str) -> Option<String> {
         let key = (backend.into(), server.into());
         self.followers.get(&key).and_then(|follower| follower.target.as_ref()).map(message::text)
@@ -835,8 +835,8 @@ fn choose(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<IpAd
     }
 }
 
-/// The best address: of the preferred family, in a preferred network, at no other server, the current one, in this
-/// order; the first among equals.
+/// Returns the best address: of the preferred family, in a preferred network, at no other server, the current one, in
+/// this order; the first among equals.
 fn choose_record(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for (index, record) in records.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! The flat code of a rule list and the plain function that runs it.
 //!
-//! One accumulator holds the sample that is being made, one buffer the text that is being rendered; conditions are
-//! jumps. When the function returns no sample is alive, so what must be kept while something waits is the program
-//! counter, the cursor of a condition over several occurrences and the text so far.
+//! One accumulator holds the current sample, one buffer the text being rendered; conditions are jumps. When the
+//! function returns no sample is alive, so the state kept during a wait is the program counter, the cursor of a
+//! condition over several occurrences and the text so far.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ pub(super) enum Op {
     Authenticate(Arc<UserList>),
     /// A condition begins with a fetch of several occurrences: none was seen yet.
     Rewind,
-    /// The accumulator becomes the next occurrence; jumps where there is none left.
+    /// Moves the next occurrence to the accumulator; jumps if there is none left.
     FetchNext(FetchCode, u32),
     /// The accumulator is converted; none stays none.
     Convert(ConverterCode),
-    /// The accumulator becomes what a script's function gives.
+    /// Moves the result of a script's function to the accumulator.
     LuaFetch(Arc<ScriptCall>),
-    /// The accumulator becomes what a script's function makes of it; none stays none.
+    /// Replaces the accumulator by the result of a script's function for it; without a sample nothing is called.
     LuaConvert(Arc<ScriptCall>),
     /// Jumps if the accumulator matches.
     JumpIfMatch(MatcherCode, u32),
@@ -45,7 +45,7 @@ pub(super) enum Op {
     ConditionBegins,
     /// A test did not match: notes whether that was for want of data.
     NoteMissed,
-    /// A term's ACL matched, so what it missed does not matter.
+    /// A term's ACL matched, so the data missing for it is irrelevant.
     TermHolds,
     /// A negated term's ACL did not match: it holds, or is undecided.
     NegatedHolds,
@@ -77,7 +77,7 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
-    /// Where the rules stand: behind which operation each one ends, in order, and its place as the log keeps it.
+    /// The places of the rules: the operation at which each one ends, in order, and its place for the log.
     rules: Box<[(u32, RulePlace)]>,
     /// Of the converters that ask stores, by where the next operation stands, in order.
     failed: Box<[(u32, Arc<Failed>)]>,
@@ -108,7 +108,7 @@ impl Program {
         self
     }
 
-    /// Bytes that an edited head may have where so many are taken by something else.
+    /// Returns the room for an edited head when this many bytes are used otherwise.
     pub(super) fn room(&self, held: usize) -> usize {
         self.bufsize.saturating_sub(held)
     }
@@ -127,7 +127,7 @@ impl Program {
         }
     }
 
-    /// The rule of the action that the machine did last; `None` in lists that log none.
+    /// Returns the rule of the action that the machine did last; `None` in lists that log none.
     pub(super) fn last_rule(&self, machine: &Machine) -> Option<RulePlace> {
         let index = self.rules.partition_point(|(end, _)| *end < machine.next);
         self.rules.get(index).map(|(_, place)| *place)
@@ -147,10 +147,10 @@ impl Program {
     }
 }
 
-/// What is undecided in a condition of content rules, for want of data that may still come.
+/// The undecided parts of a condition of content rules, for lack of data that may still arrive.
 ///
-/// As HAProxy's, such a condition has a third value. Among and-ed terms one that fails outweighs undecided ones, among
-/// or-ed groups one that holds does; only what is left undecided waits.
+/// As in HAProxy, such a condition has a third value. Among and-ed terms one that fails outweighs undecided ones, among
+/// or-ed groups one that holds does; only a condition left undecided waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
     term: bool,
@@ -158,22 +158,22 @@ struct Missed {
     condition: bool,
 }
 
-/// What the evaluator keeps between operations; its memory is reused.
+/// The state that the evaluator keeps between operations; its memory is reused.
 #[derive(Default)]
 pub(super) struct Machine {
     /// The next operation.
     next: u32,
-    /// How far a condition has looked.
+    /// The position of a condition among occurrences.
     cursor: Cursor,
-    /// What it left undecided.
+    /// The undecided parts of the condition.
     missed: Missed,
     /// The text that is being rendered, several after each other.
     out: Vec<u8>,
-    /// Where each text but the last one being rendered ends in `out`.
+    /// The end of each text but the last one being rendered in `out`.
     ends: SmallVec<[u32; 8]>,
     /// The start of the key that a converter asked a store for last.
     key: Vec<u8>,
-    /// What an awaited operation gave to the accumulator.
+    /// The result of an awaited operation for the accumulator.
     resumed: Option<Sample>,
     /// `strict-mode off`: an edit that does not fit is left out.
     pub(super) soft: bool,
@@ -209,12 +209,12 @@ impl Machine {
         }
     }
 
-    /// The whole text since the last [`Op::Begin`].
+    /// Returns the whole text since the last [`Op::Begin`].
     pub(super) fn text(&self) -> &[u8] {
         &self.out
     }
 
-    /// The texts that [`Op::EndText`] ended, in order.
+    /// Returns the texts that [`Op::EndText`] ended, in order.
     pub(super) fn texts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         (0..self.ends.len()).map(|index| {
             let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -222,12 +222,12 @@ impl Machine {
         })
     }
 
-    /// What a script's function gave: it becomes the accumulator.
+    /// Moves the result of a script's function to the accumulator.
     pub(super) fn give(&mut self, sample: Option<Sample>) {
         self.resumed = sample;
     }
 
-    /// The reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
+    /// Returns the reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<String> {
         match ConverterCode::finish(reply) {
             Converted::Value(value) => self.resumed = Some(value.into_sample()),
@@ -238,7 +238,7 @@ impl Machine {
     }
 }
 
-/// Why the evaluator stopped.
+/// The reason why the evaluator stopped.
 pub(super) enum Step<'a> {
     /// The end.
     Done,
@@ -252,10 +252,10 @@ pub(super) enum Step<'a> {
     Missing,
     /// A converter's store failed; `txn.store_err` gets the reason, then go on.
     StoreFailed(String),
-    /// A script's function is to be called, on the sample if it is a converter; give what it gives to
-    /// [`Machine::give`], then go on.
+    /// Call a script's function, on the sample if it is a converter; pass its result to [`Machine::give`], then
+    /// continue.
     Lua(&'a ScriptCall, Option<Sample>),
-    /// A password is being checked; note what is found out, then go on.
+    /// Verify a password; record the result, then continue.
     Authenticate(auth::Check),
     /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.
     Wait(PendingReply),

@@ -37,9 +37,9 @@ pub struct ProxyRules {
     pub http_response: RuleList,
     /// `http-after-response`.
     pub http_after_response: RuleList,
-    /// Who may see the page of statistics: the first list that closes is the first rule that applies.
+    /// Access rules of the statistics page: the first list that closes is the first rule that applies.
     pub stats_access: Vec<(RuleList, StatsAccess)>,
-    /// It closes for those who may change servers on the page.
+    /// Closes for clients that may administer servers on the page.
     pub stats_admin: RuleList,
     /// `force-persist` and `ignore-persist`.
     pub persist: RuleList,
@@ -49,7 +49,7 @@ pub struct ProxyRules {
     pub stick_request: RuleList,
     /// `stick store-response`.
     pub stick_response: RuleList,
-    /// `monitor fail`: a list that does not end by itself says that nothing fails.
+    /// `monitor fail`: a list that does not end by itself means no failure.
     pub monitor_fail: RuleList,
     /// `http-error`, by status: lists that answer.
     pub http_errors: BTreeMap<u16, RuleList>,
@@ -59,7 +59,7 @@ pub struct ProxyRules {
     pub(super) use_backend: RuleList,
     /// `default_backend`; a `listen` without one is its own.
     pub(super) default_backend: Option<ProxyId>,
-    /// What servers are chosen by, if `balance` hashes something.
+    /// The hash key of `balance`, if it uses one.
     pub(crate) balance_key: Option<KeyCode>,
     /// `persist rdp-cookie`.
     pub(crate) rdp_cookie: Option<ExpressionCode>,
@@ -229,7 +229,7 @@ impl Lists<'_> {
 }
 
 impl ProxyRules {
-    /// What choosing a backend looks at besides heads.
+    /// Returns the data other than heads that the choice of a backend reads.
     pub fn looks_for_backend(&self) -> Looks {
         self.use_backend.looks()
     }

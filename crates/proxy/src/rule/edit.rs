@@ -187,8 +187,8 @@ fn replace_field(
     true
 }
 
-/// Copies a value with those of its elements replaced that match, each with the blanks around it; says whether one did,
-/// and nothing where the template is malformed.
+/// Copies a value and replaces its matching elements, each with its surrounding spaces; returns whether one matched,
+/// and nothing for a malformed template.
 fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<u8>) -> Option<bool> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let (mut copied, mut changed) = (0, false);
@@ -198,7 +198,7 @@ fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<
         if !regex.expand(element, template, &mut replaced)? {
             continue;
         }
-        // An element is a part of the value, so where it stands is told by its address.
+        // An element is a part of the value, so its place follows from its address.
         let start = element.as_ptr() as usize - value.as_ptr() as usize;
         let kept = value[copied..start].iter().rposition(|byte| !blank(byte)).map_or(copied, |at| copied + at + 1);
         new.extend_from_slice(&value[copied..kept]);
@@ -211,7 +211,7 @@ fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<
     Some(changed)
 }
 
-/// What of a target a rule looks at; empty where there is no such part.
+/// Returns the part of a target that a rule reads; empty if there is none.
 fn part_of(target: &[u8], part: TargetPart) -> &[u8] {
     let path = || path_and_query(target).unwrap_or(b"");
     match part {
@@ -234,7 +234,7 @@ fn set_target(edited: &mut Message, part: TargetPart, new: &[u8], bufsize: usize
         TargetPart::Path => [&old[..path], new, &old[mark(path)..]].concat(),
         TargetPart::Query => {
             let mark = mark(0);
-            // An empty query leaves a mark that is there.
+            // An empty query keeps an existing question mark.
             let between: &[u8] = if mark < old.len() || !new.is_empty() { b"?" } else { b"" };
             [&old[..mark], between, new].concat()
         }

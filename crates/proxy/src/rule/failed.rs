@@ -1,4 +1,4 @@
-//! Rules whose store or engine fails: what the stream, its log line and those who watch the log see of it.
+//! Rules whose store or engine fails: variables of the stream, the log line, and messages.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ pub(super) const KEY_SHOWN: usize = 64;
 /// Bytes of a reason in a log line: it is an engine's text.
 const REASON_SHOWN: usize = 256;
 
-/// Where the failures of a rule go: its log line comes at most once a second.
+/// The receiver of a rule's failures: it logs at most once a second.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// The rule's place and what it does, as the log names it.
+    /// The rule's place and action, for the log.
     rule: String,
     /// Its place as a store shows it: `rule:FILE:LINE`.
     pub(crate) origin: Box<str>,
@@ -28,7 +28,7 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    /// Of the rule at a place, which does `what`. Without targets, failures are told on stderr.
+    /// Creates the receiver for the rule at a place with the action `what`. Without targets, failures go to stderr.
     pub(crate) fn new(at: &Position, what: &str, logger: &Logger, targets: &Arc<[LogTarget]>) -> Failed {
         let targets = match targets.is_empty() {
             true => Arc::from([LogTarget::raw(LogAddress::Stderr)]),
@@ -45,7 +45,7 @@ impl Failed {
         }
     }
 
-    /// Whether it is of the rule at a place, and of what that does.
+    /// Returns whether it belongs to the rule at a place with this action.
     pub(super) fn is_of(&self, at: &Position, what: &str) -> bool {
         self.rule == named(at, what)
     }
@@ -69,7 +69,7 @@ impl Failed {
     }
 }
 
-/// The place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
+/// Returns the place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
 fn origin(at: &Position) -> Box<str> {
     let file = at.file.rsplit('/').next().unwrap_or_default();
     let is_odd = |char: char| char.is_whitespace() || char.is_control() || matches!(char, '[' | ']');
@@ -80,7 +80,7 @@ fn named(at: &Position, what: &str) -> String {
     format!("{}:{}: {what}", at.file, at.line)
 }
 
-/// The start of what a peer chose, without what would break a line.
+/// Returns the start of a text chosen by a peer, without characters that would break a line.
 pub(crate) fn shown(text: &[u8], most: usize) -> String {
     let start = String::from_utf8_lossy(&text[..text.len().min(most)]);
     let more = if text.len() > most { "…" } else { "" };

@@ -1,8 +1,8 @@
-//! What a server is told of a client: `option forwardfor`, `originalto` and `forwarded`.
+//! Header fields that describe a client to the server: `option forwardfor`, `originalto` and `forwarded`.
 //!
-//! The first two are fields of their own at the end, as HAProxy adds them. Where frontend and backend both have the
-//! option, the backend names the field, either one's `except` spares an address, and `if-none` holds only if both say
-//! so. `forwarded` is the field of RFC 7239; only the backend's counts.
+//! The first two are separate fields at the end, as HAProxy adds them. If frontend and backend both have the option,
+//! the backend's field name is used, either one's `except` exempts an address, and `if-none` applies only if both have
+//! it. `forwarded` is the field of RFC 7239; only the backend's option is used.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -107,7 +107,7 @@ impl ForwardedCode {
                 PartCode::Own => cx.request.first(b"host").map(<[u8]>::to_vec),
                 PartCode::Expr(expr) => expr.value(cx).map(|value| value.into_text().into_owned()),
             };
-            // What is no host leaves an empty one, as in HAProxy.
+            // A text that is not a host becomes an empty one, as in HAProxy.
             value.extend(text.filter(|text| is_host(text)).unwrap_or_default());
             value.push(b'"');
         }
@@ -159,7 +159,7 @@ fn append(request: &mut Message, value: Vec<u8>) {
     }
 }
 
-/// A node's name: an address, IPv6 ones in brackets.
+/// Returns a node's name: an address, IPv6 ones in brackets.
 fn node_of(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.to_string().into_bytes(),

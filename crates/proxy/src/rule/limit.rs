@@ -1,7 +1,7 @@
-//! `limit` as a rule: what is asked, and what becomes of the stream.
+//! `limit` as a rule: the query, and its effect on the stream.
 //!
-//! The machine's texts are the key, behind what all keys of the limit begin with, and the cost. What a request was told
-//! stands in the stream's context until its response leaves, and so does its lease until it ends.
+//! The machine's texts are the key, after the common prefix of the limit's keys, and the cost. The decision about a
+//! request is in the stream's context until its response is sent, and so is its lease until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -158,7 +158,7 @@ impl LimitCode {
         cx.variables.set(&self.variable, Sample::Str(word.as_bytes().to_vec()));
     }
 
-    /// Nobody knows whether it is allowed.
+    /// Handles a limit that could not be queried.
     fn fail(&self, reason: &str, key: &[u8], hook: Hook, cx: &mut StreamContext) -> Option<Verdict> {
         self.limit.failed(false);
         self.failed.note(key, reason, cx);
@@ -173,7 +173,7 @@ impl LimitCode {
     }
 }
 
-/// A number without zeros before it, which stores take for no number.
+/// Returns a number without zeros before it, which stores take for no number.
 fn without_zeros(text: &[u8]) -> &[u8] {
     let zeros = text.iter().take_while(|byte| **byte == b'0').count();
     &text[zeros.min(text.len().saturating_sub(1))..]

@@ -1,13 +1,13 @@
 //! Rules: compiled once per configuration, run per stream.
 //!
 //! A rule list becomes one flat array of operations: fetch into the accumulator, convert it, compare it, jump, append
-//! it to the output, act. Conditions are jumps, so a rule whose condition fails costs its tests and nothing else. A
-//! plain function runs the array until it is done or an operation must wait: a store that answers later, or a Lua
-//! action. Between two operations nothing is alive but a counter, the output and at most one owned value, so what
-//! waits is small and resumes where it stopped; a fetch is never evaluated twice.
+//! it to the output, act. Conditions are jumps, so a rule whose condition fails costs only its tests. A plain function
+//! runs the array until it is done or an operation must wait: a store that answers later, or a Lua action. Between two
+//! operations only a counter, the output and at most one owned value are alive, so the state during a wait is small and
+//! execution resumes where it stopped; a fetch is never evaluated twice.
 //!
-//! Callers use [`try_run`], which needs no future when nothing waits (the common case), and await [`resume`] with
-//! what it hands back; [`run()`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
+//! Callers use [`try_run`], which needs no future when nothing waits (the common case), and await [`resume`] with its
+//! result; [`run()`] does both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
 
 mod action;
 mod build;
@@ -46,7 +46,7 @@ pub use run::{
     try_choose_backend, try_run,
 };
 
-/// What a rule set decided.
+/// The decision of a rule set.
 #[derive(Debug)]
 pub enum Verdict {
     /// Every rule ran, or `accept` ended the set: go on.
@@ -62,7 +62,7 @@ pub enum Verdict {
     Missing,
     /// Close without an answer (`reject`, `silent-drop`).
     Close,
-    /// A script ended the stream without an answer (`txn:done()`): close, and the log says that it was served here.
+    /// A script ended the stream without a response (`txn:done()`): close, and log it as served locally.
     End,
 }
 
@@ -85,7 +85,7 @@ impl RuleList {
         self.code.is_empty()
     }
 
-    /// What it looks at besides heads. What scripts look at is not known here.
+    /// Returns the data other than heads that it reads. The data read by scripts is not known here.
     #[inline]
     pub fn looks(&self) -> Looks {
         self.looks

@@ -7,7 +7,7 @@ use sluicegate_config::model::Normalizer;
 
 use crate::sample::path_and_query;
 
-/// What came of a target.
+/// The result for a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Normalized {
     /// It has this form already, or has no path.
@@ -44,7 +44,7 @@ pub(super) fn target(normalizer: Normalizer, target: &[u8]) -> Normalized {
     if new == rest { Normalized::Same } else { Normalized::Target([before, &new].concat()) }
 }
 
-/// Where the fragment begins.
+/// Returns the start of the fragment.
 fn fragment(text: &[u8]) -> usize {
     memchr::memchr(b'#', text).unwrap_or(text.len())
 }
@@ -167,7 +167,7 @@ const ALL: [Normalizer; 11] = [
     Normalizer::QuerySortByName,
 ];
 
-/// Normalizes whatever comes: the result has its normal form, and what a target may not hold is not made.
+/// Normalizes any bytes: the result is normalized, and no invalid target is made.
 pub fn fuzz_normalizers(data: &[u8]) {
     for normalizer in ALL {
         let Normalized::Target(once) = target(normalizer, data) else { continue };

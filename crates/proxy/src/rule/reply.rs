@@ -136,7 +136,7 @@ impl ReplyCode {
     }
 }
 
-/// The page of a status as a reply: the built-in one, unless the proxies have another.
+/// Returns the page of a status as a reply: the built-in one, unless the proxies have another.
 pub fn page_reply(status: u16, source: ReplySource) -> LocalReply {
     page_with(Message::new(), status, source)
 }
@@ -151,7 +151,7 @@ fn closes(status: u16) -> bool {
     matches!(status, 400 | 408)
 }
 
-/// The name of a field that a rule adds: HAProxy sends those in lower case, whatever the file says.
+/// Returns the name of a field that a rule adds: HAProxy sends it in lower case, whatever the file says.
 pub(super) fn lower(name: &str) -> Box<[u8]> {
     name.to_ascii_lowercase().into_bytes().into()
 }

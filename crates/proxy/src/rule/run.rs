@@ -35,7 +35,7 @@ fn give_machine(machine: Box<Machine>) {
     SPARE.set(Some(machine));
 }
 
-/// How far [`try_run`] came.
+/// The result of [`try_run`].
 #[must_use]
 pub enum Attempt {
     /// Nothing had to wait.
@@ -44,7 +44,7 @@ pub enum Attempt {
     Suspended(Suspended),
 }
 
-/// How far [`try_choose_backend`] came.
+/// The result of [`try_choose_backend`].
 #[must_use]
 pub enum BackendAttempt {
     /// Nothing had to wait; `None`: there is no backend for this stream.
@@ -62,7 +62,7 @@ pub struct Suspended {
     program: usize,
 }
 
-/// What is waited for.
+/// The operation that is awaited.
 enum Wait {
     /// A converter's store: the reply becomes the accumulator.
     Sample(PendingReply),
@@ -74,7 +74,7 @@ enum Wait {
     Lua(Pending<ActionOutcome>),
     /// A fetch or converter of a script: its sample becomes the accumulator.
     LuaSample(Pending<Option<Sample>>),
-    /// A message's body: whoever has the connection reads it.
+    /// A message's body: the owner of the connection reads it.
     Body(BodyWait),
     /// A password's hash.
     Auth(auth::Check),
@@ -82,11 +82,11 @@ enum Wait {
     Pause(Duration),
     /// A name server.
     Resolve(Resolving),
-    /// An interim response: whoever has the connection sends it.
+    /// An interim response: the owner of the connection sends it.
     Hints,
 }
 
-/// What a list needs of whoever has the client's connection before it goes on.
+/// An operation that a list needs from the owner of the client's connection before it continues.
 pub enum Ask {
     /// The message's body.
     Body(BodyWait),
@@ -95,7 +95,7 @@ pub enum Ask {
 }
 
 impl Suspended {
-    /// What must be done before the list goes on; `None` where [`resume_once`] awaits all that is needed.
+    /// Returns the operation needed before the list continues; `None` if [`resume_once`] awaits everything.
     pub fn asks(&self) -> Option<Ask> {
         match &self.wait {
             Wait::Body(wait) => Some(Ask::Body(*wait)),
@@ -105,7 +105,7 @@ impl Suspended {
     }
 }
 
-/// Why [`advance`] stopped.
+/// The reason why [`advance`] stopped.
 enum Progress<'a> {
     Verdict(Verdict),
     Wait(Wait),
@@ -166,14 +166,14 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
     }
 }
 
-/// Keeps the rule that ended its list, for `last_rule_file` and its kin.
+/// Records the rule that ended its list, for `last_rule_file` and `last_rule_line`.
 fn note_last_rule(program: &Program, machine: &Machine, cx: &mut StreamContext) {
     if let Some(place) = program.last_rule(machine) {
         cx.log.last_rule = Some(place);
     }
 }
 
-/// What a Lua action's outcome means; `None`: the next rule.
+/// Returns the verdict for a Lua action's outcome; `None`: the next rule.
 fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
     let page = |request: u16, response: u16, source| {
         Some(match hook {
@@ -243,8 +243,9 @@ fn go_on(
     Attempt::Ready(verdict)
 }
 
-/// Awaits what a rule list waits for, and runs it to its end. `list` and `hook` are those it was suspended with. A body
-/// is not waited for: who can read it asks [`Suspended::asks`] and resumes step by step with [`resume_once`].
+/// Awaits the pending operation of a rule list, and runs it to its end. `list` and `hook` are those of its suspension.
+/// A body is not awaited: a caller that can read it checks [`Suspended::asks`] and resumes step by step with
+/// [`resume_once`].
 pub async fn resume(
     list: &RuleList,
     suspended: Suspended,
@@ -313,7 +314,7 @@ pub async fn resume_once(
     go_on(&list.code, machine, hook, cx, scripts)
 }
 
-/// Calls a script's fetch or converter; what it gives becomes the accumulator unless it waits.
+/// Calls a script's fetch or converter; its result becomes the accumulator unless it waits.
 fn lua_sample(
     machine: &mut Machine,
     call: &ScriptCall,
@@ -407,7 +408,7 @@ fn go_on_choosing(
     BackendAttempt::Ready(chosen)
 }
 
-/// Awaits what the choice of a backend waits for, and chooses.
+/// Awaits the pending operation of the choice of a backend, and chooses.
 pub async fn resume_backend(
     rules: &ProxyRules,
     suspended: Suspended,
@@ -439,7 +440,7 @@ pub async fn resume_backend(
     }
 }
 
-/// Chooses the backend of a stream; `None`: there is none for it.
+/// Chooses the backend of a stream; `None` if there is none.
 pub async fn choose_backend(
     rules: &ProxyRules,
     cx: &mut StreamContext,

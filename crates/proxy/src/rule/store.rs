@@ -1,8 +1,8 @@
 //! `store-call`: one command of a store or an engine, as a rule.
 //!
 //! The arguments were rendered into the machine's text, one after another, so a call borrows them from there. Every
-//! failure leaves its reason in `txn.store_err` and is told by [`Failed`]; a success leaves that variable alone, so a condition after several
-//! calls sees that one of them failed.
+//! failure sets its reason in `txn.store_err` and is reported by [`Failed`]; a success does not change that variable,
+//! so a condition after several calls sees that one of them failed.
 
 use std::sync::Arc;
 

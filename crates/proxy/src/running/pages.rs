@@ -35,7 +35,7 @@ pub enum Posted<'a> {
 pub trait Statistics: Send {
     /// Returns whether the page's refresh is to be sent.
     fn refreshes(&self) -> bool;
-    /// The document that was asked for; `admin`: with the form that changes servers.
+    /// Returns the document that was asked for; `admin`: with the form that changes servers.
     fn report(self: Box<Self>, running: Arc<Running>, own: Arc<ProxyRun>, admin: bool) -> Typed;
     /// Carries out a form, and returns the location that the client is sent to.
     fn change<'a>(
@@ -50,6 +50,6 @@ pub trait Statistics: Send {
 pub trait Pages: Send + Sync {
     /// Parses the part after the page's URI; `refreshes`: the page has a refresh.
     fn statistics(&self, options: &[u8], refreshes: bool) -> Box<dyn Statistics>;
-    /// The figures for Prometheus; `None` if the query is invalid.
+    /// Returns the figures for Prometheus; `None` if the query is invalid.
     fn scrape(&self, running: Arc<Running>, query: &[u8]) -> Option<Typed>;
 }

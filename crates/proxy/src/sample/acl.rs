@@ -30,7 +30,7 @@ struct TestCode {
 }
 
 impl AclCode {
-    /// Compiles the terms, or says what is wrong with one.
+    /// Compiles the terms, or returns the error of one.
     pub(super) fn compile(terms: &[Term], scope: FetchScope<'_>) -> Result<AclCode, String> {
         let term = |term: &Term| {
             let AclRef::Inline(acl) = &term.acl else {
@@ -55,19 +55,19 @@ impl AclCode {
         Ok(AclCode(terms.iter().map(term).collect::<Result<_, _>>()?))
     }
 
-    /// Whether every term holds.
+    /// Returns whether every term holds.
     pub(super) fn matches(&self, cx: &StreamContext) -> bool {
         self.0.iter().all(|term| term.tests.iter().any(|test| test.matches(cx)) != term.negated)
     }
 
-    /// What its fetches look at besides heads.
+    /// Returns the data other than heads that its fetches read.
     pub(super) fn looks(&self) -> Looks {
         let mut looks = Looks::default();
         self.0.iter().flat_map(|term| &term.tests).for_each(|test| looks.add(&test.fetch));
         looks
     }
 
-    /// The fetches of its tests.
+    /// Returns the fetches of its tests.
     pub(crate) fn fetches(&self) -> impl Iterator<Item = &FetchCode> {
         self.0.iter().flat_map(|term| &term.tests).map(|test| &test.fetch)
     }

@@ -1,13 +1,13 @@
-//! Log-formats for machines: `%{+json}o`, `%{+cbor}o` and items with these flags (HAProxy configuration manual 8.2.6).
+//! Machine-readable log-formats: `%{+json}o`, `%{+cbor}o` and items with these flags (HAProxy configuration manual
+//! 8.2.6).
 //!
-//! Which keys an object has is known when a format is compiled, so braces, keys and commas become texts between the
-//! items ([`parts`]) and only values are left for later. Values keep their type: numbers and booleans are such, lists of
-//! captures are arrays, what is not there is null or an empty string, everything else is text. In contrast to HAProxy,
-//! control characters and bytes that are no UTF-8 never get into a text as they are: no peer can make a line that is no
-//! JSON.
+//! The keys of an object are known when a format is compiled, so braces, keys and commas become texts between the items
+//! ([`parts`]) and only values are left for later. Values keep their type: numbers and booleans, lists of captures as
+//! arrays, missing values as null or an empty string, everything else as text. In contrast to HAProxy, control
+//! characters and invalid UTF-8 are never copied into a text: no peer can cause a line that is not valid JSON.
 //!
-//! CBOR is written as HAProxy does: an open map of texts to values; a peer's encoded text is a text of chunks, one for
-//! each run and one for each `#XX` in it.
+//! CBOR is written as in HAProxy: an indefinite-length map of texts to values; a peer's encoded text is an
+//! indefinite-length text with a chunk for each run of plain bytes and for each `#XX` in it.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use sluicegate_config::model::{Cast, Encoding, FormatFlags, FormatPart, LogForma
 
 use super::{FormatMode, Value, append_hex, append_int};
 
-/// The parts of a format with those that its encoding adds and without those that it leaves out.
+/// Returns the parts of a format with those that its encoding adds and without those that it leaves out.
 pub(crate) fn parts(format: &LogFormat, mode: FormatMode) -> Cow<'_, [FormatPart]> {
     let Some(encoding) = format.encoding.filter(|_| mode != FormatMode::Http) else {
         return Cow::Borrowed(&format.parts);
@@ -76,7 +76,7 @@ pub(crate) fn append_value(value: Option<&Value<'_>>, encoding: Encoding, flags:
     }
 }
 
-/// Where one value goes.
+/// The destination of a value.
 pub(crate) struct Writer<'a> {
     pub(crate) encoding: Encoding,
     pub(crate) flags: FormatFlags,
@@ -156,7 +156,7 @@ impl Writer<'_> {
             let mut rest = text;
             while let Some(at) = rest.iter().position(special) {
                 let length = if rest[at] == b'#' { 3 } else { 1 }.min(rest.len() - at);
-                // Before an encoded byte HAProxy writes what came before it, also where that is nothing.
+                // Before an encoded byte HAProxy writes the preceding run, even if that is empty.
                 if at > 0 || length == 3 {
                     cbor.string(TEXT, &rest[..at]);
                 }
@@ -198,7 +198,7 @@ impl Writer<'_> {
     }
 }
 
-// RFC 8949: major types, and what stands for itself.
+// RFC 8949: major types, and simple values.
 const NEGATIVE: u8 = 0x20;
 const BYTES: u8 = 0x40;
 const TEXT: u8 = 0x60;

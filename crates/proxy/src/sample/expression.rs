@@ -10,13 +10,13 @@ use crate::stream::StreamContext;
 
 /// An expression, compiled.
 pub struct ExpressionCode {
-    /// What it begins with.
+    /// The initial fetch.
     pub fetch: FetchCode,
     converters: Box<[ConverterCode]>,
 }
 
 impl ExpressionCode {
-    /// Compiles it, or says what is wrong with it.
+    /// Compiles it, or returns the error.
     pub fn compile(expr: &Expr, engines: &Engines, scope: FetchScope<'_>) -> Result<ExpressionCode, String> {
         let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope)?;
         let converters = expr.converters.iter();
@@ -24,20 +24,20 @@ impl ExpressionCode {
         Ok(ExpressionCode { fetch, converters: converters.collect::<Result<_, _>>()? })
     }
 
-    /// Its value. Variables that it would set stay as they are: who asks only reads its stream.
+    /// Returns its value. Variables that it would set are unchanged: the caller only reads its stream.
     pub fn value<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         let mut value = self.fetch.fetch(cx);
         for converter in &self.converters {
             value = match converter.convert(value?, cx) {
                 Converted::Value(value) | Converted::Assign(_, _, value) | Converted::Effect(_, value) => Some(value),
-                // What may wait for a store is refused where the file is checked.
+                // Expressions that may wait for a store are refused when the file is checked.
                 Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
             };
         }
         value
     }
 
-    /// Its value as text.
+    /// Returns its value as text.
     pub fn text(&self, cx: &StreamContext) -> Option<String> {
         self.value(cx).map(|value| String::from_utf8_lossy(&value.into_text()).into_owned())
     }

@@ -38,12 +38,12 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The elements of a field's value, each a part of it.
+/// Returns the elements of a field's value, each a part of it.
 pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     Elements { rest: Some(value) }
 }
 
-/// Where the first separator outside a quoted string stands; the length where there is none.
+/// Returns the position of the first separator outside a quoted string; the length if there is none.
 fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     for (index, byte) in text.iter().enumerate() {
@@ -64,7 +64,7 @@ fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     text.len()
 }
 
-/// The values of a header by name, in order; of every header with an empty name. `whole` leaves commas alone.
+/// Returns the values of a header by name, in order; of every header with an empty name. `whole` leaves commas alone.
 pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> impl Iterator<Item = &'a [u8]> {
     message.fields().filter(move |(_, field, _)| name.is_empty() || field.eq_ignore_ascii_case(name)).flat_map(
         move |(_, _, value)| {
@@ -116,25 +116,26 @@ impl<'a> Iterator for CookieValues<'a> {
     }
 }
 
-/// The values of a cookie by name in the request's `Cookie` fields, in order; of every cookie with an empty name.
+/// Returns the values of a cookie by name in the request's `Cookie` fields, in order; of every cookie with an empty
+/// name.
 pub fn cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let pairs = |(_, rest)| CookieValues { rest, name, list: true };
     message.fields_named(b"cookie").flat_map(pairs).map(|(_, value)| value)
 }
 
-/// The names of the cookies in the request's `Cookie` fields, in order.
+/// Returns the names of the cookies in the request's `Cookie` fields, in order.
 pub fn cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
     let pairs = |(_, rest)| CookieValues { rest, name: b"", list: true };
     message.fields_named(b"cookie").flat_map(pairs).map(|(name, _)| name)
 }
 
-/// The names of the cookies in the response's `Set-Cookie` fields, one of each field.
+/// Returns the names of the cookies in the response's `Set-Cookie` fields, one of each field.
 pub fn set_cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
     let first = |(_, rest)| CookieValues { rest, name: b"", list: false }.next();
     message.fields_named(b"set-cookie").filter_map(first).map(|(name, _)| name)
 }
 
-/// The values of a cookie by name in the response's `Set-Cookie` fields, in order.
+/// Returns the values of a cookie by name in the response's `Set-Cookie` fields, in order.
 pub fn set_cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let pairs = move |(_, rest)| CookieValues { rest, name, list: false };
     message.fields_named(b"set-cookie").flat_map(pairs).map(|(_, value)| value)

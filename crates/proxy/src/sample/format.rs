@@ -9,7 +9,7 @@ use sluicegate_config::model::{Cast, FormatFlags};
 
 use super::value::{Value, append_hex};
 
-/// Where a log-format stands, which decides how expressions are encoded.
+/// The use of a log-format, which decides how expressions are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatMode {
     /// Header values, bodies, redirects.
@@ -20,7 +20,7 @@ pub enum FormatMode {
     Log,
 }
 
-/// Appends an expression's sample, or what stands for none.
+/// Appends an expression's sample, or the text for a missing one.
 pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
     if let Some(encoding) = flags.encoding
         && mode != FormatMode::Http
@@ -48,7 +48,7 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
     }
 }
 
-/// Encodes what was appended since `start`; bytes that need nothing, nearly all, cost one scan.
+/// Encodes the text appended since `start`; text that needs no encoding, nearly all, costs one scan.
 fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) {
     if !escape && mode != FormatMode::Http {
         return;

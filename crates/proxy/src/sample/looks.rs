@@ -1,13 +1,13 @@
-//! What expressions look at besides heads.
+//! The data other than heads that expressions read.
 
 use super::fetch::FetchCode;
 
-/// What a rule list looks at besides heads, so that it is brought there for those lists only.
+/// The data other than heads that a rule list reads, so that it is provided only for lists that need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
-    /// What came of the request: TCP bytes, or its body.
+    /// Received data of the request: TCP bytes, or its body.
     pub request: bool,
-    /// What came of the response.
+    /// Received data of the response.
     pub response: bool,
     /// The head of an HTTP request, which a TCP client may send, too.
     pub head: bool,

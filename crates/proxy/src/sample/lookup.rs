@@ -17,12 +17,12 @@ use super::value::Sample;
 use crate::engines::Engines;
 use crate::stream::StreamContext;
 
-/// Why a call from a script cannot be made: its arguments are wrong.
+/// The reason why a call from a script is refused: its arguments are wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
 
-/// What a converter called by a script made of its sample.
+/// The result of a converter called by a script.
 pub enum Called {
     /// A sample, or none.
     Sample(Option<Sample>),
@@ -32,13 +32,13 @@ pub enum Called {
     Pending(PendingReply),
 }
 
-/// The fetch by a script's name, such as `req_hdr`.
+/// Returns the fetch by a script's name, such as `req_hdr`.
 pub fn fetch_by_name(name: &str) -> Option<Fetch> {
     // A script calls its own functions itself: by this way it would wait for the state that it holds.
     Fetch::named_in_scripts(name).filter(|fetch| *fetch != Fetch::Lua)
 }
 
-/// The converter by a script's name, such as `lower`.
+/// Returns the converter by a script's name, such as `lower`.
 pub fn converter_by_name(name: &str) -> Option<Converter> {
     converter_for_scripts(name).filter(|converter| *converter != Converter::Lua)
 }
@@ -64,7 +64,7 @@ pub fn call_converter(
     Ok(called(code.convert(input.as_value(), cx)))
 }
 
-/// What the reply to [`Called::Pending`] means.
+/// Interprets the reply to [`Called::Pending`].
 pub fn finish_call(reply: Reply) -> Called {
     called(ConverterCode::finish(reply))
 }

@@ -30,7 +30,8 @@ impl MatcherCode {
         self
     }
 
-    /// Whether any pattern matches, inline or in a file; a sample that cannot be cast to the method's type matches none.
+    /// Returns whether any pattern matches, inline or in a file; a sample that cannot be cast to the method's type
+    /// matches none.
     pub fn matches(&self, value: &Value<'_>) -> bool {
         self.matches_inline(value)
             || !self.files.is_empty() && {
@@ -39,7 +40,7 @@ impl MatcherCode {
             }
     }
 
-    /// How files are matched.
+    /// Returns the match method of files.
     fn method(&self) -> Method {
         match &self.matcher {
             Matcher::Int(_) => Method::Int,
@@ -86,7 +87,7 @@ impl MatcherCode {
         if self.ignore_case { text.eq_ignore_ascii_case(pattern) } else { text == pattern }
     }
 
-    /// The text, lower-cased where case is ignored; only upper-case letters cost a copy.
+    /// Returns the text, lower-cased where case is ignored; only upper-case letters cost a copy.
     fn folded<R>(&self, text: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
         if self.ignore_case && text.iter().any(u8::is_ascii_uppercase) {
             f(&text.to_ascii_lowercase())
@@ -100,7 +101,7 @@ fn within(ranges: &[(i64, i64)], number: i64) -> bool {
     ranges.iter().any(|(low, high)| (*low..=*high).contains(&number))
 }
 
-/// The bytes of a sample for `-m bin`: integers are 8 bytes in network order, addresses their own.
+/// Returns the bytes of a sample for `-m bin`: integers are 8 bytes in network order, addresses their own.
 fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     match value {
         Value::Bin(bytes) | Value::Str(bytes) | Value::Method(bytes) => f(bytes),
@@ -111,7 +112,7 @@ fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
-/// The key of a sample for a file's method; `None` where it cannot be cast.
+/// Returns the key of a sample for a file's method; `None` where it cannot be cast.
 pub(crate) fn with_key<R>(value: &Value<'_>, method: Method, f: impl FnOnce(Key<'_>) -> R) -> Option<R> {
     Some(match method {
         Method::Int => f(Key::Int(value.to_int()?)),

@@ -1,9 +1,8 @@
 //! Samples: typed values that fetches produce, converters change, and conditions compare.
 //!
-//! Everything here is a plain function of a [`StreamContext`](crate::stream::StreamContext): no I/O, nothing waits,
-//! and the values borrow from the message as far as they can. What may have to wait, the store's converters, hands
-//! its operation out ([`Converted::Pending`]) to whoever evaluates: the rule runner awaits it, everyone else
-//! refuses.
+//! Everything here is a plain function of a [`StreamContext`](crate::stream::StreamContext): no I/O, no waiting, and
+//! the values borrow from the message as far as possible. Converters that may wait, those of the store, return their
+//! operation ([`Converted::Pending`]) to the evaluator: the rule runner awaits it, other evaluators refuse it.
 
 mod acl;
 mod base64;

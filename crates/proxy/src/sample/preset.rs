@@ -13,8 +13,7 @@ use crate::log::{LineCode, View};
 use crate::running::Running;
 use crate::stream::{LogRecord, StreamContext};
 
-/// A context in which nothing of a stream is known. Fetches look through a section at what they are asked, so there must be
-/// one; `None` without any.
+/// Returns a context without any data of a stream. Fetches need a section for their look-ups; `None` if there is none.
 fn nowhere(running: &Running) -> Option<StreamContext> {
     let proxy = running.proxies.first()?;
     let log = LogRecord::new(SystemTime::now(), Instant::now());
@@ -23,7 +22,7 @@ fn nowhere(running: &Running) -> Option<StreamContext> {
     Some(context)
 }
 
-/// Computes a variable and sets it; what has no value unsets it. The error says what of it can't be compiled.
+/// Computes a variable and sets it; without a value it is unset. The error describes what cannot be compiled.
 pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
     let scope = FetchScope { directory: Some(&running.directory), own: None };
     let Some(VarRef::Process(variable)) = VarRef::intern(&preset.target.name) else {
@@ -55,7 +54,7 @@ pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
 }
 
 impl Running {
-    /// Sets the variables of `global`, those alone whose lines `before` has not. Gives what can't be.
+    /// Sets the variables of `global` whose lines are not in `before`. Returns the errors.
     pub fn preset(&self, before: Option<&Running>) -> Vec<String> {
         let known = before.map_or(&[][..], |before| &before.config.global.presets);
         let same =

@@ -1,9 +1,9 @@
 //! A sample and its casts (HAProxy configuration manual 7.1).
 //!
-//! [`Sample`] owns its bytes: it is what a variable keeps. [`Value`] borrows them from the message where it can: it is
-//! what an expression carries from its fetch through its converters to a condition or a log-format, so that neither
-//! allocates for `hdr(host) -i example.com`. A cast that HAProxy does not know fails, and a failed cast is a sample
-//! that is not there.
+//! [`Sample`] owns its bytes: it is the type of variables. [`Value`] borrows them from the message if possible: it is
+//! the type of an expression's intermediate results, from the fetch through its converters to a condition or a
+//! log-format, so that none of these allocates for `hdr(host) -i example.com`. A cast that HAProxy does not have fails,
+//! and a failed cast means no sample.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ pub enum Sample {
     Ip(IpAddr),
     /// Text.
     Str(Vec<u8>),
-    /// Bytes; `hex` and its kin make them printable.
+    /// Bytes; `hex` and `base64` make them printable.
     Bin(Vec<u8>),
     /// An HTTP method.
     Method(Vec<u8>),
@@ -36,7 +36,7 @@ pub enum Value<'a> {
     Ip(IpAddr),
     /// Text.
     Str(Cow<'a, [u8]>),
-    /// Bytes; `hex` and its kin make them printable.
+    /// Bytes; `hex` and `base64` make them printable.
     Bin(Cow<'a, [u8]>),
     /// An HTTP method.
     Method(Cow<'a, [u8]>),
@@ -169,7 +169,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Runs `f` on the value's text, without allocating for text that is at hand.
+    /// Runs `f` on the value's text, without allocating if it already is a text.
     pub fn with_text<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Value::Str(s) | Value::Method(s) => f(s),
@@ -185,7 +185,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
+/// Returns the bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
 fn text_of(bytes: &[u8]) -> &[u8] {
     &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
@@ -227,7 +227,7 @@ pub fn append_hex(out: &mut Vec<u8>, byte: u8) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// The leading decimal integer of `text`, saturating; 0 where there is none, and no value for empty text.
+/// Parses the leading decimal integer of `text`, saturating; 0 if there is none, and no value for empty text.
 fn parse_leading_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [] => return None,

@@ -25,7 +25,7 @@ pub const STREAM_LIMIT: usize = 1 << 20;
 pub const NAMES_LIMIT: usize = 65_536;
 /// Names that one thread remembers for [`VarRef::parse`].
 const REMEMBERED: usize = 1_024;
-/// What one variable counts besides its bytes: its slot.
+/// The size of one variable in addition to its bytes: its slot.
 const SLOT_COST: usize = std::mem::size_of::<(NameId, Sample)>();
 
 /// An interned name, without its scope.
@@ -37,7 +37,7 @@ pub struct NameId(u32);
 pub struct ProcVariable(Mutex<Option<Sample>>);
 
 impl ProcVariable {
-    /// Its value.
+    /// Returns its value.
     pub fn get(&self) -> Option<Sample> {
         self.0.lock().clone()
     }
@@ -103,7 +103,7 @@ impl VarRef {
         Some(VarRef::of(name.scope, id))
     }
 
-    /// Resolves a name that some rule or script made known; a variable nobody ever named has no value.
+    /// Resolves a name known from some rule or script; a variable that was never named has no value.
     pub fn known(scope: VarScope, name: &str) -> Option<VarRef> {
         let registry = REGISTRY.lock();
         if scope == VarScope::Proc {
@@ -212,7 +212,7 @@ pub struct Variables {
     request: VarMap,
     response: VarMap,
     in_response: bool,
-    /// Those of a health check, which no stream has.
+    /// Those of a health check, which streams do not have.
     check: Option<VarMap>,
 }
 
@@ -226,7 +226,7 @@ impl Variables {
         self.in_response = false;
     }
 
-    /// Those of a health check, which is neither a request nor has a session.
+    /// Creates those of a health check, which has neither a request nor a session.
     pub(crate) fn of_check(own: VarMap) -> Variables {
         Variables { check: Some(own), ..Variables::default() }
     }

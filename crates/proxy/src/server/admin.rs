@@ -252,7 +252,7 @@ impl ServerRun {
         self.shared.set_agent_send(text);
     }
 
-    /// Its address where it has one and no port of its own.
+    /// Returns its address where it has one and no port of its own.
     pub(crate) fn host_only(&self) -> Option<SocketAddr> {
         self.address().map(|ip| SocketAddr::new(ip, 0))
     }

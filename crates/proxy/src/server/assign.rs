@@ -49,7 +49,7 @@ pub enum ServerFailure {
 }
 
 impl ServerFailure {
-    /// The status of the error page.
+    /// Returns the status of the error page.
     pub fn status(self) -> u16 {
         503
     }
@@ -150,8 +150,8 @@ fn note(log: &LogRecord, side: Reached, server: Option<usize>) {
     }
 }
 
-/// The pause before a retry: after a refusal that the kernel reported later than `connect`, unless more than one server
-/// is active and the retry may go to another.
+/// Returns the pause before a retry: after a refusal that the kernel reported later than `connect`, unless more than
+/// one server is active and the retry may go to another.
 pub(super) fn turn_around(
     error: ConnectError,
     redispatch: bool,
@@ -190,8 +190,8 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// A place among the server's connections. Under `strict-maxconn` idle ones make room; as the request has a slot, there is
-/// one unless it is just being taken, or `maxconn` was lowered.
+/// Returns a place among the server's connections. Under `strict-maxconn` idle ones make room; as the request has a
+/// slot, there is one unless it is just being taken, or `maxconn` was lowered.
 async fn room(server: &ServerRun) -> Option<Open> {
     const TRIES: u32 = 4;
     for _ in 0..TRIES {
@@ -354,8 +354,8 @@ impl Assignment<'_> {
             && self.config.max_keep_alive_queue.is_none_or(waits)
     }
 
-    /// A slot of the server that persistence asks for; none if there is no such server, or if it went down meanwhile or its
-    /// queue is full and the request may go to another.
+    /// Returns a slot of the server that persistence asks for; none if there is no such server, or if it went down
+    /// meanwhile or its queue is full and the request may go to another.
     async fn assign_asked(
         &self,
         asked: Option<(usize, bool)>,
@@ -385,7 +385,7 @@ impl Assignment<'_> {
         ServerFailure::QueueFull
     }
 
-    /// A slot of some server, at once or through the queue.
+    /// Returns a slot of some server, at once or through the queue.
     async fn assign(&self, avoid: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         // The server whose queue sent the request away.
         let mut left = None;

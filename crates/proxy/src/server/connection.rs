@@ -36,7 +36,7 @@ impl ServerConnection {
         self.reuses > 0
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &Arc<ServerRun> {
         &self.slot.server
     }
@@ -136,7 +136,7 @@ pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     }
 }
 
-/// The kernel's probes of idle connections, if options ask for them.
+/// Returns the kernel's probes of idle connections, if options ask for them.
 pub(crate) fn keepalive(probes: &Probes) -> Option<TcpKeepalive> {
     probes.on.then(|| {
         let mut settings = TcpKeepalive::new();

@@ -63,7 +63,7 @@ impl CookieMaker {
         *self.key.write() = key.map(Arc::from);
     }
 
-    /// The value of a server that has none of its own.
+    /// Returns the value of a server that has none of its own.
     pub(crate) fn value(&self, server: &ServerRun) -> Option<Arc<str>> {
         if !self.on.load(Ordering::Relaxed) {
             return None;

@@ -65,7 +65,7 @@ impl Headers {
         if errors.is_empty() { Ok(headers) } else { Err(errors) }
     }
 
-    /// The headers of a request.
+    /// Returns the headers of a request.
     pub(super) fn make(&self, cx: &StreamContext) -> Made {
         self.codes.iter().map(|code| code.make(cx)).collect()
     }
@@ -87,7 +87,7 @@ fn is_same(one: &SendProxy, other: &SendProxy) -> bool {
 }
 
 impl HeaderCode {
-    /// A TLV that does not fit is left out.
+    /// Returns a TLV that does not fit is left out.
     fn make(&self, cx: &StreamContext) -> Arc<[u8]> {
         let mut out = Vec::new();
         if !self.config.v2 {

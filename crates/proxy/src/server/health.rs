@@ -22,13 +22,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// The health of a server with `check` at start; `rise` and `fall` are at least 1.
+    /// Returns the health of a server with `check` at start; `rise` and `fall` are at least 1.
     pub fn new(rise: u32, fall: u32) -> Health {
         let (rise, fall) = (rise.max(1), fall.max(1));
         Health { level: rise, rise, fall }
     }
 
-    /// The health of a server without `check`: up for good.
+    /// Returns the health of a server without `check`: up for good.
     pub fn unchecked() -> Health {
         Health { level: 1, rise: 1, fall: 1 }
     }

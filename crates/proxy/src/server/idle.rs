@@ -200,7 +200,7 @@ impl IdleList {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The last one returned that lives; dead ones on the way are closed.
+    /// Returns the last one returned that lives; dead ones on the way are closed.
     fn pop(&self, proven_only: bool, label: Option<&[u8]>) -> Option<Idle> {
         if self.len() == 0 {
             return None;

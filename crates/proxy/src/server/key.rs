@@ -48,7 +48,7 @@ impl KeyCode {
         self.expression.as_ref().map_or_else(Looks::default, |code| code.fetch.looks())
     }
 
-    /// The hash of a request's key, if it has one.
+    /// Returns the hash of a request's key, if it has one.
     pub fn hash(&self, cx: &StreamContext) -> Option<u32> {
         let key: Cow<'_, [u8]> = match &*self.key {
             // HAProxy cannot hash a missing address either, and then refuses the connection.

@@ -137,7 +137,7 @@ pub(super) struct Notice<'a> {
 }
 
 impl<'a> Notice<'a> {
-    /// The lines about a change of `server`; `before` was taken before it.
+    /// Returns the lines about a change of `server`; `before` was taken before it.
     pub(super) fn new(before: &Before, running: &'a Running, proxy: &'a Site, server: &'a ServerRun) -> Notice<'a> {
         Notice { proxy, server, logger: &running.logger, waiting: before.waiting, common: before.common }
     }

@@ -68,8 +68,8 @@ pub fn resolve_names(running: &Running, last: &HashMap<String, IpAddr>) -> Resul
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// The addresses of all names of servers of a configuration, by `backend/server`, and the servers whose names have
-/// none. Blocks.
+/// Returns the addresses of all names of servers of a configuration, by `backend/server`, and the servers whose names
+/// have none. Blocks.
 pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>) {
     let (mut known, mut errors) = (HashMap::new(), Vec::new());
     for (proxy, server) in
@@ -126,7 +126,7 @@ fn wait(server: &ServerRun) {
     });
 }
 
-/// The servers of a configuration whose names have no address, for a check. Blocks.
+/// Returns the servers of a configuration whose names have no address, for a check. Blocks.
 pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
     let servers = config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
     servers.filter_map(|(proxy, server)| address(proxy, server, None, &HashMap::new()).err()).collect()

@@ -26,7 +26,7 @@ fn seed(config: &model::Server, ip: Option<IpAddr>, port: Option<u16>) -> u32 {
     }
 }
 
-/// The port by the file, where it is one of its own.
+/// Returns the port by the file, where it is one of its own.
 fn fixed_port(config: &model::Server) -> Option<u16> {
     match config.address {
         ServerAddress::Inet(_, ServerPort::Fixed(port)) | ServerAddress::Name(_, ServerPort::Fixed(port)) => Some(port),
@@ -34,7 +34,7 @@ fn fixed_port(config: &model::Server) -> Option<u16> {
     }
 }
 
-/// A server as its balancer first sees it.
+/// Returns a server as its balancer first sees it.
 pub(super) fn member(config: &model::Server, effective: u32) -> Member {
     let ip = match config.address {
         ServerAddress::Inet(ip, _) => Some(ip),
@@ -50,7 +50,7 @@ pub(super) fn member(config: &model::Server, effective: u32) -> Member {
 }
 
 impl ServerRun {
-    /// Its port, unless that depends on a client's.
+    /// Returns its port, unless that depends on a client's.
     pub(super) fn port(&self) -> Option<u16> {
         self.shared.moved().port.or_else(|| fixed_port(&self.config))
     }

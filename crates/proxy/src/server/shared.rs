@@ -166,7 +166,7 @@ impl ServerShared {
         }
     }
 
-    /// A copy of its state.
+    /// Returns a copy of its state.
     pub fn status(&self) -> ServerStatus {
         self.status.lock().clone()
     }
@@ -220,7 +220,7 @@ impl ServerShared {
         *self.agent_send.lock() = Some(text.into());
     }
 
-    /// The weight that the balancer sees, in user weights and rounded up; 0 while it takes no new traffic.
+    /// Returns the weight that the balancer sees, in user weights and rounded up; 0 while it takes no new traffic.
     pub fn effective_weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed).div_ceil(WEIGHT_SCALE)
     }
@@ -523,7 +523,7 @@ impl BackendShared {
         self.pressure.fullconn
     }
 
-    /// A stream enters this backend; it counts as current until the guard is dropped.
+    /// Returns a stream enters this backend; it counts as current until the guard is dropped.
     pub fn enter(self: &Arc<Self>, worker: usize, now: Instant) -> BackendGuard {
         self.figures.enter();
         self.figures.at(worker).session(now);
@@ -560,7 +560,7 @@ impl BackendShared {
         self.balancer.lock().usable()
     }
 
-    /// The backend's state in one piece.
+    /// Returns the backend's state in one piece.
     pub fn summary(&self, now: Instant) -> BackendSummary {
         let ((active, backup), weight) = {
             let balancer = self.balancer.lock();
@@ -759,12 +759,12 @@ pub struct ServerRun {
 }
 
 impl ServerRun {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &Arc<str> {
         &self.shared.name
     }
 
-    /// Its address, unless it is a unix socket or a name without one.
+    /// Returns its address, unless it is a unix socket or a name without one.
     pub fn address(&self) -> Option<IpAddr> {
         let moved = self.shared.moved();
         let first = match &self.config.address {

@@ -22,7 +22,7 @@ pub(crate) struct Local<'a> {
 /// The foreign source of each server of a backend, for one request; empty where no server has one.
 pub(super) type Foreign = Vec<Option<SocketAddr>>;
 
-/// A server's source: its own or its backend's.
+/// Returns a server's source: its own or its backend's.
 fn source<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<&'a Source> {
     server.source.as_ref().or(proxy.source.as_ref())
 }

@@ -101,13 +101,13 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// The weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
+    /// Returns the weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
     pub fn effective_weight(&self) -> u32 {
         let serves = self.admin() == Admin::Ready && self.operation == Operation::Running;
         if serves { self.weight * self.steps } else { 0 }
     }
 
-    /// Its weight as it would count now, rounded up.
+    /// Returns its weight as it would count now, rounded up.
     pub fn current_weight(&self) -> u32 {
         (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
     }
@@ -189,7 +189,7 @@ pub struct Moved {
     pub agent_port: Option<u16>,
 }
 
-/// A server's health at its start, and after maintenance.
+/// Returns a server's health at its start, and after maintenance.
 pub(super) fn initial(config: &model::Server) -> (Health, Operation) {
     let Some(check) = &config.check else { return (Health::unchecked(), Operation::Running) };
     let mut health = Health::new(check.rise, check.fall);

@@ -49,7 +49,7 @@ pub enum Fault {
     Line(usize),
 }
 
-/// The lines of version 1.
+/// Returns the lines of version 1.
 pub fn parse(text: &str) -> Result<Lines<'_>, Fault> {
     let mut lines = text.lines().enumerate();
     if lines.next().is_none_or(|(_, first)| first != "1") {
@@ -105,7 +105,7 @@ struct State {
     service: Option<Arc<str>>,
 }
 
-/// The words behind the server's name; `Err` names all that mean nothing.
+/// Returns the words behind the server's name; `Err` names all that mean nothing.
 fn read(words: &[&str]) -> Result<State, String> {
     let mut wrong = String::new();
     let mut number = |index: usize, name: &str, good: &dyn Fn(u32) -> bool| {

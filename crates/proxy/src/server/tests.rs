@@ -48,7 +48,7 @@ fn running_with(text: &str, workers: usize) -> Arc<Running> {
         .unwrap()
 }
 
-/// A backend of these lines, in `mode http`, for `workers` workers.
+/// Returns a backend of these lines, in `mode http`, for `workers` workers.
 fn backend_for(lines: &str, workers: usize) -> (Arc<Running>, Arc<ProxyRun>) {
     let running = running_with(&format!("backend be\n mode http\n{lines}\n"), workers);
     let proxy = running.proxies[0].clone();
@@ -284,7 +284,7 @@ fn without_a_server_it_fails_at_once() {
     assert_eq!(proxy.backend.figures.sum(|c| &c.econ), 1);
 }
 
-/// A port of the loopback that refuses.
+/// Returns a port of the loopback that refuses.
 fn refusing() -> SocketAddr {
     ([127, 0, 0, 1], sluicegate_testkit::free_port()).into()
 }

@@ -151,7 +151,7 @@ pub(crate) enum Observed {
 }
 
 impl Observed {
-    /// A response's status as `observe layer7` sees it.
+    /// Returns a response's status as `observe layer7` sees it.
     pub(crate) fn of_status(status: u16) -> Observed {
         match status {
             100..=499 | 501 | 505 => Observed::GoodResponse,

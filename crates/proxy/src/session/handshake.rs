@@ -1,8 +1,8 @@
-//! What precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`).
+//! Data that precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`).
 //!
-//! As in HAProxy it has `timeout client-hs`, or `timeout client`, from the acceptance on; a connection without a header
-//! is closed, with a line in the log and without being counted as a session. A header that comes in pieces is waited
-//! for, where HAProxy closes the connection.
+//! As in HAProxy it is subject to `timeout client-hs`, or `timeout client`, from the acceptance on; a connection
+//! without a header is closed, with a log line and without being counted as a session. A header that arrives in pieces
+//! is awaited, where HAProxy closes the connection.
 
 use std::future::poll_fn;
 use std::task::Poll;

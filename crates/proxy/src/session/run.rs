@@ -1,4 +1,4 @@
-//! The life of a session: admission, one request after the other, and the answer to what is no request.
+//! The life of a session: admission, successive requests, and responses to invalid requests.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -30,13 +30,13 @@ pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
         }
     }
     let Some(worker) = worker.for_listener(&mut accepted) else { return };
-    // A socket that can't be registered can't be served; there is nobody to tell but the client, who sees it closed.
+    // A socket that cannot be registered cannot be served; closing it is the only notice to the client.
     if let Ok(session) = Session::new(&worker, accepted) {
         tokio::task::spawn_local(run(session));
     }
 }
 
-/// A session's task.
+/// Returns a session's task.
 ///
 /// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
 #[allow(clippy::manual_async_fn)]
@@ -78,7 +78,8 @@ async fn admit(session: &mut Session) -> bool {
     run_rules(session, Hook::TcpRequestSession).await.is_some()
 }
 
-/// Runs the rules of a connection; `None`: it is refused. Says whether they expect a PROXY protocol header.
+/// Runs the rules of a connection; `None`: it is refused. Otherwise returns whether they expect a PROXY protocol
+/// header.
 async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     let worker = session.worker().clone();
     let frontend = &worker.running.proxies[session.frontend().id.0 as usize];
@@ -106,7 +107,7 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     Some(expects_header)
 }
 
-/// What waiting for a request gave.
+/// The result of waiting for a request.
 enum Arrival {
     /// A complete head, and when it was.
     Request(Active, RequestHead, Instant),
@@ -146,9 +147,9 @@ async fn serve_http(session: &mut Session) {
 
 /// The wait for a complete request head.
 struct NextRequest {
-    /// Taken when bytes have come; its message is what they are parsed into.
+    /// Taken when bytes have arrived; they are parsed into its message.
     stream: Option<Active>,
-    /// When the head's first byte came; until then, since when it is waited for.
+    /// The arrival of the head's first byte; before that, the start of the wait for it.
     started: Instant,
     /// There are bytes that were not looked at.
     fresh: bool,
@@ -249,7 +250,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         // A client that ended its side can still read; one that broke the connection can't.
         _ => (400, b'C', session.front.has_ended()),
     };
-    // An idle keep-alive connection ends without a word and without a line.
+    // An idle keep-alive connection ends without a response and without a log line.
     if silent && session.client.requests() > 0 {
         return;
     }
@@ -293,7 +294,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     }
 }
 
-/// The size of what a session's function returns: its future.
+/// Returns the size of the future that a session's function returns.
 const fn future_size<F, R>(_: &F) -> usize
 where
     F: Fn(Session) -> R,

@@ -414,7 +414,7 @@ fn description(report: Option<&CheckReport>) -> Cell {
     report.map_or("Initializing", |report| report.status.description()).into()
 }
 
-/// A server's status by its own state, and by the health of the server whose health is its own.
+/// Returns a server's status by its own state, and by the health of the server whose health is its own.
 fn server_status(status: &ServerStatus, first: &ServerStatus, configured: bool) -> Cell {
     let health = first.health;
     let checked = configured && first.checks;
@@ -451,7 +451,7 @@ fn address(server: &ServerRun) -> Cell {
     }
 }
 
-/// A frontend's `maxconn`, or the process's.
+/// Returns a frontend's `maxconn`, or the process's.
 fn frontend_limit(running: &Running, proxy: &ProxyRun) -> u64 {
     proxy.frontend.sessions.max().or(running.process.sessions.max()).map_or(0, u64::from)
 }
@@ -485,7 +485,7 @@ impl<'a> View<'a> {
         self.object
     }
 
-    /// A server's status.
+    /// Returns a server's status.
     pub fn server_status(&self) -> Option<&ServerStatus> {
         self.status.as_ref()
     }
@@ -496,7 +496,7 @@ impl<'a> View<'a> {
         configured && self.status.as_ref().is_some_and(|status| status.checks)
     }
 
-    /// The proxy that it is, or that it belongs to.
+    /// Returns the proxy that it is, or that it belongs to.
     pub fn proxy(&self) -> &'a ProxyRun {
         match self.object {
             Object::Frontend(proxy) | Object::Backend(proxy) => proxy,
@@ -592,17 +592,17 @@ impl<'a> View<'a> {
         self.status.as_ref().map_or(Empty, cell)
     }
 
-    /// A cell of servers with `check`.
+    /// Returns a cell of servers with `check`.
     fn checked(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
         if self.is_checked() { self.status(cell) } else { Empty }
     }
 
-    /// A cell of the results of a server's checks, none while it is in maintenance.
+    /// Returns a cell of the results of a server's checks, none while it is in maintenance.
     fn checking(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
         self.checked(|status| if status.admin() == Admin::Maintenance { Empty } else { cell(status) })
     }
 
-    /// A cell of the results of a server's agent.
+    /// Returns a cell of the results of a server's agent.
     fn asking(&self, cell: impl FnOnce(&AgentStatus) -> Cell) -> Cell {
         match self.object {
             Object::Server(_, server) if server.config.health.agent.is_some() => {
@@ -612,7 +612,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The server that one tracks, as `BACKEND/SERVER`.
+    /// Returns the server that one tracks, as `BACKEND/SERVER`.
     fn tracked_by(&self, server: &ServerRun) -> Option<String> {
         let (proxy, index) = server.config.health.track.as_ref()?.target?;
         let proxy = &self.running.proxies[proxy.0 as usize];
@@ -657,18 +657,18 @@ pub fn place(name: &str) -> Option<usize> {
 pub struct Row(Vec<Cell>);
 
 impl Row {
-    /// The cell of a column; empty where there is no such column.
+    /// Returns the cell of a column; empty where there is no such column.
     pub fn get(&self, name: &str) -> &Cell {
         place(name).and_then(|place| self.0.get(place)).unwrap_or(&Empty)
     }
 
-    /// The cell of a column, which is empty from then on.
+    /// Returns the cell of a column, which is empty from then on.
     pub fn take(&mut self, name: &str) -> Cell {
         place(name).and_then(|place| self.0.get_mut(place)).map_or(Empty, |cell| std::mem::replace(cell, Empty))
     }
 }
 
-/// All cells of an object.
+/// Returns all cells of an object.
 pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
     Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
 }

@@ -1,11 +1,11 @@
 //! Descriptions of the values of `show stat` and `show info`: for `desc`, and for the exporter's HELP lines.
 
-/// The meaning of a column of `show stat`; empty where it has none.
+/// Returns the meaning of a column of `show stat`; empty where it has none.
 pub fn column(name: &str) -> &'static str {
     find(COLUMNS, name)
 }
 
-/// The meaning of a key of `show info`; empty where it has none.
+/// Returns the meaning of a key of `show info`; empty where it has none.
 pub fn key(name: &str) -> &'static str {
     find(KEYS, name)
 }

@@ -213,8 +213,8 @@ pub fn lines(fields: &[Field], describe: Option<Describe>, out: &mut String) {
     }
 }
 
-/// Every row; with `fractions` the times that HAProxy has to the microsecond. As in HAProxy, a process that is not
-/// described has no row for it.
+/// Returns every row; with `fractions` the times that HAProxy has to the microsecond. As in HAProxy, a process that is
+/// not described has no row for it.
 pub fn fields(running: &Running, fractions: bool) -> Vec<Field> {
     let view = View { running, pid: std::process::id() };
     let field = |row: &Row| Field {

@@ -90,7 +90,8 @@ impl Filter {
     }
 }
 
-/// All lines in HAProxy's order: proxies as in the file, of each the frontend, its sockets, the servers, the backend.
+/// Returns all lines in HAProxy's order: proxies as in the file, of each the frontend, its sockets, the servers, the
+/// backend.
 pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
     running.proxies.iter().filter(|proxy| !proxy.config.disabled).flat_map(|proxy| {
         let frontend = (proxy.config.kind != ProxyKind::Backend).then_some(Object::Frontend(proxy));
@@ -117,7 +118,7 @@ impl Object<'_> {
     }
 }
 
-/// The objects that pass `filter`, with rates folded first so that none is shown above its highest value.
+/// Returns the objects that pass `filter`, with rates folded first so that none is shown above its highest value.
 pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> impl Iterator<Item = Object<'a>> {
     fold(running, now);
     objects(running).filter(|object| filter.takes(*object))

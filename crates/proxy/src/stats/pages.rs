@@ -10,7 +10,7 @@ use super::promex::{Scrape, Wanted};
 use crate::running::pages::{self, Pages, Statistics, Typed};
 use crate::running::{ProxyRun, Running};
 
-/// The statistics page and the exporter.
+/// Returns the statistics page and the exporter.
 pub fn pages() -> Arc<dyn Pages> {
     Arc::new(Documents)
 }

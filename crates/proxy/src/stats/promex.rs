@@ -499,7 +499,7 @@ impl Document for Scrape {
     }
 }
 
-/// The columns of modules.
+/// Returns the columns of modules.
 fn modules() -> &'static [Column] {
     &COLUMNS[columns::place("-").map_or(COLUMNS.len(), |at| at + 1)..]
 }
@@ -629,7 +629,7 @@ fn state(status: &ServerStatus) -> &'static str {
     }
 }
 
-/// The result of the last check, of servers whose checks run.
+/// Returns the result of the last check, of servers whose checks run.
 fn result(status: &ServerStatus) -> Option<&'static str> {
     status.check.as_ref().filter(|_| status.checks).map(|check| check.status.name())
 }

@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// The schema, without a line's end.
+/// Returns the schema, without a line's end.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(make);
     &TEXT
 }
 
-/// An object that has all of these fields.
+/// Returns an object that has all of these fields.
 fn object(title: &str, fields: &[(&str, String)]) -> String {
     let mut out = String::from("{");
     if !title.is_empty() {

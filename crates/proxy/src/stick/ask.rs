@@ -5,7 +5,7 @@ use sluicegate_config::model::DataKind;
 
 use super::row::{Change, Row};
 
-/// The answer to a figure that only reads.
+/// Returns the answer to a figure that only reads.
 pub fn read(row: &Row<'_>, figure: CounterFigure, element: u32) -> Option<i64> {
     use CounterFigure as F;
     let get = |kind| row.get(kind, 0);
@@ -43,7 +43,7 @@ pub fn read(row: &Row<'_>, figure: CounterFigure, element: u32) -> Option<i64> {
     value.map(|value| value as i64)
 }
 
-/// The change that a figure makes, if it makes one.
+/// Returns the change that a figure makes, if it makes one.
 pub fn change(figure: CounterFigure) -> Option<(DataKind, Change)> {
     use CounterFigure as F;
     Some(match figure {

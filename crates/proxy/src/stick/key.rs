@@ -21,7 +21,7 @@ pub(super) fn words(kind: TableKey) -> usize {
 }
 
 impl Key {
-    /// The key that a sample is; none where it can't be cast.
+    /// Returns the key that a sample is; none where it can't be cast.
     pub fn new(kind: TableKey, value: &Value<'_>) -> Option<Key> {
         Some(match kind {
             TableKey::Ip => match address(value, false)? {
@@ -71,7 +71,7 @@ impl Key {
     }
 }
 
-/// A sample as an address; text is one of the family that is asked for, as HAProxy's casts are.
+/// Returns a sample as an address; text is one of the family that is asked for, as HAProxy's casts are.
 fn address(value: &Value<'_>, v6: bool) -> Option<IpAddr> {
     match value {
         Value::Str(_) => value.to_ip().filter(|ip| ip.is_ipv6() == v6),
@@ -79,7 +79,7 @@ fn address(value: &Value<'_>, v6: bool) -> Option<IpAddr> {
     }
 }
 
-/// A key's bytes, without those that fill it.
+/// Returns a key's bytes, without those that fill it.
 fn bytes(words: &[u32], len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     bytes.truncate(len);
@@ -91,7 +91,7 @@ fn v6(words: &[u32]) -> Ipv6Addr {
     Ipv6Addr::from(word(0) | word(1) | word(2) | word(3))
 }
 
-/// The sample that a key of an entry is.
+/// Returns the sample that a key of an entry is.
 pub(super) fn sample(kind: TableKey, words: &[u32]) -> Sample {
     match kind {
         TableKey::Ip => Sample::Ip(IpAddr::V4(words[0].into())),

@@ -36,7 +36,7 @@ pub fn now_ms() -> u32 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u32
 }
 
-/// A duration on that scale; HAProxy's are below 2^31 milliseconds, and so are the configuration's.
+/// Returns a duration on that scale; HAProxy's are below 2^31 milliseconds, and so are the configuration's.
 fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(i32::MAX as u32)
 }

@@ -97,7 +97,7 @@ impl Row<'_> {
         (element < place.data.elements).then(|| (place.offset as usize + element as usize * size, place.data))
     }
 
-    /// A datum's value, a rate's estimate; none if it is not stored.
+    /// Returns a datum's value, a rate's estimate; none if it is not stored.
     pub fn get(&self, kind: DataKind, element: u32) -> Option<u64> {
         let (at, data) = self.find(kind, element)?;
         Some(match data.kind.form() {

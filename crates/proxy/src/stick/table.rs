@@ -223,7 +223,7 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl Table {
-    /// An empty table.
+    /// Returns an empty table.
     pub fn new(config: &model::StickTable) -> Table {
         let layout = Layout::new(&config.data);
         let key_words = key::words(config.key);
@@ -322,7 +322,7 @@ impl Table {
         self.layout.data()
     }
 
-    /// The number of a server's name in this table.
+    /// Returns the number of a server's name in this table.
     pub fn name_number(&self, name: &Arc<str>) -> u32 {
         let known = |names: &[Arc<str>]| names.iter().position(|other| other == name).map(|at| at as u32 + 1);
         if let Some(number) = known(&self.names.read()) {
@@ -335,7 +335,7 @@ impl Table {
         })
     }
 
-    /// The name of such a number.
+    /// Returns the name of such a number.
     pub fn name_of(&self, number: u64) -> Option<Arc<str>> {
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
         self.names.read().get(at).cloned()
@@ -599,12 +599,12 @@ impl Held {
         f(&self.table.row(&mut shard, self.entry, now), &life)
     }
 
-    /// Its key as a sample.
+    /// Returns its key as a sample.
     pub fn key_sample(&self) -> Sample {
         super::key::sample(self.table.key, &self.key().0)
     }
 
-    /// Its key, for a table with keys of the same type.
+    /// Returns its key, for a table with keys of the same type.
     pub fn key(&self) -> Key {
         let shard = self.table.shards[self.shard as usize].lock();
         Key(shard.words(self.entry)[HEAD..HEAD + self.table.key_words].into())

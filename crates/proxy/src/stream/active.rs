@@ -22,7 +22,7 @@ use sluicegate_wire::http::NameCases;
 /// Streams that a worker keeps for the next request.
 const KEPT: usize = 256;
 
-/// How often a long stream's bytes are told to tracked counters; HAProxy's interval.
+/// The interval at which a long stream's bytes are added to tracked counters; HAProxy's.
 const TALLIED_EVERY_MS: u32 = 5_000;
 
 /// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
@@ -35,12 +35,12 @@ pub(crate) struct Active {
     /// `None` only while it is dropped.
     stream: Option<Box<Stream>>,
     begun: bool,
-    /// What of the log record's bytes, of the request and of the response, the figures know already.
+    /// The log record's bytes, of the request and of the response, that are already in the figures.
     counted: (u64, u64),
 }
 
 impl Active {
-    /// A stream of a client's connection to this frontend.
+    /// Returns a stream of a client's connection to this frontend.
     pub(crate) fn take(worker: &Rc<Worker>, client: &Rc<Client>, frontend: &Arc<Site>) -> Active {
         let beginning = Beginning {
             id: worker.next_stream_id(),
@@ -65,12 +65,12 @@ impl Active {
         Active { worker: worker.clone(), stream: Some(stream), begun: false, counted: (0, 0) }
     }
 
-    /// The worker.
+    /// Returns the worker.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }
 
-    /// The frontend with its code.
+    /// Returns the frontend with its code.
     #[inline]
     pub(crate) fn frontend(&self) -> &ProxyRun {
         &self.worker.running.proxies[self.cx.frontend.id.0 as usize]
@@ -133,7 +133,7 @@ impl Active {
     pub(crate) fn count(&mut self, request: usize, response: usize) {
         self.cx.log.bytes_uploaded += request as u64;
         self.cx.log.bytes_read += response as u64;
-        // Until a server is known, nobody could say which server's figures these bytes belong to.
+        // Until a server is chosen, it is unknown to which server's figures these bytes belong.
         if self.cx.log.server.is_some() {
             self.count_bytes();
             if self.cx.tracks() {
@@ -142,7 +142,7 @@ impl Active {
         }
     }
 
-    /// Tells tracked counters of a long stream's bytes before its end.
+    /// Adds a long stream's bytes to tracked counters before its end.
     fn tally_now_and_then(&mut self) {
         let now = now_ms();
         if self.tallied_ms == 0 {
@@ -153,8 +153,8 @@ impl Active {
         }
     }
 
-    /// Brings tracked counters up to what the log record says: also those that were tracked only after these bytes, as
-    /// HAProxy counts them at a stream's end.
+    /// Updates tracked counters from the log record, including those tracked only after these bytes, as HAProxy counts
+    /// them at a stream's end.
     fn tally(&mut self) {
         let (request, response) = (self.cx.log.bytes_uploaded, self.cx.log.bytes_read);
         let before = std::mem::replace(&mut self.tallied, (request, response));
@@ -164,7 +164,7 @@ impl Active {
         }
     }
 
-    /// Brings the figures of frontend, backend and server up to what the log record says.
+    /// Updates the figures of frontend, backend and server from the log record.
     fn count_bytes(&mut self) {
         let index = self.worker.index;
         let (request, response) = (self.cx.log.bytes_uploaded, self.cx.log.bytes_read);
@@ -251,8 +251,8 @@ impl Active {
         }
     }
 
-    /// Takes back what the response counted so far: nothing of it went to the client. The figures keep it, as they may
-    /// only grow.
+    /// Removes the response's bytes counted so far from the log record: none of it was sent to the client. The figures
+    /// keep them, as they may only grow.
     pub(crate) fn discount_response(&mut self) {
         self.cx.log.bytes_read = 0;
         (self.counted.1, self.tallied.1) = (0, 0);
@@ -276,7 +276,7 @@ impl Active {
         }
     }
 
-    /// The server connection goes, and what a log line asks of it is kept.
+    /// Drops the server connection, keeping the data needed by a log line.
     pub(crate) fn server_gone(&mut self) {
         let keep = self.frontend().log.wants_server_connection;
         self.cx.sockets.clear_server(keep);
@@ -328,7 +328,7 @@ impl Active {
         self.worker.figures().bytes_out.add(bytes as u64);
     }
 
-    /// Counts what is known only at the end: the response by its status, and the times.
+    /// Counts the data known only at the end: the response's status, and the times.
     fn count_end(&self, cx: &StreamContext, times: Timers) {
         let index = self.worker.index;
         let streams = &self.worker.figures().streams;
@@ -353,7 +353,7 @@ impl Active {
         }
     }
 
-    /// In which phase the stream is, as the log says it.
+    /// Returns the phase of the stream, as in the log.
     fn phase(&self) -> u8 {
         let log = &self.cx.log;
         if self.cx.frontend.config.mode == Mode::Tcp {
@@ -370,12 +370,12 @@ impl Active {
         }
     }
 
-    /// Who ended it from outside, if somebody did.
+    /// Returns the external cause of its end, if any.
     pub(crate) fn killed(&self) -> Option<Killer> {
         self.card.killed()
     }
 
-    /// Says how the stream ended, unless something said so before.
+    /// Records how the stream ended, unless that is recorded already.
     pub(crate) fn end(&mut self, who: u8, phase: u8) {
         let ending = &mut self.cx.log.ending;
         if *ending == Endings::default() {

@@ -1,11 +1,11 @@
-//! What the stats socket may learn of a stream while it runs (`show sess`), and how it ends one (`shutdown session`).
+//! The descriptor of a running stream for the stats socket (`show sess`), and the means to end it (`shutdown session`).
 //!
-//! A stream belongs to its worker and is borrowed by its own future all the time, so nobody else may look into it. It
-//! keeps a [`Card`] up to date instead, a few plain cells in the worker's list of cards. The control thread sends a
-//! worker a [`Job`](crate::desks::Job), which reads [`BATCH`] cards at most, so that even a list of very many streams holds a worker for
-//! microseconds only, and no more text exists than the client has room for.
+//! A stream belongs to its worker and is borrowed by its own future all the time, so it cannot be examined from
+//! outside. Instead it keeps a [`Card`] up to date, a few plain cells in the worker's list of cards. The control thread
+//! sends a worker a [`Job`](crate::desks::Job), which reads at most [`BATCH`] cards, so that even a list of very many
+//! streams occupies a worker only for microseconds, and no more text is made than the client has room for.
 //!
-//! Cost: a few stores per stream; cards keep their places and are used again with the memory of their streams.
+//! Cost: a few stores per stream; cards keep their places and are reused with the memory of their streams.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub const BATCH: usize = 64;
 
 const NONE: u32 = u32::MAX;
 
-/// How far a stream's server side is, by HAProxy's numbers of a stream connector's state.
+/// The state of a stream's server side, with HAProxy's numbers of a stream connector's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
     /// No server is looked for yet.
@@ -32,7 +32,7 @@ pub(crate) enum Reached {
     Established = 8,
 }
 
-/// Who ends a stream from outside.
+/// The external cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Killer {
     /// An administrator, or a script.
@@ -44,7 +44,7 @@ pub enum Killer {
 }
 
 impl Killer {
-    /// The first letter of the termination state.
+    /// Returns the first letter of the termination state.
     pub(crate) fn letter(self) -> u8 {
         match self {
             Killer::Admin => b'K',
@@ -70,7 +70,7 @@ pub struct Card {
     /// The place of its session among the worker's.
     pub(super) session: Cell<u32>,
     pub(super) killed: Cell<Option<Killer>>,
-    /// There is a stream that it tells of.
+    /// Whether it describes a stream.
     used: Cell<bool>,
     /// Its place in the worker's list of cards.
     index: Cell<u32>,
@@ -120,7 +120,7 @@ impl Card {
         self.used.set(true);
     }
 
-    /// The stream that it told of has ended.
+    /// Its stream has ended.
     pub(crate) fn end(&self) {
         self.used.set(false);
     }
@@ -129,14 +129,14 @@ impl Card {
         self.backend.set(backend.0);
     }
 
-    /// Where its way to a server stands: the server by its place in the backend, once it is chosen.
+    /// Records the state of the server side: the server by its index in the backend, once it is chosen.
     pub(crate) fn set_side(&self, side: Reached, server: Option<usize>, retries: u32) {
         self.side.set(side);
         self.server.set(server.map_or(NONE, |index| index as u32));
         self.retries.set(retries);
     }
 
-    /// Who ended it, if somebody did.
+    /// Returns the external cause of its end, if any.
     pub(crate) fn killed(&self) -> Option<Killer> {
         self.killed.get()
     }
@@ -150,7 +150,7 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    /// A card that tells of nothing yet.
+    /// Returns a new card without a stream.
     pub(crate) fn add(&self) -> Rc<Card> {
         let mut places = self.places.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! What rules, samples, Lua and logs see of a stream.
+//! The view of a stream for rules, samples, Lua and logs.
 //!
 //! The context lives in the stream's boxed state, which comes from the worker's free list and serves one request.
 //! The relay owns sockets and buffers; nothing here does I/O.
@@ -48,7 +48,7 @@ pub trait UniqueId: Send + Sync {
     fn render(&self, cx: &StreamContext, out: &mut Vec<u8>);
 }
 
-/// What the context of a stream begins with.
+/// The initial data of a stream's context.
 pub(crate) struct Beginning<'a> {
     /// The stream's number.
     pub(crate) id: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Beginning<'a> {
     /// The frontend's `unique-id-format`, compiled.
     pub(crate) unique_id: Option<&'a Arc<dyn UniqueId>>,
     pub(crate) scripts: &'a Option<Rc<dyn Scripts>>,
-    /// When the connection was accepted, by the wall clock.
+    /// The wall-clock time of the connection's acceptance.
     pub(crate) accepted_at: SystemTime,
 }
 
@@ -89,21 +89,21 @@ pub struct StreamContext {
     pub in_response: bool,
     /// `sess.`, `txn.`, `req.` and `res.` variables.
     pub variables: Variables,
-    /// What came of the request besides its head, for rules that look at it.
+    /// Received data of the request other than its head, for rules that read it.
     pub request_content: Content,
-    /// What came of the response besides its head, for rules that look at it.
+    /// Received data of the response other than its head, for rules that read it.
     pub response_content: Content,
-    /// Whether the rules that run may wait for more of it.
+    /// Whether the running rules may wait for more of it.
     pub inspection: Inspection,
-    /// What rules may ask of the sockets.
+    /// The sockets, for queries by rules.
     pub sockets: Sockets,
-    /// Which request of its session this is, from 1; 0 in TCP mode.
+    /// The number of the request in its session, from 1; 0 in TCP mode.
     pub request_number: u32,
     /// The frontend's `unique-id-format`, compiled.
     pub unique_id_code: Option<Arc<dyn UniqueId>>,
     /// The unique id once it was asked for; see [`StreamContext::unique_id`].
     pub made_unique_id: OnceCell<Box<[u8]>>,
-    /// The unique id is being made, or there is none yet.
+    /// Whether the unique id is being computed.
     pub making_unique_id: Cell<bool>,
     /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
     pub priority: Priority,
@@ -111,31 +111,32 @@ pub struct StreamContext {
     pub no_l7_retry: bool,
     /// `switch-mode http`.
     pub switch_to_http: bool,
-    /// What its rules set in place of what its proxies say.
+    /// Settings of its rules that override those of its proxies.
     pub overrides: Overrides,
-    /// What was found out about its credentials.
+    /// The verified credentials.
     pub auth: Option<crate::auth::Known>,
-    /// What an answer asks for: the name and the value of a field (`http-request auth`).
+    /// The name and value of a response field that requests credentials (`http-request auth`).
     pub challenge: Option<(&'static [u8], Vec<u8>)>,
     /// The interim response that `early-hint` rules make.
     pub early_hints: Message,
-    /// Bytes of the buffer that an edited head does not have: what came of the body, and what HAProxy needs besides.
+    /// Bytes of the buffer that are not available to an edited head: received body bytes, and HAProxy's overhead.
     pub held: usize,
-    /// How much of the request's and of the response's body counts at most: what fitted behind the head as it came.
+    /// The maximum bytes of the request's and of the response's body that count: those that fitted after the received
+    /// head.
     pub held_most: [Option<u32>; 2],
     /// Edits that did not fit.
     pub failed_rewrites: u32,
     /// The server that it asks for.
     pub persistence: Persistence,
-    /// What the stream's rules track.
+    /// The counters tracked by the stream's rules.
     pub tracked: Tracked,
-    /// What its `limit` rules keep.
+    /// The state of its `limit` rules.
     pub limits: StreamLimits,
-    /// What the log line will say.
+    /// The data of the log line.
     pub log: LogRecord,
     /// The worker's scripts, for expressions that call one where nothing may wait.
     pub scripts: Option<Rc<dyn Scripts>>,
-    /// What scripts keep of this stream.
+    /// Private values of scripts for this stream.
     pub lua: StreamScripts,
 }
 
@@ -160,13 +161,13 @@ impl StreamContext {
         }
     }
 
-    /// The response in the context tells what limits said of the request.
+    /// Adds the fields about limits to the response in the context.
     #[inline]
     pub(crate) fn tell_limits(&mut self) {
         self.limits.fields.tell(&mut self.response);
     }
 
-    /// The page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
+    /// Returns the page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
     pub(crate) fn error_page(&self, status: u16) -> Option<Arc<ErrorPage>> {
         let backend = self.backend.as_ref().and_then(|backend| backend.config.errors.get(&status));
         backend.or_else(|| self.frontend.config.errors.get(&status)).cloned()
@@ -194,7 +195,7 @@ impl StreamContext {
         }
     }
 
-    /// Counts a server's response by what its status says of client and server.
+    /// Counts a server's response by its status, as a client error or a server failure.
     pub(crate) fn count_response(&self) {
         if !self.tracks() {
             return;
@@ -233,7 +234,7 @@ impl StreamContext {
         log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error
     }
 
-    /// The context of a stream without a session, for tests and measurements of rules alone.
+    /// Returns the context of a stream without a session, for tests and measurements of rules alone.
     pub fn unconnected(frontend: Arc<Site>, log: LogRecord) -> StreamContext {
         StreamContext {
             id: 0,
@@ -317,7 +318,7 @@ impl StreamContext {
     }
 }
 
-/// What rules set for one stream in place of what its proxies say.
+/// Settings of rules for one stream that override those of its proxies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
     /// `set-timeout client`.
@@ -337,11 +338,11 @@ pub struct Overrides {
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
-    /// When the session was accepted, for a later request of it when the one before ended.
+    /// The acceptance of the session or, for a later request of it, the end of the previous one.
     pub accepted: Instant,
-    /// When this request's first byte came (`%tr`); a keep-alive session's idle time lies before it.
+    /// The time of this request's first byte (`%tr`); a keep-alive session's idle time precedes it.
     pub request_started_at: SystemTime,
-    /// When this request's first byte came.
+    /// The time of this request's first byte.
     pub request_started: Instant,
     /// Head received, relative marks follow; `None` means the phase was not reached and logs -1.
     pub request_done: Option<Instant>,
@@ -369,9 +370,9 @@ pub struct LogRecord {
     pub applet: Option<Arc<str>>,
     /// The proxy's own address on the connection to the server and the server's, where the frontend's line prints them.
     pub server_addresses: (Option<SocketAddr>, Option<SocketAddr>),
-    /// What was captured.
+    /// The captures.
     pub captures: Captures,
-    /// How the response's body is compressed.
+    /// The algorithm that compresses the response's body.
     pub compressed: Option<CompressionAlgorithm>,
     /// `set-log-level`.
     pub level: Option<LogLevel>,
@@ -379,15 +380,15 @@ pub struct LogRecord {
     pub no_request: bool,
     /// The line was written before the end (`option logasap`).
     pub written: bool,
-    /// How it ended.
+    /// Its termination state.
     pub ending: Endings,
-    /// What became of the persistence cookie of request and response; without one it is `-`.
+    /// The state of the persistence cookie in request and response; `-` without one.
     pub cookie: (u8, u8),
     /// `%rc`, and whether redispatched (`+`).
     pub retries: u32,
     /// A retry went to another server.
     pub redispatched: bool,
-    /// What the stats socket sees of the stream while it lives; the next stream has the same.
+    /// The stream's descriptor for the stats socket; reused by the next stream.
     pub card: Option<Rc<Card>>,
     /// `%sq`.
     pub server_queue: u32,
@@ -399,8 +400,8 @@ pub struct LogRecord {
     pub last_rule: Option<RulePlace>,
 }
 
-/// Where a rule stands. A number in a table of the process, so that a stream copies a word instead of counting references
-/// that all workers share; places stay in the table for good, and a reload of the same file adds none.
+/// The place of a rule. A number in a table of the process, so that a stream copies a word instead of changing
+/// reference counts shared by all workers; places stay in the table for good, and a reload of the same file adds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulePlace(u32);
 
@@ -418,20 +419,20 @@ impl RulePlace {
         RulePlace(index as u32)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(self) -> Arc<str> {
         RULE_PLACES.read()[self.0 as usize].0.clone()
     }
 
-    /// The line.
+    /// Returns the line.
     pub fn line(self) -> u32 {
         RULE_PLACES.read()[self.0 as usize].1
     }
 }
 
 impl LogRecord {
-    /// [`accepted`](Self::accepted) by the wall clock (`%t`): told from the two clocks of the request's first byte, so
-    /// that only who asks pays for it.
+    /// [`accepted`](Self::accepted) in wall-clock time (`%t`): derived from the two clocks of the request's first byte,
+    /// so that it costs only when it is used.
     pub fn accepted_at(&self) -> SystemTime {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
     }
@@ -489,7 +490,8 @@ impl LogRecord {
         if self.left_queue || self.queue_done.is_none() { b'Q' } else { b'C' }
     }
 
-    /// The record of a stream that has reached no phase yet, on a session accepted at this moment of both clocks.
+    /// Returns the record of a stream that has reached no phase yet, on a session accepted at this moment of both
+    /// clocks.
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
             accepted,
@@ -529,7 +531,7 @@ impl LogRecord {
 /// The first two characters of the termination state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endings {
-    /// Who ended it: `C S P L R I D U K c s -`.
+    /// The originator of the end: `C S P L R I D U K c s -`.
     pub who: u8,
     /// In which phase: `R Q C H D L T -`.
     pub phase: u8,

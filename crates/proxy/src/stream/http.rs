@@ -1,22 +1,22 @@
 //! One HTTP request and its response, from a complete request head to the end of both messages.
 //!
 //! The order is HAProxy's: tcp-request content and http-request rules of the frontend, the choice of the backend, the
-//! same rules of the backend, a connection to a server, the request; then the response's head, tcp-response content
-//! and http-response rules of the backend and of the frontend, the response. A rule that answers, a server that
-//! can't be had and a message that can't be understood all end in [`Exchange::answer`].
+//! same rules of the backend, a connection to a server, the request; then the response's head, tcp-response content and
+//! http-response rules of the backend and of the frontend, the response. A rule that responds, a server that is
+//! unavailable and a message that cannot be parsed all end in [`Exchange::answer`].
 //!
-//! Both directions move in one future: an upload goes on while the response is already on its way, and a slow side
-//! stops only what it is the sink of. A small request takes one read and one write on each side.
+//! Both directions move in one future: an upload continues while the response is already being sent, and a slow side
+//! only stops the direction of which it is the sink. A small request takes one read and one write on each side.
 //!
-//! **Timeouts.** `timeout client` runs while the client is waited for (its body, or room for the response), `timeout
-//! server` until the response's head has come and while its body is waited for. What is not waited for can't time out.
-//! Only data counts as activity: a head, a chunk's size line or trailers that come a byte at a time do not start a timeout
-//! again.
+//! **Timeouts.** `timeout client` runs while the stream waits for the client (its body, or room for the response),
+//! `timeout server` until the response's head has arrived and while the stream waits for its body. A side that is not
+//! waited for cannot time out. Only data counts as activity: a head, a chunk's size line or trailers that arrive byte
+//! by byte do not restart a timeout.
 //!
 //! **Reused connections.** A server may close an idle connection just when a request is sent on it. If no byte of a
-//! response came, everything sent is still at hand and the method is idempotent (RFC 9110 9.2.2), the request is sent
-//! once more on a new connection; otherwise a client that has got responses before is closed without an answer, which
-//! makes it repeat the request (HAProxy's way), and a first request gets a 502.
+//! response arrived, the whole request is still buffered and the method is idempotent (RFC 9110 9.2.2), the request is
+//! sent again on a new connection; otherwise a client that has received responses before is closed without one, so that
+//! it repeats the request (HAProxy's way), and a first request gets a 502.
 
 mod after;
 mod answer;
@@ -58,13 +58,13 @@ use crate::server::{self, Observed, ServerConnection};
 use crate::site::Site;
 use crate::stick::Counted;
 
-/// How a local answer says where it ends.
+/// The way in which a local response marks its end.
 struct Ending {
     /// By its length; otherwise by the connection's end.
     length: bool,
     /// The connection is closed behind it.
     close: bool,
-    /// It says `connection: close` of itself.
+    /// It has its own `connection: close`.
     said: bool,
 }
 
@@ -75,7 +75,7 @@ impl Ending {
     }
 }
 
-/// What becomes of the client's connection.
+/// The further use of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// It carries another request.
@@ -86,7 +86,7 @@ pub(crate) enum After {
     Drain,
 }
 
-/// What the Content-Length field of a local answer adds to [`head_size`] where the head has none yet.
+/// Returns the size that the Content-Length field of a local response adds to [`head_size`] if the head has none yet.
 fn length_size(response: &Message, body: usize) -> usize {
     if response.first(b"content-length").is_some() {
         return 0;
@@ -174,12 +174,12 @@ struct Exchange<'a> {
     /// The client's.
     version: Version,
     mode: ConnectionMode,
-    /// How the response is to be compressed, if it can be.
+    /// The compression of the response, if possible.
     compress: Option<CompressionAlgorithm>,
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
-    /// How far rules have seen the request's body, if any wanted to.
+    /// How far rules have read the request's body, if any did.
     peek: Option<Peek>,
     /// The client left while its body was waited for: as in HAProxy, rules go on and no server is asked.
     left: bool,
@@ -270,7 +270,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Brings what the server is chosen by here, if it is not in the head.
+    /// Provides the hash key of the server's choice, if it is not in the head.
     async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
         let Some(key) = &backend.rules.balance_key else { return Ok(()) };
         let in_body = key.in_body(&self.stream.cx);
@@ -283,14 +283,14 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// What is done to a request once every rule has seen it.
+    /// Completes a request after every rule has run.
     fn complete_request(&mut self, frontend: &ProxyRun) {
         let cx = &mut self.stream.cx;
         let logging = &frontend.config.logging;
         if let Some(capture) = &logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.request, false);
         }
-        // Made now, whoever prints it: it shows what was known of the request.
+        // Computed now, whatever prints it: it reflects the request's state at this point.
         let id = cx.unique_id().map(<[u8]>::to_vec);
         if let (Some(name), Some(id)) = (&logging.unique_id_header, id) {
             cx.request.add(name.as_bytes(), &id);
@@ -322,7 +322,7 @@ impl Exchange<'_> {
         self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
 
-    /// The rules of responses; `coming` is the server's, if one answers.
+    /// Returns the rules of responses; `coming` is the server's, if one answers.
     async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
         if let Err(after) = self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await {
             // To HAProxy a response that content rules refused was none.
@@ -333,7 +333,7 @@ impl Exchange<'_> {
         if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
-        // The statistics page is nobody's response: as in HAProxy, only `http-after-response` rules see it.
+        // The statistics page is not a server's response: as in HAProxy, only `http-after-response` rules see it.
         if self.stream.cx.log.applet.as_deref() == Some(stats::SERVICE) {
             return Ok(());
         }
@@ -361,7 +361,7 @@ impl Exchange<'_> {
                 let verdict = loop {
                     match suspended.asks() {
                         Some(rule::Ask::Body(wait)) if hook.is_response() => {
-                            // What is answered here is seen without its body.
+                            // A response made here is processed without its body.
                             if let Some(coming) = coming.as_deref_mut() {
                                 Box::pin(self.await_response_body(coming, wait)).await?;
                             }
@@ -380,7 +380,7 @@ impl Exchange<'_> {
                         rule::Attempt::Suspended(again) => suspended = again,
                     }
                 };
-                // What a rule waited for is nobody's inactivity.
+                // The time of a rule's wait does not count as inactivity.
                 self.client_active = Instant::now();
                 self.server_active = self.client_active;
                 verdict
@@ -392,7 +392,7 @@ impl Exchange<'_> {
         self.obey(verdict, hook).await
     }
 
-    /// What rules decided.
+    /// Executes the decision of rules.
     async fn obey(&mut self, verdict: Verdict, hook: Hook) -> Step<()> {
         match verdict {
             Verdict::Continue | Verdict::Missing => Ok(()),
@@ -609,7 +609,7 @@ impl Exchange<'_> {
         back.send_head(&self.stream.cx.request, form, last);
     }
 
-    /// The response's head, its body, and what is left of the request.
+    /// Forwards the response's head, its body, and the rest of the request.
     async fn respond(
         &mut self,
         proxies: (&ProxyRun, &ProxyRun),
@@ -683,7 +683,7 @@ impl Exchange<'_> {
                 self.count_broken_response(back.connection());
                 (b'S', b'D')
             }
-            // The body was found malformed behind a head that is not on its way yet: this can be told.
+            // The body was found malformed after a head that has not been sent yet: an error can still be sent.
             Finish::BadResponse if !started => {
                 self.observe_body(proxies.1, back.connection());
                 self.capture_response(back, Fault::Chunk);
@@ -756,7 +756,7 @@ impl Exchange<'_> {
     }
 }
 
-/// What became of one attempt.
+/// The result of one attempt.
 enum Outcome {
     Done {
         after: After,
@@ -786,8 +786,8 @@ fn walk_held(
     Ok(())
 }
 
-/// Whether a body that nobody gets is read to its end: one whose end is known and near. A new connection is cheaper than
-/// reading much in vain.
+/// Returns whether a body without a receiver is read to its end: if its end is known and near. A new connection is
+/// cheaper than reading much in vain.
 fn is_worth_draining(body: Framing) -> bool {
     match body {
         Framing::Chunked => true,
@@ -796,14 +796,14 @@ fn is_worth_draining(body: Framing) -> bool {
     }
 }
 
-/// What of a body came with its head, as bytes are counted; malformed chunks end it.
+/// Returns the part of a body that arrived with its head, in counted bytes; malformed chunks end it.
 fn held_body(framing: Framing, data: &[u8]) -> usize {
     let mut moved = Moved::default();
     let _ = walk_held(framing, data, |event, decoder| moved.count(event, decoder));
     moved.body
 }
 
-/// A message that says HTTP/1.0 and is chunked all the same: who reads it as 1.0 does not know where it ends, so it is
+/// Returns whether a message declares HTTP/1.0 but is chunked: an HTTP/1.0 reader does not know where it ends, so it is
 /// the last one on its connection (RFC 9112 6.1).
 fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
     version == Version::Http10 && framing == Framing::Chunked

@@ -1,8 +1,8 @@
-//! Waiting for contents: the inspect delay of content rules, and bodies that rules want to see.
+//! Waiting for contents: the inspect delay of content rules, and bodies that rules read.
 //!
-//! What comes stays in the session's buffer, from where it is forwarded later; rules see a copy that grows with it, so
-//! no more than `tune.bufsize` is ever held or copied. Rules run once per read, not per byte that a read brings, and at
-//! most as often as a buffer has bytes.
+//! Received data stays in the session's buffer, from which it is forwarded later; rules see a copy that grows with it,
+//! so at most `tune.bufsize` is held or copied. Rules run once per read, not once per byte, and at most as often as a
+//! buffer has bytes.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,7 +23,8 @@ use crate::worker::Worker;
 /// What waiting for a body gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCame {
-    /// What was wanted, or all there will be before something is forwarded: the body is complete or the buffer full.
+    /// The requested amount, or all that can arrive before anything is forwarded: the body is complete or the buffer
+    /// full.
     Enough,
     /// The deadline passed.
     Late,
@@ -33,7 +34,7 @@ pub(super) enum BodyCame {
     Gone,
 }
 
-/// What a wait for bytes gave.
+/// The result of waiting for bytes.
 enum Waited {
     Bytes,
     Deadline,
@@ -50,12 +51,12 @@ async fn more(front: &mut Front<'_>, pool: &BufferPool, deadline: Option<Instant
     .await
 }
 
-/// How long a body is waited for.
+/// The time limit for a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
     /// Until then, whatever comes.
     Until(Instant),
-    /// So long between two pieces of data; the frames of chunks are none.
+    /// The maximum time between two pieces of data; the framing of chunks is not data.
     Inactivity(Duration),
     Endless,
 }
@@ -126,7 +127,7 @@ pub(super) async fn request_content(
     }
 }
 
-/// Runs content rules on what a TCP client sends until they are decided, within the inspect delay.
+/// Runs content rules on a TCP client's data until they are decided, within the inspect delay.
 pub(super) async fn tcp_request(
     front: &mut Front<'_>,
     stream: &mut Active,
@@ -188,7 +189,7 @@ async fn run_talking(
     if let Some(bytes) = io.edited.take() {
         front.replace(&bytes, pool);
     }
-    // What it said is sent even if the connection ends now, to a client that takes it.
+    // The script's output is sent even if the connection ends now, if the client accepts it.
     if !io.to_client.borrow().is_empty() {
         front.arm(patience.map(|patience| Instant::now() + patience));
         poll_fn(|cx| match write_for(&io, cx, front) {
@@ -276,7 +277,7 @@ pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
             Ok(None) => cx.request.clear(),
             Err(error) => {
                 cx.request.clear();
-                // A head that is too large is one all the same: what it would have been is not known.
+                // A head that is too large is a head nevertheless: its content is unknown.
                 cx.request_content.no_http = !matches!(error, HeadError::TooLarge | HeadError::TargetTooLong);
             }
         }

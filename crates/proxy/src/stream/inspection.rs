@@ -1,32 +1,33 @@
-//! Contents that rules look at, and whether they may wait for more.
+//! Contents read by rules, and whether the rules may wait for more.
 //!
-//! Content rules run on what has come. While more may come within the inspect delay, a fetch that finds too little
-//! says so here; a condition that can't be decided without it ends the run, and the rules run again, from the first,
-//! when bytes have come or the delay is over. At the end they run a last time, and what is missing then is missing.
+//! Content rules run on the data received so far. While more may arrive within the inspect delay, a fetch that finds
+//! too little records that here; a condition that cannot be decided without it ends the run, and the rules run again,
+//! from the first, when bytes have arrived or the delay is over. At the end they run a last time, and missing data
+//! counts as absent.
 //!
-//! Limits: contents are copies of at most `tune.bufsize` bytes, made only for rule lists that look at them.
+//! Limits: contents are copies of at most `tune.bufsize` bytes, made only for rule lists that read them.
 
 use std::cell::Cell;
 
-/// What came of a message: TCP bytes, or the body of an HTTP message without its chunks' frames.
+/// Received data of a message: TCP bytes, or the body of an HTTP message without the framing of chunks.
 #[derive(Debug, Default)]
 pub struct Content {
     /// The bytes.
     pub data: Vec<u8>,
-    /// What scripts forwarded or sent of a TCP stream: it goes before the bytes.
+    /// Bytes that scripts forwarded or sent in a TCP stream: they precede the others.
     pub outgoing: Vec<u8>,
     /// The length that an HTTP message's head announces.
     pub announced: Option<u64>,
     /// The bytes of a TCP client are no HTTP request, however many more come; or the request is not here any more.
     pub no_http: bool,
-    /// How fetches read it.
+    /// The form in which fetches read it.
     pub form: ContentForm,
 }
 
-/// How fetches read a message's content.
+/// The form in which fetches read a message's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentForm {
-    /// As the proxy's mode says.
+    /// According to the proxy's mode.
     #[default]
     ByMode,
     /// As bytes, whatever the mode: the answer of a health check that is not `option httpchk`.
@@ -50,7 +51,7 @@ impl Content {
     }
 }
 
-/// Whether the rules that run may wait for more, and whether a fetch found too little.
+/// Whether the running rules may wait for more, and whether a fetch found too little.
 #[derive(Debug, Default)]
 pub struct Inspection {
     open: Cell<bool>,
@@ -58,13 +59,13 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// More may come (`true`), or what is here is all that rules will see.
+    /// Sets whether more may arrive; otherwise the present data is all that rules will see.
     pub fn set_open(&self, open: bool) {
         self.open.set(open);
         self.missed.set(false);
     }
 
-    /// Whether more may come.
+    /// Returns whether more may arrive.
     pub fn is_open(&self) -> bool {
         self.open.get()
     }
@@ -84,12 +85,12 @@ impl Inspection {
         }
     }
 
-    /// What a fetch found is enough, though more may come: a converter of its value has decided.
+    /// Records that the fetch's result suffices, though more may arrive: a converter of its value has decided.
     pub fn settle(&self) {
         self.missed.set(false);
     }
 
-    /// Whether one did since this was asked last.
+    /// Returns whether one did since the last call.
     pub fn take_missed(&self) -> bool {
         self.missed.take()
     }

@@ -1,11 +1,10 @@
-//! The last message of each proxy that could not be understood (`show errors`).
+//! The last invalid message of each proxy (`show errors`).
 //!
-//! A frontend keeps the last invalid request, a backend the last invalid response: the bytes that were there when the
-//! message was refused, one buffer at most, who sent them and where they stop making sense. The parser only says what
-//! kind of error it met, so the position is found again when somebody asks to capture it, which is not on the path of
-//! any valid message.
+//! A frontend stores the last invalid request, a backend the last invalid response: the bytes present when the message
+//! was refused, one buffer at most, their sender and the position of the error. The parser only reports the kind of
+//! error, so the position is determined again when the message is captured, which never happens for a valid message.
 //!
-//! Limits: [`KEPT_MAX`] bytes a message, two messages a proxy.
+//! Limits: [`KEPT_MAX`] bytes per message, two messages per proxy.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -23,7 +22,7 @@ pub const KEPT_MAX: usize = 16_384;
 /// Columns of a line of the dump.
 const WIDTH: usize = 70;
 
-/// What was wrong.
+/// The error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The head.
@@ -37,9 +36,9 @@ pub enum Fault {
 /// A message that could not be understood.
 #[derive(Clone, Debug)]
 pub struct Invalid {
-    /// When.
+    /// The time.
     pub at: SystemTime,
-    /// The how-manieth of the process, from 0.
+    /// The event's number in the process, from 0.
     pub event: u64,
     /// The frontend's name and number, for a response.
     pub frontend: Option<(Arc<str>, u32)>,
@@ -49,13 +48,13 @@ pub struct Invalid {
     pub server: Option<(Arc<str>, u32)>,
     /// The client.
     pub source: Option<SocketAddr>,
-    /// How much of the message had been passed on before these bytes.
+    /// The number of bytes of the message forwarded before these.
     pub passed: u64,
-    /// What was there.
+    /// The captured bytes.
     pub data: Vec<u8>,
-    /// How much there was.
+    /// The number of bytes present.
     pub len: usize,
-    /// Where it stops making sense.
+    /// The position of the error.
     pub position: usize,
     /// HAProxy's name of the parser's state at that place, and its number.
     pub state: (&'static str, u32),
@@ -72,14 +71,14 @@ impl LastInvalid {
         drop(before);
     }
 
-    /// A copy of the message.
+    /// Returns a copy of the message.
     pub fn get(&self) -> Option<Box<Invalid>> {
         self.0.lock().clone()
     }
 }
 
 impl Invalid {
-    /// A message of these bytes, with nobody named yet.
+    /// Returns a message of these bytes, without the names of its sender and receiver yet.
     pub fn new(event: u64, at: SystemTime, data: &[u8], fault: Fault, request: bool) -> Invalid {
         let (position, state) = locate(data, fault, request);
         Invalid {
@@ -229,7 +228,7 @@ fn request_line(data: &[u8], first: usize) -> (usize, (&'static str, u32)) {
     }
 }
 
-/// Where the value of the last field of this name begins; 0 where there is none.
+/// Returns the start of the value of the last field of this name; 0 if there is none.
 fn field(data: &[u8], name: &[u8]) -> usize {
     let mut found = 0;
     let mut at = 0;

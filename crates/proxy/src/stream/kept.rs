@@ -8,11 +8,11 @@ use super::{Card, Client, StreamContext};
 /// A stream's state: the context that rules see, and memory that the next stream uses again.
 pub(crate) struct Stream {
     pub(crate) cx: StreamContext,
-    /// Its place among the worker's, for as long as this memory is used.
+    /// Its descriptor among the worker's, as long as this memory is used.
     pub(super) card: Rc<Card>,
     pub(crate) request_out: Vec<u8>,
     pub(crate) response_out: Vec<u8>,
-    /// What of the log record's bytes tracked counters know, and when they were last told.
+    /// The log record's bytes already added to tracked counters, and the time of the last update.
     pub(super) tallied: (u64, u64),
     pub(super) tallied_ms: u32,
 }

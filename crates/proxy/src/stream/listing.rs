@@ -14,10 +14,10 @@ use crate::running::Running;
 use crate::server::ServerShared;
 use crate::worker::Worker;
 
-/// How long a worker may be busy before its streams are left out.
+/// The time after which a busy worker's streams are omitted.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How much of a stream is printed.
+/// The level of detail about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// One line.
@@ -26,15 +26,15 @@ pub enum Detail {
     All,
 }
 
-/// Which streams are meant.
+/// The selected streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Every one.
     Every,
     /// The one of this number.
     Id(u64),
-    /// Those that a server serves, by [`ServerShared::life`](crate::server::ServerShared::life); who waits for it may yet go
-    /// to another.
+    /// Those served by a server, by [`ServerShared::life`](crate::server::ServerShared::life); a stream waiting for it
+    /// may still go to another.
     OfServer(u64),
 }
 
@@ -84,14 +84,14 @@ impl Selection {
 /// Places of one worker's streams under one configuration, as commands count on through several.
 const SNAPSHOT: usize = 1 << 40;
 
-/// What a job found among some of a worker's streams.
+/// The result of a job for some of a worker's streams.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Their description.
     pub text: String,
-    /// How many there were.
+    /// Their number.
     pub count: usize,
-    /// Where to go on.
+    /// The place at which to continue.
     pub next: Option<usize>,
 }
 
@@ -114,7 +114,7 @@ impl Worker {
         found
     }
 
-    /// Tells of the streams that are meant, from one place on.
+    /// Describes the selected streams, from one place on.
     pub fn describe_streams(self: &Rc<Self>, selection: &Selection, detail: Detail, from: usize) -> Found {
         self.each_snapshot(from, |worker, place, found| worker.describe_own(selection, detail, place, found))
     }
@@ -167,7 +167,7 @@ fn address(address: Option<SocketAddr>) -> String {
     }
 }
 
-/// Its frontend, backend and server by name.
+/// Returns its frontend, backend and server by name.
 fn names<'r>(card: &Card, running: &'r Running) -> (&'r str, &'r str, &'r str) {
     let proxy = |index: u32| running.proxies.get(index as usize);
     let backend = proxy(card.backend.get());
@@ -257,7 +257,7 @@ fn all(card: &Card, worker: &Worker, now: Instant, out: &mut String) {
 /// Begins to end the streams of a server on all workers.
 pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared, killer: Killer) {
     let (running, which) = (running.clone(), Which::OfServer(server.life));
-    // Whoever changes servers does so within a runtime; without one there are no streams either.
+    // Changes of servers happen within a runtime; without one there are no streams either.
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move { end_streams(&running, which, killer).await });
     }

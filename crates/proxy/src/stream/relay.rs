@@ -1,12 +1,12 @@
-//! Plain bytes both ways: TCP mode, and what an upgrade or CONNECT turns an HTTP connection into.
+//! A relay of plain bytes in both directions: TCP mode, and HTTP connections after an upgrade or CONNECT.
 //!
-//! The end of one direction is passed on as a FIN and the other goes on, until both have ended, a side breaks, or a
-//! second timeout passes. A side can time out while it is waited for: its bytes while it has not ended, or room for what is
-//! sent to it; traffic in either direction keeps it alive. A side whose bytes did not come in time is taken to have ended,
-//! as HAProxy does it, so the other one hears a FIN and may still answer; that first timeout is what is logged. One that
-//! takes nothing ends the relay. With `option independent-streams` of its proxy what is sent to a side does not keep it
-//! alive: its own bytes do. `timeout tunnel` replaces both sides' timeouts, and a side
-//! that was sent a FIN and has not answered with its own is under `client-fin` or `server-fin`.
+//! The end of one direction is forwarded as a FIN and the other continues, until both have ended, a side breaks, or a
+//! second timeout expires. A side can time out while it is waited for: for its bytes while it has not ended, or for
+//! room for data sent to it; traffic in either direction keeps it alive. A side whose bytes did not arrive in time is
+//! considered ended, as in HAProxy, so the other one receives a FIN and may still respond; that first timeout is
+//! logged. A side that accepts no data ends the relay. With `option independent-streams` of its proxy, data sent to a
+//! side does not keep it alive: only its own bytes do. `timeout tunnel` replaces both sides' timeouts, and a side that
+//! was sent a FIN and has not sent its own is subject to `client-fin` or `server-fin`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -64,7 +64,7 @@ pub(crate) struct Relay<'a, 'f> {
     down_blocked: bool,
     client_active: Instant,
     server_active: Instant,
-    /// When a side's own bytes last came.
+    /// The time of a side's last own bytes.
     client_sent: Instant,
     server_sent: Instant,
     /// The first timeout.
@@ -103,7 +103,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         }
     }
 
-    /// Runs to the end; says how it ended.
+    /// Runs to the end; returns the termination state.
     pub(crate) async fn run(mut self) -> Endings {
         let ending = poll_fn(|cx| self.poll(cx)).await;
         self.late.unwrap_or(ending)
@@ -184,7 +184,7 @@ impl<'a, 'f> Relay<'a, 'f> {
             };
         let client_waited = !self.up_ended || self.down_blocked;
         let server_waited = !self.down_ended || self.up_blocked;
-        // Once a side has ended, only room for what it is sent is waited for.
+        // Once a side has ended, only room for data sent to it is awaited.
         let client_own = Some(self.client_sent).filter(|_| times.client_independent && !self.up_ended);
         let server_own = Some(self.server_sent).filter(|_| times.server_independent && !self.down_ended);
         let client_since = since(self.client_active, client_own);

@@ -1,13 +1,14 @@
-//! What rules may ask of a stream's sockets: addresses of the server's connection, and the kernel's TCP figures.
+//! Queries of a stream's sockets by rules: addresses of the server's connection, and the kernel's TCP figures.
 //!
-//! The sockets belong to the session and to the server connection; a context outlives both in the free list. So it
-//! notes their descriptors only, while they are open, and every question is a system call made when it is asked.
+//! The sockets belong to the session and to the server connection; a context outlives both in the free list. So it only
+//! stores their descriptors, while they are open, and every query is a system call.
 //!
-//! A log line is written when the server's connection has gone already, so what it asks of that is kept when it goes.
+//! A log line is written when the server's connection has already been closed, so its data for the line is saved
+//! before.
 //!
-//! Invariant: a descriptor stands here only while its owner lives: the stream's driver sets it when it has the
-//! connection and takes it away before it gives the connection up. A wrong one would give wrong figures, and marks,
-//! types of service and the silent end of `silent-drop` would be set on another connection.
+//! Invariant: a descriptor is stored here only while its owner lives: the stream's driver sets it when it has the
+//! connection and removes it before it gives the connection up. A wrong one would yield wrong figures, and marks, types
+//! of service and the silent end of `silent-drop` would be set on another connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -15,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use sluicegate_transport::Socket;
 use socket2::SockRef;
 
-/// Which connection of a stream.
+/// The side of a stream's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The client's.
@@ -47,7 +48,7 @@ pub struct Sockets {
     gone: Option<Box<Gone>>,
 }
 
-/// What is known of the last server connection after its end.
+/// The saved data of the last server connection after its end.
 #[derive(Debug)]
 struct Gone {
     reused: bool,
@@ -58,7 +59,7 @@ struct Gone {
 }
 
 impl Sockets {
-    /// The client's, for as long as its stream is in use.
+    /// Returns the client's, as long as its stream is in use.
     pub(crate) fn of_client(client: Option<RawFd>) -> Sockets {
         Sockets { client, ..Sockets::default() }
     }
@@ -68,7 +69,7 @@ impl Sockets {
         self.server = Some((socket.fd().as_raw_fd(), reused));
     }
 
-    /// The server connection goes; with `keep`, what a log line may ask of it stays.
+    /// Removes the server connection; with `keep`, the data for a log line is saved.
     pub(crate) fn clear_server(&mut self, keep: bool) {
         if keep && let Some((_, reused)) = self.server {
             let figure = |figure| self.tcp(Side::Server, figure);
@@ -79,7 +80,7 @@ impl Sockets {
         self.server = None;
     }
 
-    /// Whether there is a connection on that side.
+    /// Returns whether there is a connection on that side.
     pub fn is_there(&self, side: Side) -> bool {
         match side {
             Side::Client => self.client.is_some(),
@@ -87,7 +88,7 @@ impl Sockets {
         }
     }
 
-    /// Whether the server's connection was used before; `None` without one.
+    /// Returns whether the server's connection was used before; `None` without one.
     pub fn server_reused(&self) -> Option<bool> {
         self.server.map(|(_, reused)| reused).or_else(|| self.gone.as_deref().map(|gone| gone.reused))
     }
@@ -100,7 +101,7 @@ impl Sockets {
         }
     }
 
-    /// The other end of the server's connection.
+    /// Returns the other end of the server's connection.
     pub fn server_peer(&self) -> Option<SocketAddr> {
         match (self.server, &self.gone) {
             (None, Some(gone)) => gone.peer,
@@ -115,8 +116,8 @@ impl Sockets {
         ask(SockRef::from(&fd))
     }
 
-    /// Sets the mark or the type of service of a side's packets. What the system refuses is left as it is: the mark needs
-    /// a capability, and a unix socket has neither.
+    /// Sets the mark or the type of service of a side's packets. Errors are ignored: the mark needs a capability, and a
+    /// unix socket has neither.
     pub fn set_option(&self, side: Side, mark: bool, value: u32) {
         let fd = match side {
             Side::Client => self.client,
@@ -133,8 +134,8 @@ impl Sockets {
         };
     }
 
-    /// Makes the close that follows tell the client nothing, or, where the process may not do that or a time to live is
-    /// given, send a reset that lives for so many hops.
+    /// Makes the following close invisible to the client, or, if the process may not do that or a time to live is
+    /// given, makes it send a reset that lives for this many hops.
     pub fn drop_silently(&self, ttl: Option<u8>) {
         let Some(fd) = self.client else { return };
         let set = |level, name, value: libc::c_int| {
@@ -142,7 +143,7 @@ impl Sockets {
             // SAFETY: by the module's invariant the descriptor is open; the kernel reads the integer's size.
             unsafe { libc::setsockopt(fd, level, name, from, size_of_val(&value) as libc::socklen_t) == 0 }
         };
-        // What is still acknowledged would tell the client that somebody is there.
+        // Further acknowledgements would show the client that the connection is alive.
         set(libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
         if ttl.is_none() && set(libc::IPPROTO_TCP, libc::TCP_REPAIR, 1) {
             return;
@@ -155,7 +156,7 @@ impl Sockets {
         let _ = SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO));
     }
 
-    /// A figure of the kernel's; `None` where the connection is no TCP.
+    /// Returns a figure of the kernel's; `None` where the connection is no TCP.
     pub fn tcp(&self, side: Side, figure: TcpFigure) -> Option<u32> {
         let fd = match (side, self.server) {
             (Side::Client, _) => self.client?,

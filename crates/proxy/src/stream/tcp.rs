@@ -18,12 +18,12 @@ use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
 use crate::server;
 
-/// How a session of TCP went.
+/// The end of a TCP session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// What the client sent was read.
+    /// The client's data was read.
     Read,
-    /// The client may have sent what nobody read.
+    /// There may be unread data of the client.
     Unread,
     /// Its bytes, none of which were consumed, are HTTP: its backend is one of `mode http`, or a rule said so.
     Http,
@@ -168,7 +168,7 @@ async fn request_rules(
     obey(verdict, Hook::TcpRequestContent, stream)
 }
 
-/// What content rules decided.
+/// Executes the decision of content rules.
 fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
     match verdict {
         Verdict::Continue | Verdict::Missing => return Ok(()),
@@ -220,8 +220,8 @@ struct Talk {
 }
 
 impl Talk {
-    /// Moves bytes until the service can go on, or, without one, until everything was written; `false` once the client
-    /// is gone.
+    /// Moves bytes until the service can continue, or, without one, until everything was written; `false` once the
+    /// client has disconnected.
     async fn go_on(
         &mut self,
         mut service: Option<&mut dyn Applet>,

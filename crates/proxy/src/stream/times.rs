@@ -30,8 +30,8 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// The times of a stream that ended at `ended`. Each mark is cut to milliseconds before they are subtracted, so the
-    /// phases never add up to more than the whole.
+    /// Returns the times of a stream that ended at `ended`. Each mark is cut to milliseconds before they are
+    /// subtracted, so the phases never add up to more than the whole.
     pub fn of(log: &LogRecord, ended: Instant) -> Timers {
         let since = |at: Instant, start: Instant| whole_ms(at.saturating_duration_since(start));
         let mark = |at: Instant| since(at, log.request_started);

@@ -39,7 +39,7 @@ pub(crate) unsafe fn fail(lua: *mut lua_State, n: c_int, message: &CStr) -> ! {
     }
 }
 
-/// The name of an argument's type: `no value` for one that is absent.
+/// Returns the name of an argument's type: `no value` for one that is absent.
 pub(crate) unsafe fn type_name(lua: *mut lua_State, n: c_int) -> &'static CStr {
     // SAFETY: Lua's names of types live forever.
     unsafe {
@@ -93,7 +93,7 @@ pub(crate) unsafe fn function(lua: *mut lua_State, n: c_int) {
     }
 }
 
-/// The number that a value is or, if it is a string, reads as.
+/// Returns the number that a value is or, if it is a string, reads as.
 pub(crate) unsafe fn to_number(lua: *mut lua_State, n: c_int) -> Option<f64> {
     // SAFETY: as the module says; a string of Lua's ends in a zero byte.
     unsafe {
@@ -105,7 +105,7 @@ pub(crate) unsafe fn to_number(lua: *mut lua_State, n: c_int) -> Option<f64> {
     }
 }
 
-/// A number.
+/// Returns a number.
 #[inline]
 pub(crate) unsafe fn number(lua: *mut lua_State, n: c_int) -> f64 {
     // SAFETY: as the module says.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn number(lua: *mut lua_State, n: c_int) -> f64 {
     }
 }
 
-/// An integer of 64 bits.
+/// Returns an integer of 64 bits.
 #[inline]
 pub(crate) unsafe fn integer(lua: *mut lua_State, n: c_int) -> i64 {
     // SAFETY: as the module says.
@@ -140,7 +140,7 @@ pub(crate) unsafe fn integer_or(lua: *mut lua_State, n: c_int, default: i64) -> 
     unsafe { if ffi::lua_type(lua, n) <= ffi::LUA_TNIL { default } else { integer(lua, n) } }
 }
 
-/// An `int`: what does not fit loses its upper bits.
+/// Returns an `int`: what does not fit loses its upper bits.
 pub(crate) unsafe fn int(lua: *mut lua_State, n: c_int) -> i32 {
     // SAFETY: as the module says.
     unsafe { integer(lua, n) as i32 }
@@ -152,8 +152,8 @@ pub(crate) unsafe fn int_or(lua: *mut lua_State, n: c_int, default: i32) -> i32 
     unsafe { if ffi::lua_type(lua, n) <= ffi::LUA_TNIL { default } else { int(lua, n) } }
 }
 
-/// A string; a number is turned into one in place. The bytes are valid while the value stays on the stack, and a zero
-/// byte follows them.
+/// Returns a string; a number is turned into one in place. The bytes are valid while the value stays on the stack, and
+/// a zero byte follows them.
 #[inline]
 pub(crate) unsafe fn string<'a>(lua: *mut lua_State, n: c_int) -> &'a [u8] {
     // SAFETY: as the module says; after `stringify` there is a string.

@@ -1,7 +1,7 @@
-//! `KEYS` and `ARGV`: tables that each script finds as if they were new.
+//! `KEYS` and `ARGV`: tables that are new for each script.
 //!
-//! Those of the last script are filled again where it left nothing in them that would stay. A script can't keep them:
-//! nothing that it could put them into outlives it.
+//! The last script's tables are filled again if it left no lasting change in them. A script cannot keep them: no place
+//! to which it could store them outlives it.
 
 use std::ffi::{CStr, c_int};
 
@@ -19,7 +19,7 @@ const KEPT_MAX: usize = 16;
 #[derive(Default)]
 pub(super) struct Arguments {
     tables: [Table; 2],
-    /// Which globals have them.
+    /// The globals that contain them.
     within: Option<Globals>,
     /// The script that got them leaves them as they are.
     pub(super) are_kept: bool,
@@ -27,9 +27,9 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, Default)]
 struct Table {
-    /// Its place in the registry; 0: there is none.
+    /// Its place in the registry; 0: none.
     place: c_int,
-    /// How many strings it got; [`None`] while it gets them.
+    /// The number of its strings; [`None`] while it is filled.
     len: Option<usize>,
 }
 
@@ -38,7 +38,7 @@ struct Table {
 /// # Safety
 /// Called with a sandboxed state whose stack is empty, inside a protected call or where there is memory for it.
 pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]; 2]) {
-    // SAFETY: as promised by the caller. What is kept is plain, and says at any time what stands in the tables.
+    // SAFETY: as promised by the caller. The stored state is plain, and describes the tables' contents at any time.
     unsafe {
         let arguments = &mut Core::of(lua).sandbox.arguments;
         let is_placed = arguments.within.take() == Some(globals);
@@ -98,7 +98,7 @@ unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_
 
 /// Returns whether the table on top has no metatable, and no keys but some of 1 to `len`.
 unsafe fn has_only(lua: *mut lua_State, len: usize) -> bool {
-    // SAFETY: as `set`; the table does not change while it is gone through.
+    // SAFETY: as `set`; the table does not change during the iteration.
     unsafe {
         if ffi::lua_getmetatable(lua, -1) != 0 {
             return false;

@@ -1,5 +1,5 @@
-//! Arithmetic that Lua 5.4 leaves to metatables: strings that are numbers (`"10" + 5`), and numbers divided, of which
-//! [`chunk`](super::chunk) tells.
+//! Arithmetic that Lua 5.4 delegates to metatables: numeric strings (`"10" + 5`), and divisions of numbers, as
+//! described in [`chunk`](super::chunk).
 
 use std::ffi::{CStr, c_int};
 

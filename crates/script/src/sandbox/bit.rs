@@ -33,7 +33,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
 /// Whole numbers below this lose nothing.
 const SMALL: u64 = 1 << 51;
 
-/// The 32 bits of a number.
+/// Returns the 32 bits of a number.
 #[inline(always)]
 fn bits(number: f64) -> u32 {
     /// 2⁵² + 2⁵¹.
@@ -63,7 +63,7 @@ unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
     1
 }
 
-/// All arguments, taken together by `join`.
+/// Returns all arguments, taken together by `join`.
 #[inline(always)]
 unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.
@@ -77,7 +77,7 @@ unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
     }
 }
 
-/// The first argument, moved by as many bits as the second says, modulo 32.
+/// Shifts the first argument by the number of bits in the second, modulo 32.
 #[inline(always)]
 unsafe fn shift(lua: *mut lua_State, by: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.
@@ -142,7 +142,7 @@ unsafe fn ror(lua: *mut lua_State) -> c_int {
     unsafe { shift(lua, u32::rotate_right) }
 }
 
-/// Hexadecimal digits, eight unless the second argument says how many; in capitals if it is negative.
+/// Returns hexadecimal digits, eight by default or the number in the second argument; in capitals if that is negative.
 unsafe fn tohex(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

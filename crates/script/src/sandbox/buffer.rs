@@ -1,9 +1,9 @@
-//! Where results are put together: one buffer per state, reused.
+//! The buffer in which results are built: one per state, reused.
 //!
-//! A function that calls back into Lua while it builds its result can't use it; it keeps its bytes in a userdata
-//! ([`Pile`]). A function that raises leaves the buffer as it is: the next one empties it.
+//! A function that calls back into Lua while it builds its result cannot use it; it keeps its bytes in a userdata
+//! ([`Pile`]). A function that raises leaves the buffer unchanged: the next one empties it.
 //!
-//! Cost: none but the copy into Lua's string at the end. Limit: the state's memory, as for all that Lua allocates.
+//! Cost: only the copy into Lua's string at the end. Limit: the state's memory, as for all Lua allocations.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -50,7 +50,7 @@ impl Scratch {
 pub(crate) struct Buffer {
     lua: *mut lua_State,
     scratch: *mut Scratch,
-    /// How long it is when it asks next whether to go on.
+    /// The length at which it polls next.
     next: usize,
 }
 
@@ -61,8 +61,8 @@ impl Buffer {
     /// Empties the buffer of the state that `lua` belongs to.
     ///
     /// # Safety
-    /// `lua` is what a C function was called with. Until the last use of what this gives, nothing else uses the
-    /// buffer: no call into Lua that runs other functions.
+    /// `lua` is the C function's state. Until the last use of the result, nothing else uses the buffer: no call into
+    /// Lua that runs other functions.
     #[inline]
     pub(crate) unsafe fn begin(lua: *mut lua_State) -> Buffer {
         // SAFETY: as promised by the caller.
@@ -73,7 +73,8 @@ impl Buffer {
 
     #[inline]
     fn inner(&mut self) -> &mut Scratch {
-        // SAFETY: the core outlives every function, and by the promise made to `begin` nobody else refers to it.
+        // SAFETY: the core outlives every function, and by the promise made to `begin` there is no other reference to
+        // it.
         unsafe { &mut *self.scratch }
     }
 
@@ -83,7 +84,7 @@ impl Buffer {
         self.inner().len
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let inner = self.inner();
         if inner.capacity == 0 {
@@ -109,10 +110,10 @@ impl Buffer {
         unsafe { inner.bytes.add(inner.len) }
     }
 
-    /// Says that `count` bytes of what [`Buffer::reserve`] gave were written.
+    /// Marks `count` bytes of the space returned by [`Buffer::reserve`] as written.
     ///
     /// # Safety
-    /// They were.
+    /// They were written.
     #[inline]
     pub(crate) unsafe fn advance(&mut self, count: usize) {
         self.inner().len += count;
@@ -191,7 +192,7 @@ impl Buffer {
         unsafe { crate::weigh(self.lua, len) }
     }
 
-    /// Gives back what is beyond what a state keeps; to be called before a function leaves or raises.
+    /// Frees memory beyond the size that a state keeps; to be called before a function leaves or raises.
     pub(crate) fn free(&mut self) {
         let lua = self.lua;
         let inner = self.inner();
@@ -239,7 +240,7 @@ impl Pile {
     /// # Safety
     /// The slot holds a userdata that this type put there, or nil if `len` is 0; `bytes` stay where they are.
     pub(crate) unsafe fn add(&self, lua: *mut lua_State, len: usize, bytes: &[u8]) -> usize {
-        // SAFETY: the block has the size that Lua says, and the first `len` bytes are written.
+        // SAFETY: the block has the size reported by Lua, and the first `len` bytes are written.
         unsafe {
             let wanted = len.saturating_add(bytes.len());
             let mut block: *mut c_void = ffi::lua_touserdata(lua, self.slot);
@@ -261,7 +262,7 @@ impl Pile {
         }
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     ///
     /// # Safety
     /// As [`Pile::add`]; the slice is valid until the next call of it.

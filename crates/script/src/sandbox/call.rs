@@ -1,4 +1,4 @@
-//! Errors: `pcall`, `xpcall`, `error`, `assert`. What is called can wait and be suspended.
+//! Errors: `pcall`, `xpcall`, `error`, `assert`. The called function can wait and be suspended.
 
 use std::ffi::{CStr, c_int};
 
@@ -33,7 +33,7 @@ pub(super) unsafe fn pcall(lua: *mut lua_State) -> c_int {
         ffi::lua_insert(lua, 1);
         let args = ffi::lua_gettop(lua) - 2;
         if args < 0 {
-            // What Redis says of a call without a function.
+            // Redis's result of a call without a function.
             ffi::lua_pushboolean(lua, 0);
             ffi::lua_pushstring(lua, c"attempt to call a boolean value".as_ptr());
             return 2;
@@ -77,9 +77,9 @@ unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// The handler runs after the stack is unwound: without a debug library nobody can tell.
+/// The handler runs after the stack is unwound: without a debug library that is invisible.
 pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack: handler, then what is to return on success, then the function.
+    // SAFETY: a C function's usual stack: the handler, the result on success, then the function.
     unsafe {
         check_depth(lua);
         argument::any(lua, 2);

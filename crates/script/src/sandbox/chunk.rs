@@ -1,30 +1,29 @@
-//! What is done to a compiled chunk before it runs. Its code is looked through once, in the form that Lua itself dumps
-//! it; one that is not understood stays as it is.
+//! Adaptation of compiled chunks. The code is scanned once, in the form of Lua's own dumps; a chunk that is not
+//! understood stays unchanged.
 //!
-//! **Globals.** What scripts get for the table of globals, and for each library, refuses writes, at the price of two
-//! more look-ups for every read. A chunk that neither writes a global nor takes hold of the table can read the real one
-//! and tell no difference; one that moreover uses libraries in no other way than `library.field` can read the real
-//! libraries.
+//! **Globals.** The script's table of globals, and each library table, refuses writes, at the price of two more
+//! look-ups for every read. A chunk that neither writes a global nor gets a reference to the table can use the real one
+//! without an observable difference; one that also uses libraries only as `library.field` can use the real libraries.
 //!
-//! **Arguments.** A chunk that uses `KEYS` and `ARGV` in no other way than by reading what is in them leaves these
-//! tables as they are, so that the next script's are made of them without a look.
+//! **Arguments.** A chunk that only reads elements of `KEYS` and `ARGV` leaves these tables unchanged, so that they are
+//! reused for the next script without a check.
 //!
-//! **Discarded replies.** `redis.call(…)` as a statement of its own calls `acall` in its place, `pcall` calls `apcall`:
-//! they do the same and make no value of the reply.
+//! **Discarded replies.** `redis.call(…)` as a separate statement calls `acall` in its place, `pcall` calls `apcall`:
+//! they do the same without converting the reply to a value.
 //!
-//! **Divisions.** In Lua 5.1 a quotient that is whole prints as an integer, also in `..`: `"page:" .. n / 10` names a
-//! key. So the instructions that divide and raise to powers give way to what follows each of them in 5.4's code, the
-//! call of a metamethod; numbers have one here, and it gives integers where 5.1 would print one.
+//! **Divisions.** In Lua 5.1 an integral quotient prints as an integer, also in `..`: `"page:" .. n / 10` names a key.
+//! So the instructions that divide and raise to powers are removed in favour of the instruction that follows each of
+//! them in 5.4's code, the call of a metamethod; numbers have one here, and it returns integers where 5.1 would print
+//! one.
 //!
-//! **Wide concatenations.** One instruction of `..` copies all its operands. A chunk with one that has very many is not
-//! for a thread that others wait for, where each operand may be as large as a block that makes a script
-//! [leave](crate::memory).
+//! **Wide concatenations.** One instruction of `..` copies all its operands. A chunk with a very wide one does not run
+//! on a worker if an operand may be as large as a block that makes a script [leave](crate::memory).
 //!
 //! Cost: a copy of the code at compilation, and a call of a C function for each division.
 
 use std::ops::Range;
 
-/// What Lua 5.4 puts before every dump: signature, version, format, bytes that catch damage, sizes, and samples of an
+/// The header of every Lua 5.4 dump: signature, version, format, bytes that detect damage, sizes, and samples of an
 /// integer and a float.
 const HEADER: &[u8] =
     b"\x1bLua\x54\x00\x19\x93\r\n\x1a\n\x04\x08\x08\x78\x56\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x28\x77\x40";
@@ -79,10 +78,10 @@ const DEPTH_MAX: u32 = 200;
 pub(super) const LIBRARIES: [&[u8]; 11] =
     [b"bit", b"cjson", b"cmsgpack", b"coroutine", b"math", b"os", b"redis", b"server", b"string", b"struct", b"table"];
 
-/// Globals through which a script gets hold of what it has for globals, or of code that has.
+/// Globals through which a script gets a reference to its globals, or to code that has one.
 const LEADING_OUT: [&[u8]; 3] = [b"_G", b"load", b"loadstring"];
 
-/// What a chunk may be given for its globals.
+/// The table that a chunk may have for its globals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Globals {
     /// The table that refuses writes.
@@ -93,7 +92,7 @@ pub(super) enum Globals {
     Open,
 }
 
-/// In which functions of a chunk replies that nobody wants are not to be made.
+/// The functions of a chunk in which unused replies are not converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Discards {
     #[default]
@@ -103,7 +102,7 @@ pub(super) enum Discards {
     Everywhere,
 }
 
-/// What is known of a chunk.
+/// The properties of a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) globals: Globals,
@@ -115,8 +114,8 @@ pub(super) struct Chunk {
     pub(super) is_wide: bool,
 }
 
-/// Looks through a dump and changes what has to change; `None` if it is not understood, and then it is not to be used.
-/// `discards` says in which functions replies that nobody wants are not to be made.
+/// Scans a dump and changes it where necessary; `None` if it is not understood, and then it must not be used.
+/// `discards`: the functions in which unused replies are not converted.
 pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
     if !dump.starts_with(HEADER) {
         return None;
@@ -141,7 +140,7 @@ pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
         reader.out.extend_from_slice(&dump[reader.copied..]);
         reader.out
     });
-    // Who gets hold of the globals gets at the arguments, too.
+    // A chunk with a reference to the globals can also get at the arguments.
     let keeps_arguments = reader.keeps_arguments && reader.globals == Globals::Open;
     Some(Chunk { globals: reader.globals, keeps_arguments, changed, is_wide: reader.is_wide })
 }
@@ -220,12 +219,12 @@ impl<'a> Reader<'a> {
             constants.names.push(name);
         }
         let constants_at = constants_at..self.at;
-        // An upvalue says whether it is a variable of the function around, or which upvalue of that it is. The table
-        // is never a variable: only a script that names one `_ENV` has that, and then it is a table of its own.
+        // An upvalue is either a variable of the enclosing function, or one of that function's upvalues. The table is
+        // never a variable: only a script that declares `_ENV` has such a variable, which is a table of its own.
         let count = self.size()?.checked_mul(3)?;
         let upvalues = self.skip(count)?;
         let upvalues = &self.dump[upvalues];
-        // One that keeps a register as a variable of its own sees what comes into it later.
+        // A closure that captures a register sees later values of it.
         self.keeps_arguments &=
             !upvalues.chunks_exact(3).any(|upvalue| upvalue[0] == 1 && lent_around.contains(&upvalue[1]));
         let globals = match outer {
@@ -295,9 +294,9 @@ fn size_bytes(mut size: usize) -> Vec<u8> {
 
 /// The constants of a function.
 struct Constants<'a> {
-    /// Those that are strings, by their places.
+    /// Those that are strings, by index.
     names: Vec<Option<&'a [u8]>>,
-    /// What was added, as it stands in a dump.
+    /// Added constants, in the form of a dump.
     added: Vec<u8>,
 }
 
@@ -306,7 +305,7 @@ impl<'a> Constants<'a> {
         self.names.get(place as usize).copied().flatten().unwrap_or_default()
     }
 
-    /// The place of a short string, which is added if need be; `None` if an instruction can't name the place.
+    /// Returns the place of a short string, which is added if need be; `None` if an instruction can't name the place.
     fn place_of(&mut self, name: &'static [u8]) -> Option<u32> {
         let place = match self.names.iter().position(|known| *known == Some(name)) {
             Some(place) => place,
@@ -331,20 +330,19 @@ fn operation(word: u32) -> u32 {
     word & 0x7f
 }
 
-/// The operands A, B and C of an instruction.
+/// Returns the operands A, B and C of an instruction.
 fn operands(word: u32) -> (u32, u32, u32) {
     (word >> 7 & 0xff, word >> 16 & 0xff, word >> 24)
 }
 
-/// Whether an instruction puts the field of what is in a register in the place of that; the field's place among the
-/// constants.
+/// Returns whether an instruction replaces a register by a field of its value; the field's index among the constants.
 fn field_in_place(word: Option<&u32>, register: u32) -> Option<u32> {
     let word = *word?;
     let (a, b, field) = operands(word);
     (operation(word) == OP_GETFIELD && a == register && b == register).then_some(field)
 }
 
-/// What code does with the upvalue that is the table of globals.
+/// Classifies the code's use of the upvalue with the table of globals.
 fn use_of_globals(code: &[u32], upvalue: u32, constants: &Constants<'_>) -> Globals {
     let mut globals = Globals::Open;
     for (at, &word) in code.iter().enumerate() {
@@ -395,8 +393,8 @@ fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: 
     })
 }
 
-/// Returns whether an element or the length of the table that was just put into a register takes its place there, and
-/// what comes between, which finds out the index, uses other registers.
+/// Returns whether the table just put into a register is replaced by an element or its length, with only index
+/// computations in other registers in between.
 fn is_read_in_place(code: &[u32], register: u32) -> bool {
     for &word in code {
         let (a, b, c) = operands(word);
@@ -405,7 +403,7 @@ fn is_read_in_place(code: &[u32], register: u32) -> bool {
             OP_GETTABLE | OP_SELF | OP_ADD..=OP_SHR => (Some(a), [b, c]),
             OP_MOVE | OP_GETI | OP_GETFIELD | OP_ADDI..=OP_SHLI | OP_UNM..=OP_LEN => (Some(a), [b, b]),
             OP_LOADI..=OP_LOADNIL | OP_GETUPVAL | OP_GETTABUP | OP_CONCAT | OP_CALL => (Some(a), [a, a]),
-            // They set what the instruction before names.
+            // They set the registers named by the previous instruction.
             OP_MMBIN => (None, [a, b]),
             OP_MMBINI | OP_MMBINK => (None, [a, a]),
             _ => return false,
@@ -422,13 +420,13 @@ fn is_read_in_place(code: &[u32], register: u32) -> bool {
 
 /// Returns whether a jump leads to an instruction, as the second half of an `and` or `or` does.
 fn is_jumped_to(code: &[u32], to: usize) -> bool {
-    /// What stands for a jump to the next instruction.
+    /// The encoding of a jump to the next instruction.
     const NEAR: i64 = (1 << 24) - 1;
     let mut jumps = code.iter().enumerate().filter(|(_, word)| operation(**word) == OP_JMP);
     jumps.any(|(at, word)| at as i64 + 1 + i64::from(*word >> 7) - NEAR == to as i64)
 }
 
-/// Lets each call of `redis.call` or `redis.pcall` whose result nobody wants call `acall` or `apcall`. Gives whether
+/// Makes each call of `redis.call` or `redis.pcall` with an unused result call `acall` or `apcall`. Returns whether
 /// there was one.
 fn discard_replies(code: &mut [u32], globals: u32, constants: &mut Constants<'_>) -> bool {
     let mut changed = false;

@@ -1,4 +1,4 @@
-//! The coroutine library of Lua 5.1: the crate's own, without what came later.
+//! The coroutine library of Lua 5.1: the crate's own, without later additions.
 
 use std::ffi::{CStr, c_int};
 

@@ -11,7 +11,7 @@ pub(super) const PRECISION: usize = 14;
 /// The longest text of a number with up to 17 digits.
 pub(super) const TEXT_MAX: usize = 32;
 
-/// The text of a number as `%.{precision}g` of C writes it.
+/// Returns the text of a number as `%.{precision}g` of C writes it.
 pub(super) fn number_text(number: f64, precision: usize) -> Text<TEXT_MAX> {
     debug_assert!((1..=17).contains(&precision));
     let mut text = Text::new();

@@ -1,14 +1,13 @@
-//! Escapes of Lua 5.1 in source that Lua 5.4 reads.
+//! Escapes of Lua 5.1 in source for Lua 5.4.
 //!
-//! `\` before a character that has no meaning there is that character in 5.1: `"\."` is a dot, `"\d"` a `d`. In 5.4
-//! it is an error of syntax, or (`\x`, `\z`, `\u`) stands for something else. So the parser is given the source without
-//! such a `\`. Nothing is copied: a piece of source ends before it, and the next one begins behind it. Lines stay
-//! where they are.
+//! In 5.1, `\` before a character without an escape meaning is that character: `"\."` is a dot, `"\d"` a `d`. In 5.4 it
+//! is a syntax error, or (`\x`, `\z`, `\u`) another escape. So the parser gets the source without such a `\`. Nothing
+//! is copied: a piece of source ends before it, and the next one begins after it. Line numbers are unchanged.
 //!
-//! To know what is within a string, comments and strings are followed byte by byte; malformed source is followed
-//! somehow, as the parser stops at the first error.
+//! To find strings, comments and strings are scanned byte by byte; in malformed source the state may be wrong, but the
+//! parser stops at the first error anyway.
 
-/// Where in the source the next byte stands.
+/// The lexical state of the next byte.
 #[derive(Clone, Copy, Debug, Default)]
 enum Place {
     #[default]
@@ -19,11 +18,11 @@ enum Place {
     Comment,
     /// In a comment that ends with its line.
     Line,
-    /// Behind `[` and so many `=`, in a comment or not.
+    /// After `[` and this many `=`, in a comment or not.
     Opening(usize, bool),
-    /// Within long brackets with so many `=`.
+    /// Within long brackets with this many `=`.
     Long(usize),
-    /// There, behind `]` and so many `=`.
+    /// There, after `]` and this many `=`.
     Closing(usize, usize),
     /// In a string with this quote.
     Quoted(u8),
@@ -31,18 +30,19 @@ enum Place {
     Escaped(u8),
 }
 
-/// What was read so far.
+/// The lexical state so far.
 #[derive(Default)]
 pub(super) struct Escapes(Place);
 
 impl Escapes {
-    /// How much of `rest` the parser reads next, about `most` or less, and how much is left out behind that. The first
-    /// is 0 only if `rest` is empty.
+    /// Returns how much of `rest` the parser reads next, at most about `most`, and how much is skipped after that. The
+    /// former is 0 only if `rest` is empty.
     pub(super) fn piece(&mut self, rest: &[u8], most: usize) -> (usize, usize) {
         for (at, byte) in rest.iter().enumerate() {
             let escapes = if let (Place::Quoted(quote), b'\\') = (self.0, byte) { Some(quote) } else { None };
-            // The backslash goes, and what follows it is read as part of the string. One behind a full piece goes with
-            // it: the next piece would be empty otherwise, which is the end of the source to the parser.
+            // The backslash is skipped, and the character after it is read as part of the string. A backslash after a
+            // full piece is skipped with it: otherwise the next piece would be empty, which means the end of the source
+            // to the parser.
             if escapes.is_some() && rest.get(at + 1).is_some_and(|next| !has_meaning(*next)) {
                 return (at, 1);
             }
@@ -61,7 +61,7 @@ fn has_meaning(byte: u8) -> bool {
 }
 
 impl Place {
-    /// The place behind this byte.
+    /// Returns the place behind this byte.
     fn after(self, byte: u8) -> Place {
         match (self, byte) {
             (Place::Code | Place::Dash | Place::Opening(_, false), b'"' | b'\'') => Place::Quoted(byte),

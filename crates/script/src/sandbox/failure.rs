@@ -8,7 +8,7 @@ use crate::ffi::{self, lua_State};
 /// The most slots of the stack that one function of Lua 5.1 may use: what needs more is an error there.
 pub(super) const SLOTS_MAX: usize = 8000;
 
-/// The longest text; what is longer is cut off.
+/// The longest text; longer ones are truncated.
 const TEXT_MAX: usize = 256;
 
 /// Raises an error with the position of the caller.

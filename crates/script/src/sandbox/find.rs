@@ -15,7 +15,7 @@ pub(super) const GMATCH: lua_CFunction = function!(gmatch);
 /// Asks for a search whether it goes on.
 pub(super) struct Watch {
     lua: *mut lua_State,
-    /// What it was told when it ended.
+    /// The result of the poll with which it ended.
     pub(super) verdict: Poll,
 }
 
@@ -33,10 +33,10 @@ impl Meter for Watch {
     }
 }
 
-/// The state's room for captures.
+/// Returns the state's space for captures.
 ///
 /// # Safety
-/// `lua` is what a C function was called with; nothing else refers to the room while the reference lives.
+/// `lua` is the C function's state; there is no other reference to the space while this one lives.
 #[inline]
 pub(super) unsafe fn room<'a>(lua: *mut lua_State) -> &'a mut Captures {
     // SAFETY: as promised by the caller.
@@ -99,7 +99,7 @@ pub(super) unsafe fn push_captures<M: Meter>(lua: *mut lua_State, matcher: &Matc
     }
 }
 
-/// The offset that a position of Lua's means: negative ones count from the end.
+/// Returns the offset that a position of Lua's means: negative ones count from the end.
 pub(super) fn position(position: i64, len: usize) -> i64 {
     let position = if position < 0 { position.wrapping_add(len as i64 + 1) } else { position };
     position.max(0)
@@ -167,7 +167,7 @@ unsafe fn find_plain(
     start: usize,
     again: ffi::lua_KFunction,
 ) -> c_int {
-    // SAFETY: as `search`. The searcher borrows what it looks for and is gone before anything is pushed.
+    // SAFETY: as `search`. The searcher borrows its pattern and is dropped before anything is pushed.
     unsafe {
         let found = if wanted.is_empty() {
             Some(start)

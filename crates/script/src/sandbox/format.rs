@@ -29,7 +29,7 @@ struct Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// The directive for C's printf, with `size` before its letter.
+    /// Returns the directive for C's printf, with `size` before its letter.
     fn directive(&self, size: &[u8], letter: u8) -> [u8; 24] {
         let mut directive = [0; 24];
         directive[0] = b'%';
@@ -132,7 +132,7 @@ unsafe fn read_spec<'a>(lua: *mut lua_State, rest: &'a [u8]) -> Spec<'a> {
     spec
 }
 
-/// Adds argument `n` as the directive says.
+/// Appends argument `n` in the directive's format.
 #[inline]
 unsafe fn add(lua: *mut lua_State, buffer: &mut Buffer, n: c_int, spec: &Spec<'_>, letter: u8) -> Poll {
     // SAFETY: as `format`.
@@ -159,7 +159,7 @@ unsafe fn add(lua: *mut lua_State, buffer: &mut Buffer, n: c_int, spec: &Spec<'_
             }
             b'c' => {
                 let byte = number::to_i32(argument::number(lua, n)) as u8;
-                // What stands after a zero byte is lost on its way through a string of C.
+                // Bytes after a zero byte are lost, as in a C string.
                 let bytes: &[u8] = if byte == 0 { &[] } else { &[byte] };
                 if byte == 0 && spec.left {
                     return Poll::Go;
@@ -192,7 +192,7 @@ where
     }
 }
 
-/// What C's printf takes.
+/// Argument types of C's printf.
 trait Printable {
     unsafe fn print(self, target: *mut c_char, directive: *const c_char) -> c_int;
 }

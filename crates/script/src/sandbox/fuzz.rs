@@ -1,4 +1,4 @@
-//! What fuzzers and the tests here give to the libraries that take bytes of a client's.
+//! Inputs of fuzzers and tests for the libraries that parse clients' bytes.
 
 use std::cell::RefCell;
 use std::sync::Arc;

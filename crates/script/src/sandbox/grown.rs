@@ -1,8 +1,8 @@
-//! A growing array that an error of Lua's can't leak.
+//! A growing array that does not leak when Lua raises.
 //!
-//! It begins in the caller's frame and moves into a userdata of Lua's when it outgrows that, so it has no destructor, a
-//! longjmp may pass it at any time, and all but the first few kilobytes count towards the state's memory limit. The
-//! userdata is anchored in one slot of the stack; what it leaves behind as it grows is garbage like any other.
+//! It begins in the caller's frame and moves into a Lua userdata when it outgrows that, so it has no destructor, a
+//! longjmp may skip it at any time, and all but the first few kilobytes count towards the state's memory limit. The
+//! userdata is anchored in one slot of the stack; its predecessors are ordinary garbage.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! Source to functions: `load`, `loadstring`, and what the store compiles.
+//! Compilation of source to functions: `load`, `loadstring`, and the store's scripts.
 //!
 //! Lua's parser reads its source piece by piece, and can be stopped at each read: a compilation that takes too long for
 //! its thread is discarded and repeated on a thread for long work. Only text is loaded: binary chunks of Lua 5.4 are
@@ -20,13 +20,13 @@ use crate::{again, budget, continuation};
 /// Bytes of source between two questions: some tens of microseconds of parsing.
 const PIECE: usize = 1024;
 
-/// How long a compilation may keep a thread that others wait for.
+/// The time limit of a compilation on a worker.
 const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Source on its way into the parser.
 struct Source<'a, F> {
     rest: &'a [u8],
-    /// Told to the parser before the source.
+    /// Passed to the parser before the source.
     before: &'static [u8],
     escapes: Escapes,
     poll: F,
@@ -60,10 +60,10 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
     }
 }
 
-/// What is known of a function that was compiled.
+/// The properties of a compiled function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// What it is given for its globals.
+    /// The table for its globals.
     globals: Globals,
     /// It leaves `KEYS` and `ARGV` as they are.
     keeps_arguments: bool,
@@ -71,7 +71,7 @@ struct Known {
     is_wide: bool,
 }
 
-/// How a compilation ended.
+/// The result of a compilation.
 enum Compiled {
     /// The function is on the stack.
     Function(Known),
@@ -333,9 +333,9 @@ impl State {
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
     }
 
-    /// A coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings among its
-    /// globals: push arguments on it, then resume it with their number. What a script did to the environment of the
-    /// function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
+    /// Returns a coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings
+    /// among its globals: push arguments on it, then resume it with their number. What a script did to the environment
+    /// of the function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
     pub fn begin(&mut self, function: &FunctionRef, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Coroutine, Error> {
         let Known { globals, keeps_arguments, .. } = function.known;
         self.set_arguments(globals, keys, arguments)?;
@@ -357,8 +357,8 @@ impl State {
         Ok(coroutine)
     }
 
-    /// A coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and chance is
-    /// that of all scripts again.
+    /// Returns a coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and
+    /// chance is that of all scripts again.
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         self.forget_seed();

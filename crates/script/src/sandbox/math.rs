@@ -17,7 +17,7 @@ use crate::state::{Core, State};
 pub(crate) struct Random(u64);
 
 impl Default for Random {
-    /// How Redis begins.
+    /// Redis's initial state.
     fn default() -> Random {
         Random(0x1234_abcd_330e)
     }
@@ -28,12 +28,12 @@ impl Random {
         Random(u64::from(seed as u32) << 16 | 0x330e)
     }
 
-    /// The state after this one.
+    /// Returns the state after this one.
     fn after(self) -> Random {
         Random((self.0.wrapping_mul(0x5_deec_e66d) + 0xb) & 0xffff_ffff_ffff)
     }
 
-    /// The number that this state shows, from 0 to below 2^31.
+    /// Returns the number that this state shows, from 0 to below 2^31.
     fn shown(self) -> i32 {
         (self.0 >> 17) as i32
     }
@@ -67,16 +67,16 @@ impl Chance {
     }
 }
 
-/// Where the numbers of a state come from.
+/// The source of a state's random numbers.
 #[derive(Default)]
 pub(crate) struct Source {
     shared: Arc<Chance>,
-    /// What the script seeded.
+    /// The generator seeded by the script.
     own: Option<Random>,
 }
 
 impl Source {
-    /// A number from 0 to below 1.
+    /// Returns a number from 0 to below 1.
     fn fraction(&mut self) -> f64 {
         const MAX: i32 = i32::MAX;
         let number = match &mut self.own {
@@ -93,7 +93,7 @@ impl State {
         self.core().sandbox.random.shared = chance;
     }
 
-    /// Forgets what the last script seeded.
+    /// Drops the last script's seed.
     pub(crate) fn forget_seed(&mut self) {
         self.core().sandbox.random.own = None;
     }

@@ -69,7 +69,7 @@ use crate::state::{Core, Error, State};
 /// A library of the sandbox: its global's name, and the function that leaves its table on the stack. It may raise.
 type Library = (&'static CStr, unsafe fn(*mut lua_State));
 
-/// What a script finds, apart from the basic functions.
+/// The environment of a script, apart from the basic functions.
 const LIBRARIES: &[Library] = &[
     (c"bit", bit::open),
     (c"cjson", json::open),
@@ -82,7 +82,7 @@ const LIBRARIES: &[Library] = &[
     (c"table", table::open),
 ];
 
-/// What a sandboxed state has in its core.
+/// The data of a sandboxed state in its core.
 #[derive(Default)]
 pub(crate) struct Own {
     /// The state is a sandbox.
@@ -151,8 +151,9 @@ pub unsafe fn open_libraries(lua: *mut lua_State) {
 }
 
 impl State {
-    /// A state for scripts of clients. Whoever drives it resumes what a slice's end suspended ([`Burst::Forced`]) on a
-    /// thread that is [`patient`](crate::patient), or a function that leaves would leave again.
+    /// Returns a state for scripts of clients. Whoever drives it resumes what a slice's end suspended
+    /// ([`Burst::Forced`]) on a thread that is [`patient`](crate::patient), or a function that leaves would leave
+    /// again.
     ///
     /// [`Burst::Forced`]: crate::Burst::Forced
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {

@@ -1,8 +1,7 @@
-//! Numbers as Lua 5.1 has them, which knows doubles only: their text, what text gives a number, and how they become
-//! integers of C.
+//! Numbers of Lua 5.1, which has only doubles: conversion to text, from text, and to C integers.
 //!
-//! Lua 5.4 keeps integers apart from floats, and a script can tell by the text that `..` makes: `10 / 2 .. ""` is
-//! `5.0`. What functions of the sandbox return therefore becomes an integer wherever Lua 5.1 would print one.
+//! Lua 5.4 distinguishes integers from floats, and a script can observe this in the text made by `..`: `10 / 2 .. ""`
+//! is `5.0`. So functions of the sandbox return an integer wherever Lua 5.1 would print one.
 
 use std::ffi::{c_char, c_int};
 
@@ -15,8 +14,8 @@ pub(crate) const EXACT: f64 = 1e14;
 /// Room for the text of any number.
 pub(crate) const TEXT_MAX: usize = 40;
 
-/// A conversion of C to an integer of 64 bits, as the processors that Redis runs on do it: fractions are cut, and what
-/// does not fit (or is no number) becomes the least integer.
+/// Returns a conversion of C to an integer of 64 bits, as the processors that Redis runs on do it: fractions are cut,
+/// and what does not fit (or is no number) becomes the least integer.
 pub(crate) fn to_i64(number: f64) -> i64 {
     if (-9223372036854775808.0..9223372036854775808.0).contains(&number) { number as i64 } else { i64::MIN }
 }
@@ -82,7 +81,7 @@ pub(crate) fn write_integer(number: i64, text: &mut [u8; TEXT_MAX]) -> usize {
     sign + len
 }
 
-/// The number that the value at `index`, of type number, is for Lua 5.1.
+/// Returns the number that the value at `index`, of type number, is for Lua 5.1.
 ///
 /// # Safety
 /// The index is valid.
@@ -92,8 +91,8 @@ pub(crate) unsafe fn of(lua: *mut lua_State, index: c_int) -> f64 {
     unsafe { ffi::lua_tonumberx(lua, index, std::ptr::null_mut()) }
 }
 
-/// The number that a string of Lua's is for Lua 5.1: what C's `strtod` takes, hexadecimal, `inf` and `nan` included,
-/// between blanks. A zero byte ends it.
+/// Returns the number that a string of Lua's is for Lua 5.1: what C's `strtod` takes, hexadecimal, `inf` and `nan`
+/// included, between blanks. A zero byte ends it.
 ///
 /// # Safety
 /// `text` is a string of Lua's: a zero byte follows its last.
@@ -116,7 +115,7 @@ pub(crate) unsafe fn parse(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// A few decimal digits, which most numbers are.
+/// Returns a few decimal digits, which most numbers are.
 fn parse_digits(text: &[u8]) -> Option<f64> {
     let (digits, negative) = match text {
         [b'-', digits @ ..] => (digits, true),

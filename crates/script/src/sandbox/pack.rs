@@ -40,13 +40,13 @@ struct Format<'a> {
 }
 
 impl<'a> Format<'a> {
-    /// The format in the first argument; raises if there is none.
+    /// Returns the format in the first argument; raises if there is none.
     unsafe fn new(lua: *mut lua_State) -> Format<'a> {
         // SAFETY: as promised by the caller; the argument stays on the stack.
         Format { lua, rest: unsafe { argument::string(lua, 1) }, big_endian: false, align: 1 }
     }
 
-    /// The next option with its size in bytes, 0 for one that has none.
+    /// Returns the next option with its size in bytes, 0 for one that has none.
     unsafe fn next(&mut self) -> Option<(u8, u64)> {
         let (&option, rest) = self.rest.split_first().filter(|(option, _)| **option != 0)?;
         self.rest = rest;
@@ -70,7 +70,7 @@ impl<'a> Format<'a> {
         Some((option, size as u64))
     }
 
-    /// The number that comes next in the format, `default` if there is none.
+    /// Returns the number that comes next in the format, `default` if there is none.
     unsafe fn digits(&mut self, default: i32) -> i32 {
         let mut number: Option<i32> = None;
         while let Some((&digit @ b'0'..=b'9', rest)) = self.rest.split_first() {
@@ -142,7 +142,7 @@ unsafe fn size(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The `size` bytes of an integer of 64 bits; those beyond are zeros.
+/// Returns the `size` bytes of an integer of 64 bits; those beyond are zeros.
 fn put_integer(value: u64, size: usize, big_endian: bool) -> [u8; INTEGER_MAX as usize] {
     let mut bytes = [0; INTEGER_MAX as usize];
     for (at, byte) in value.to_le_bytes().into_iter().enumerate().take(size) {
@@ -151,8 +151,8 @@ fn put_integer(value: u64, size: usize, big_endian: bool) -> [u8; INTEGER_MAX as
     bytes
 }
 
-/// The last 64 bits of an integer. One with a sign is negative if the bit is set that a shift by its width, modulo 64,
-/// finds, which beyond eight bytes is not the highest.
+/// Returns the last 64 bits of an integer. One with a sign is negative if the bit is set that a shift by its width,
+/// modulo 64, finds, which beyond eight bytes is not the highest.
 fn integer(bytes: &[u8], signed: bool, big_endian: bool) -> f64 {
     let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     let value = if big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) };
@@ -290,7 +290,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The `size` bytes of the data from `position` on; raises if it has not as many.
+/// Returns the `size` bytes of the data from `position` on; raises if it has not as many.
 unsafe fn field(lua: *mut lua_State, data: &[u8], position: u64, size: u64) -> &[u8] {
     let all = data.len() as u64;
     if size > all || position > all - size {

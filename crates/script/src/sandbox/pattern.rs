@@ -1,13 +1,13 @@
 //! Lua 5.1's patterns: a matcher that counts its steps and can be interrupted.
 //!
-//! A pattern can take exponential time, and so can a `.-` over megabytes take too long for a thread that others wait
-//! for. So the matcher has fuel: every byte looked at and every attempt burns some, and when it is used up a
-//! [`Meter`] says whether there is more. Nothing here knows Lua; what is wrong with a pattern is a [`Fault`].
+//! A pattern can take exponential time, and a `.-` over megabytes can take too long for a worker. So the matcher has
+//! fuel: every byte examined and every attempt consumes some, and when it is used up a [`Meter`] decides whether to
+//! continue. This module is independent of Lua; an invalid pattern is a [`Fault`].
 //!
-//! 5.1 differs from 5.4: `%z` matches a zero byte, `%g` is no class, a zero byte ends the pattern, `^` is an ordinary
-//! byte for gmatch, and a pattern is looked at only as far as the match gets.
+//! 5.1 differs from 5.4: `%z` matches a zero byte, `%g` is not a class, a zero byte ends the pattern, `^` is an
+//! ordinary byte for gmatch, and a pattern is parsed only as far as the match gets.
 //!
-//! Limit: [`DEPTH_MAX`] attempts within each other, one for each capture and repetition of a pattern.
+//! Limit: [`DEPTH_MAX`] nested attempts, one for each capture and repetition of a pattern.
 
 use std::ffi::CStr;
 
@@ -20,13 +20,13 @@ const DEPTH_MAX: u32 = 400;
 /// Steps between two questions to the meter.
 const FUEL: u32 = 4096;
 
-/// Says whether a search goes on.
+/// Decides whether a search continues.
 pub(crate) trait Meter {
     /// Called every few thousand steps; `false` ends the search with [`Fault::Interrupted`].
     fn go_on(&mut self) -> bool;
 }
 
-/// Why a search has no answer.
+/// The reason why a search has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Interrupted,
@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-/// What a pair of brackets caught.
+/// A captured pair of parentheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capture {
     start: usize,
@@ -118,12 +118,12 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The meter.
+    /// Returns the meter.
     pub(crate) fn meter(&mut self) -> &mut M {
         &mut self.meter
     }
 
-    /// The end of a match that begins at `start`.
+    /// Returns the end of a match that begins at `start`.
     #[inline]
     pub(crate) fn match_at(&mut self, start: usize) -> Result<Option<usize>, Fault> {
         self.level = 0;
@@ -135,7 +135,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The first match that begins at `start` or later.
+    /// Returns the first match that begins at `start` or later.
     #[inline]
     pub(crate) fn find(&mut self, start: usize) -> Result<Option<(usize, usize)>, Fault> {
         let first = self.literal();
@@ -158,7 +158,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// The byte that every match begins with, if the pattern says so plainly.
+    /// Returns the byte that every match begins with, if the pattern says so plainly.
     #[inline]
     fn literal(&self) -> Option<u8> {
         let first = *self.pattern.first()?;
@@ -166,7 +166,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         (plain && !matches!(self.pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
     }
 
-    /// The place of `byte` at `at` or later.
+    /// Returns the place of `byte` at `at` or later.
     #[inline]
     fn skip_to(&mut self, mut at: usize, byte: u8) -> usize {
         const PIECE: usize = 1 << 16;
@@ -191,7 +191,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         self.level
     }
 
-    /// The capture of this number, from 0.
+    /// Returns the capture of this number, from 0.
     pub(crate) fn caught(&self, index: usize) -> Caught<'a> {
         let capture = self.captures[index];
         match capture.len {
@@ -226,7 +226,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         FAULT
     }
 
-    /// A byte of the pattern; 0 after its end.
+    /// Returns a byte of the pattern; 0 after its end.
     #[inline]
     fn byte(&self, at: usize) -> u8 {
         self.pattern.get(at).copied().unwrap_or(0)
@@ -362,7 +362,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// How many of the first bytes are of the item `p..end`.
+    /// Returns how many of the first bytes are of the item `p..end`.
     #[inline]
     fn run(&self, bytes: &[u8], p: usize, end: usize) -> usize {
         let stop = match self.pattern[p] {

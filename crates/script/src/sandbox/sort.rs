@@ -1,11 +1,11 @@
 //! `table.sort`.
 //!
-//! With a function that compares, the order of its calls and what becomes of equal elements are Lua 5.1's: a quicksort
-//! that takes the middle of three for its pivot. The function may wait or be suspended at any call, so the sort is a
-//! state machine: its bounds are in a userdata, the values in question on the stack.
+//! With a comparison function, the order of its calls and of equal elements is Lua 5.1's: a quicksort with the median
+//! of three as its pivot. The function may wait or be suspended at any call, so the sort is a state machine: its bounds
+//! are in a userdata, the compared values on the stack.
 //!
-//! Without one, numbers alone and strings alone are sorted by a merge sort outside of Lua: elements that compare as
-//! equal can't be told apart then. Everything else takes the state machine.
+//! Without one, only numbers or only strings are sorted by a merge sort outside of Lua: elements that compare as equal
+//! are indistinguishable then. All other cases use the state machine.
 
 use std::cmp::Ordering;
 use std::ffi::c_int;
@@ -27,7 +27,7 @@ const RUN: usize = 512;
 /// Most parts that wait to be sorted: the smaller half goes first, so one for each bit of a length.
 const PARTS_MAX: usize = 40;
 
-/// What is compared next.
+/// The next comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Take the part on top of the waiting ones.

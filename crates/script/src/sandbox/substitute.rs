@@ -178,7 +178,7 @@ unsafe fn look_up(lua: *mut lua_State, buffer: &mut Buffer, matcher: &Matcher<'_
     }
 }
 
-/// The bytes of the value on top, or the error of one that can't be put into a string.
+/// Returns the bytes of the value on top, or the error of one that can't be put into a string.
 unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
     // SAFETY: a number is turned into a string in place.
     unsafe {

@@ -33,7 +33,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     unsafe { super::register(lua, &FUNCTIONS) };
 }
 
-/// The length of the table at `n`.
+/// Returns the length of the table at `n`.
 pub(super) unsafe fn length(lua: *mut lua_State, n: c_int) -> i64 {
     // SAFETY: the caller has seen a table.
     unsafe { i64::from(ffi::lua_rawlen(lua, n) as i32) }

@@ -1,16 +1,16 @@
 //! Finalizers (`__gc`) under a budget.
 //!
-//! Lua calls a finalizer from the middle of an allocation, without hooks, so one that does not end would keep its
-//! thread for good. Here no table is marked for Lua's own finalization: `setmetatable` hides the field while Lua looks
-//! at the metatable, and gives the table a *sentinel*, a userdata that refers to it and that nothing but an entry of an
-//! ephemeron table refers to. When the table is garbage, so is its sentinel, whose own finalizer is a C function that
-//! puts the table among those that are due. Their finalizers run in a coroutine of their own: after the burst, slice by
-//! slice ([`State::finalize`]), or within `collectgarbage`.
+//! Lua calls a finalizer from the middle of an allocation, without hooks, so an endless one would occupy its thread for
+//! good. Here no table is marked for Lua's own finalization: `setmetatable` hides the field while Lua examines the
+//! metatable, and gives the table a *sentinel*, a userdata that refers to it and that is referenced only by an entry of
+//! an ephemeron table. When the table is garbage, so is its sentinel, whose own finalizer is a C function that adds the
+//! table to the list of due ones. Their finalizers run in a separate coroutine: after the burst, slice by slice
+//! ([`State::finalize`]), or within `collectgarbage`.
 //!
-//! As in Lua, what decides is whether the metatable has the field when it is set; what is called is what the field
-//! holds in the end. Objects of C modules keep their C finalizers.
+//! As in Lua, a table is finalized if the metatable has the field when it is set; the called function is the field's
+//! final value. Objects of C modules keep their C finalizers.
 //!
-//! Cost: one look into the metatable for each `setmetatable`; a sentinel of 64 bytes and an entry for what has a
+//! Cost: one look-up in the metatable for each `setmetatable`; a sentinel of 64 bytes and an entry for a table with a
 //! finalizer.
 
 use std::ffi::c_int;
@@ -22,7 +22,7 @@ use crate::function;
 use crate::run::{Budget, Burst};
 use crate::state::{Core, Error, State};
 
-/// What the finalizers of one coroutine may use.
+/// The budget of the finalizers of one coroutine.
 const BUDGET: Duration = Duration::from_secs(1);
 
 /// The same without a yield.
@@ -59,7 +59,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 /// The key of the sentinels' metatable.
 static SENTINEL: u8 = 0;
 
-/// The finalizer of a sentinel: what it stands for is due.
+/// Returns the finalizer of a sentinel: what it stands for is due.
 unsafe fn is_due(lua: *mut lua_State) -> c_int {
     // SAFETY: the argument is a sentinel. The tables were made with the state.
     unsafe {

@@ -72,7 +72,7 @@ impl Own {
         self.slow != 0
     }
 
-    /// The matcher that searches of this state share.
+    /// Returns the matcher that searches of this state share.
     ///
     /// # Safety
     /// No other reference to it is alive.
@@ -568,7 +568,7 @@ unsafe fn calls_script(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// The number of elements of the table at 1 if access to it runs nothing of the script; `None` otherwise.
+/// Returns the number of elements of the table at 1 if access to it runs nothing of the script; `None` otherwise.
 #[inline]
 unsafe fn plain_length(lua: *mut lua_State) -> Option<i64> {
     // SAFETY: a slot is free.

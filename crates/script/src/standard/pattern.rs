@@ -177,7 +177,7 @@ impl Matcher {
         self.level
     }
 
-    /// The capture of this number, from 0.
+    /// Returns the capture of this number, from 0.
     pub(super) fn caught(&self, index: usize) -> Caught {
         let Capture { start, len } = self.captures[index];
         match len {
@@ -451,7 +451,7 @@ fn item_end(pattern: &[u8], p: usize) -> Result<usize, Fault> {
     }
 }
 
-/// The byte that every match begins with, if the pattern says so plainly.
+/// Returns the byte that every match begins with, if the pattern says so plainly.
 #[inline]
 fn literal(pattern: &[u8]) -> Option<u8> {
     let first = *pattern.first()?;
@@ -471,7 +471,7 @@ fn fits(subject: &[u8], s: usize, pattern: &[u8], p: usize, end: usize) -> bool 
     }
 }
 
-/// How many of the first bytes are of the item.
+/// Returns how many of the first bytes are of the item.
 #[inline]
 fn run_of(bytes: &[u8], item: &[u8]) -> usize {
     let stop = match item[0] {

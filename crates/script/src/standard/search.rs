@@ -20,7 +20,7 @@ const PLAIN_MAX: usize = 1 << 20;
 /// Where a suspended function keeps its matcher: the slot after those of its arguments and its progress.
 const SAVED: c_int = 6;
 
-/// The state's matcher.
+/// Returns the state's matcher.
 ///
 /// # Safety
 /// `lua` is what a C function was called with; nothing else refers to it while the reference lives.
@@ -114,7 +114,7 @@ unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], whole: Option<&[u8]
     }
 }
 
-/// The bytes of an argument that is a string already.
+/// Returns the bytes of an argument that is a string already.
 #[inline]
 unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     // SAFETY: the value stays on the stack.
@@ -133,7 +133,7 @@ unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     }
 }
 
-/// The offset that an optional argument means, as in Lua; beyond the end if it is.
+/// Returns the offset that an optional argument means, as in Lua; beyond the end if it is.
 unsafe fn offset(lua: *mut lua_State, index: c_int, len: usize) -> usize {
     // SAFETY: an argument that is no integer raises.
     unsafe {

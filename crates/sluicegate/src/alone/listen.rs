@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::log::{Level, Log};
 use super::{path_of, reason};
 
-/// What was bound.
+/// The bound sockets.
 pub struct Sockets {
     /// For each worker, its own.
     pub of_workers: Vec<Vec<OwnedFd>>,
@@ -95,7 +95,7 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: boo
             }
             Ok(())
         }
-        // What the machine does not have, an optional address may lack.
+        // An optional address may be missing on the machine.
         Err(error)
             if may_fail
                 && matches!(

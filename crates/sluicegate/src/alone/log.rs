@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-/// How much a line matters, in Redis's order.
+/// The level of a line, in Redis's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// `.`
@@ -26,12 +26,12 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of this number, from the one that matters least.
+    /// Returns the level of this number, from the one that matters least.
     pub fn from_number(number: u8) -> Level {
         [Level::Debug, Level::Verbose, Level::Notice].get(usize::from(number)).copied().unwrap_or(Level::Warning)
     }
 
-    /// The level of this name.
+    /// Returns the level of this name.
     fn named(name: &str) -> Level {
         match name {
             "debug" => Level::Debug,
@@ -43,7 +43,7 @@ impl Level {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 pub struct Log {
     file: Option<Mutex<File>>,
     least: Level,
@@ -55,7 +55,7 @@ impl Log {
         Log { file: None, least: Level::Notice }
     }
 
-    /// A file that is appended to; an empty path is standard output.
+    /// Returns a file that is appended to; an empty path is standard output.
     pub fn open(path: &[u8], level: &str) -> io::Result<Log> {
         let file = match path {
             b"" => None,
@@ -64,8 +64,8 @@ impl Log {
         Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
     }
 
-    /// Writes a line of a script: its level as a number, and the `loglevel` of now. What is no text in it is replaced,
-    /// and so is what would end the line.
+    /// Writes a line of a script: its level as a number, and the present `loglevel`. Invalid text and line ends in it
+    /// are replaced.
     pub fn say_for_script(&self, level: u8, loglevel: &str, text: &[u8]) {
         let (level, least) = (Level::from_number(level), Level::named(loglevel));
         if level >= least && least != Level::Nothing {
@@ -73,7 +73,7 @@ impl Log {
         }
     }
 
-    /// Writes a line. One that can't be written is lost, as there is nobody left to tell.
+    /// Writes a line. A line that cannot be written is lost.
     pub fn say(&self, level: Level, text: &str) {
         if level >= self.least && self.least != Level::Nothing {
             self.write(level, text);

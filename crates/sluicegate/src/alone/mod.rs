@@ -34,16 +34,16 @@ use crate::shape::notify::Notifier;
 use log::{Level, Log};
 use words::Request;
 
-/// Descriptors beside those of clients: listeners, runtimes, the log. Redis keeps 32.
+/// Descriptors in addition to those of clients: listeners, runtimes, the log. Redis reserves 32.
 const DESCRIPTORS: u64 = 32;
 
-/// Where a store in the background that names no pidfile writes its number, as Redis.
+/// The default pidfile of a store in the background, as in Redis.
 const PIDFILE: &str = "/var/run/redis.pid";
 
-/// How long clients get to be closed at the end.
+/// The time for closing clients at the end.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
 
-/// Does what the words ask for.
+/// Executes the request of the command line.
 pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
     let words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).collect();
     let run = match words::parse(name, words) {
@@ -75,7 +75,7 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
     }
 }
 
-/// What has been said by the time it fails is in the log; the error is what is left to be said.
+/// Errors reported so far are in the log; the returned error is still to be reported.
 fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
     if !process.dir.is_empty() {
@@ -233,7 +233,7 @@ fn serve(
         let join = tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join())));
         tokio::select! {
             _ = join => {}
-            // Somebody who asks twice gets no more patience.
+            // A second signal ends the wait immediately.
             _ = interrupt.recv() => {
                 log.say(Level::Warning, "You insist... exiting now.");
                 std::process::exit(1);
@@ -303,7 +303,7 @@ fn listen_anew(server: &Arc<Server>, senders: Vec<Sockets>, log: &Arc<Log>) {
         Ok(Box::new(move || {
             let generation = server.generation();
             for (sender, sockets) in senders.iter().zip(sockets) {
-                // A worker that has ended serves nobody any more.
+                // A worker that has ended serves no clients any more.
                 sockets.into_iter().for_each(|socket| drop(sender.send((generation.clone(), socket))));
             }
         }))
@@ -333,7 +333,7 @@ fn descriptors(options: &mut ServerOptions, workers: usize) -> Vec<String> {
     ]
 }
 
-/// Who is told that the store serves. `auto` tells whoever there is; without a manager nobody is told.
+/// Returns the notifier of the service manager. `auto` detects a manager; without one there is no notification.
 fn supervised(mode: &str) -> Option<Notifier> {
     match mode {
         "systemd" | "auto" => Notifier::from_environment().ok().flatten(),
@@ -350,7 +350,7 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// An error as the C library words it.
+/// Returns an error as the C library words it.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

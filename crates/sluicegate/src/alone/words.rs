@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use sluicegate_store::config::lines_of_words;
 use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION};
 
-/// Said in the log by a store that nobody gave a file.
+/// The log message of a store without a configuration file.
 pub const NO_FILE: &str = "Warning: no config file specified, using the default config. In order to specify a config \
 file use redis-server /path/to/redis.conf";
 
@@ -35,7 +35,7 @@ signals:
   TERM, INT   stop; the exit code is 0
 ";
 
-/// What the words ask for.
+/// The request of the command line.
 #[derive(Debug)]
 pub enum Request {
     /// Print this and end well.
@@ -46,14 +46,14 @@ pub enum Request {
     Run(Run),
 }
 
-/// What a store is started with.
+/// The parameters of starting a store.
 #[derive(Debug)]
 pub struct Run {
     /// The file.
     pub file: Option<PathBuf>,
     /// Lines that come after it.
     pub lines: Vec<u8>,
-    /// There was a word, so that whoever started it had something in mind.
+    /// There were arguments, so the start was configured deliberately.
     pub is_told: bool,
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::Service;
 use crate::files::Disk;
 
-/// What the words ask for.
+/// The request of the command line.
 #[derive(Debug)]
 pub enum Request {
     /// `-v`.
@@ -27,7 +27,7 @@ pub enum Request {
     Run(Box<Service>),
 }
 
-/// Why the words are refused.
+/// The reason for refusing the arguments.
 #[derive(Debug, PartialEq)]
 pub enum Refused {
     /// They make no sense: the usage text is shown behind the message, if there is one.
@@ -75,12 +75,12 @@ Taken, and change nothing, since they switch off what does not exist here: -de -
 /// The longest name of a machine (Linux).
 const HOST_NAME_MAX: usize = 64;
 
-/// Reads the words after the program's name. `name` is what it was called by.
+/// Parses the arguments after the program's name. `name` is the name under which it was called.
 pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Request, Refused> {
     let mut words = words.into_iter().peekable();
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
-    // Refused at the end: `-c` beside it only checks.
+    // Refused at the end: together with `-c` it is only checked.
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -115,12 +115,13 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     if service.files.is_empty() {
         return Err(Refused::Usage(None));
     }
-    // `-c` beside an option that replaces a running process only checks.
+    // With `-c`, an option that replaces a running process is only checked.
     let service = Box::new(service);
     Ok(if check { Request::Check(service) } else { Request::Run(service) })
 }
 
-/// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
+/// Returns the words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused
+/// here.
 fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
     match flag.get(1) {
         None => {
@@ -167,7 +168,7 @@ fn with_argument(option: u8, value: OsString, service: &mut Service) -> Result<(
     Ok(())
 }
 
-/// The word behind an option; an empty one is as good as none.
+/// Returns the word behind an option; an empty one is as good as none.
 fn argument(words: &mut impl Iterator<Item = OsString>) -> Result<OsString, Refused> {
     words.next().ok_or(Refused::Usage(None))
 }
@@ -176,7 +177,7 @@ fn text(word: OsString) -> String {
     String::from_utf8_lossy(&word.into_vec()).into_owned()
 }
 
-/// A number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
+/// Returns a number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
 fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused> {
     let shown = value.to_string_lossy();
     match shown.trim().parse::<u64>() {
@@ -192,7 +193,7 @@ fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocke
         .map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
-/// A number of `-sf` and `-st`.
+/// Returns a number of `-sf` and `-st`.
 fn process_number(option: &OsStr, word: &OsStr) -> Result<u32, Refused> {
     let (option, shown) = (option.to_string_lossy(), word.to_string_lossy());
     match shown.trim().parse::<i32>() {

@@ -11,7 +11,7 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 
 pub use service::{Mode, Service};
 
-/// What the user asks for.
+/// The request of the command line.
 #[derive(Debug)]
 pub enum Command {
     /// Print this.
@@ -26,7 +26,7 @@ pub enum Command {
     Reload(u32),
     /// The demo server alone.
     Origin {
-        /// Where it listens.
+        /// The listening addresses.
         listen: Vec<SocketAddr>,
     },
     /// A store on its own, which reads these words itself.
@@ -102,13 +102,13 @@ A demo server for examples and load tests:
 /// The commands.
 const VERBS: &[&str] = &["bench", "check", "help", "origin", "reload", "run", "store", "version"];
 
-/// Where more is said about a command line that was refused: its command's help, or the program's.
+/// Returns the reference to help for a refused command line: its subcommand's help, or the program's.
 pub fn help_of(words: &[OsString]) -> String {
     let verb = words.first().and_then(|word| word.to_str()).filter(|word| VERBS.contains(word) && *word != "help");
     verb.map_or_else(|| format!("{NAME} --help"), |verb| format!("{NAME} {verb} --help"))
 }
 
-/// What is wrong with an option, and the nearest of those that there are.
+/// Returns the error about an option, with the nearest known one.
 fn unexpected(argument: lexopt::Arg<'_>, known: &[&str]) -> lexopt::Error {
     let near = match &argument {
         Long(name) => sluicegate_config::nearest(name, known.iter().copied()).map(|near| format!("--{near}")),
@@ -173,11 +173,11 @@ fn files(
     if files.is_empty() {
         return Err("no configuration file".into());
     }
-    // Sluicegate's own verb stays where it is started, whatever the file says.
+    // Sluicegate's own subcommand stays in the foreground, whatever the file says.
     Ok(command(Box::new(Service { name: String::from(NAME), files, quiet, foreground: true, ..Service::default() })))
 }
 
-/// What the words of a service come down to, the program's name first: one that serves was started with them.
+/// Parses the arguments of a service, the program's name first: the arguments with which a running one was started.
 pub fn service(words: impl IntoIterator<Item = OsString>) -> Result<Box<Service>, String> {
     let mut words = words.into_iter();
     let name = words.next().map(PathBuf::from);
@@ -205,7 +205,7 @@ fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     pid.map(Command::Reload).ok_or_else(|| "which process? A number or a pidfile is missing".into())
 }
 
-/// A process number, or the one in a file.
+/// Returns a process number, or the one in a file.
 fn process_number(word: &std::ffi::OsStr) -> Result<u32, String> {
     let shown = word.to_string_lossy();
     if let Ok(pid) = shown.parse() {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use sluicegate_config::model::{Global, StatsSocket};
 
-/// What a command line says about the process. The file's `global` says some of it too; [`Service::mode`] and its
-/// neighbours put both together, the command line first, as in HAProxy.
+/// The command line's settings of the process. The file's `global` has some of them, too; [`Service::mode`] and the
+/// methods after it combine both, the command line first, as in HAProxy.
 #[derive(Clone, Debug, Default)]
 #[allow(dead_code, reason = "some fields are read by the process shape alone")]
 pub struct Service {
@@ -23,13 +23,13 @@ pub struct Service {
     pub foreground: bool,
     /// `-W` or `-Ws`: a master process watches the worker process.
     pub master_worker: bool,
-    /// `-Ws`: says READY=1 to the service manager.
+    /// `-Ws`: notifies the service manager with READY=1.
     pub notify: bool,
     /// `-S`: where the master listens for commands, in order.
     pub master_sockets: Vec<StatsSocket>,
     /// `-p`: wins over `pidfile`.
     pub pidfile: Option<PathBuf>,
-    /// `-sf`: processes that are to finish what they do, or whose service takes this configuration over.
+    /// `-sf`: processes to finish, or whose service takes over this configuration.
     pub finish: Vec<u32>,
     /// `-st`: processes that are to end once this one serves.
     pub terminate: Vec<u32>,
@@ -45,7 +45,7 @@ pub struct Service {
     pub localpeer: Option<String>,
     /// `-q`: nothing is printed.
     pub quiet: bool,
-    /// `-V`: says more, and undoes `-q` and `quiet`.
+    /// `-V`: prints more, and cancels `-q` and `quiet`.
     pub verbose: bool,
     /// `-d`: debug mode.
     pub debug: bool,
@@ -55,7 +55,7 @@ pub struct Service {
     pub insecure_fork: bool,
     /// `-dW`: warnings refuse the configuration.
     pub zero_warning: bool,
-    /// `-dD`: remarks about what is valid and probably not meant.
+    /// `-dD`: remarks about valid but probably unintended lines.
     pub diagnostics: bool,
     /// `-dr`: a server whose name can't be resolved starts without an address.
     pub ignore_unresolvable: bool,
@@ -72,7 +72,7 @@ pub enum Mode {
     MasterWorker {
         /// The master goes to the background.
         daemon: bool,
-        /// It tells the service manager when it is ready.
+        /// It notifies the service manager when it is ready.
         notify: bool,
     },
 }
@@ -85,7 +85,7 @@ impl Mode {
 }
 
 impl Service {
-    /// The shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
+    /// Returns the shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
     pub fn mode(&self, global: &Global) -> Mode {
         let daemon = self.daemon || (global.daemon && !self.foreground);
         if self.master_worker || global.master_worker {

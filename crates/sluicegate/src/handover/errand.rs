@@ -21,15 +21,15 @@ use crate::files::Recorder;
 use crate::load::{self, Loaded, Reading};
 use crate::report::Report;
 
-/// How long the process that serves may take for one answer. It compiles a large configuration in seconds.
+/// The time limit for one answer of the serving process. It compiles a large configuration in seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a service was started, which is how it is read again.
+/// The command line and directory with which a service was started, for reading it again.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The program's name and the words behind it.
     pub words: Vec<OsString>,
-    /// Where they were given.
+    /// The working directory of the command line.
     pub directory: PathBuf,
     /// The environment that the files saw, before they changed it.
     pub environment: Vec<(String, String)>,
@@ -46,7 +46,7 @@ impl Origin {
         }
     }
 
-    /// What the words ask for.
+    /// Parses the command line.
     pub fn service(&self) -> Result<Box<Service>, String> {
         arguments::service(self.words.iter().cloned())
     }
@@ -58,7 +58,7 @@ pub struct Found {
     pid: u32,
 }
 
-/// Connects to the service that is known by this number; `None` where there is none.
+/// Connects to the service with this process number; `None` if there is none.
 pub fn find(pid: u32) -> io::Result<Option<Found>> {
     let stream = match UnixStream::connect_addr(&address(pid)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -74,7 +74,7 @@ pub fn find(pid: u32) -> io::Result<Option<Found>> {
     Ok(Some(Found { stream, pid }))
 }
 
-/// Who listens at the other end.
+/// Returns the process at the other end.
 fn peer(stream: &UnixStream) -> io::Result<u32> {
     let credentials = rustix::net::sockopt::socket_peercred(stream)?;
     Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
@@ -91,7 +91,7 @@ pub struct Rehearsed {
     config: Arc<Config>,
 }
 
-/// Reads the files of `origin` and checks all of them as a start would; what is wrong is said.
+/// Reads the files of `origin` and checks all of them as a start would; errors are reported.
 pub fn rehearse(service: &Service, origin: Origin, report: Report) -> Result<Rehearsed, ()> {
     if let Err(error) = std::env::set_current_dir(&origin.directory) {
         report.error(&format!("{}: {error}", origin.directory.display()));
@@ -116,7 +116,7 @@ fn offer(
     }
     let config = loaded.config;
     for load in &config.global.lua_loads {
-        // The rehearsal has read it a moment ago; who fails now says so to the process that serves.
+        // The rehearsal has just read it; a failure now is reported to the serving process.
         let _ = sluicegate_config::Files::read(recorder, &load.file());
     }
     let (names, missing) = server::addresses(&config);
@@ -138,20 +138,20 @@ fn offer(
 }
 
 impl Rehearsed {
-    /// The file's `global`, with what the command line says.
+    /// Returns the file's `global`, combined with the command line.
     pub fn global(&self) -> &Global {
         &self.config.global
     }
 }
 
 impl Found {
-    /// How the service was started.
+    /// Returns the command line with which the service was started.
     pub fn origin(&mut self) -> io::Result<Origin> {
         let Offer { words, directory, environment, .. } = self.ask()?;
         Ok(Origin { words, directory, environment })
     }
 
-    /// The version of the service's program.
+    /// Returns the version of the service's program.
     pub fn version(&mut self) -> io::Result<String> {
         self.ask().map(|answer| answer.version)
     }
@@ -164,7 +164,7 @@ impl Found {
         }
     }
 
-    /// Hands a configuration over and waits until it is served; `Err` says why it is not.
+    /// Hands a configuration over and waits until it is served; `Err` is the reason for a failure.
     pub fn hand_over(&mut self, rehearsed: &Rehearsed, report: Report) -> Result<(), String> {
         let pid = self.pid;
         let failed = |error: io::Error| format!("the service {pid} does not answer ({error})");
@@ -197,8 +197,8 @@ impl Found {
     }
 }
 
-/// Makes a socket of an address that the files name, and of no other: a service that was taken over by somebody gets no
-/// more from its errand than from its files.
+/// Makes a socket of an address in the files, and of no other: an attacker that controls the service gets no more from
+/// this process than from its files.
 fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
     let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
     let others = config.stores.iter().flat_map(|store| &store.binds);
@@ -216,7 +216,7 @@ fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
     SystemSockets.listen(wanted.wanted())
 }
 
-/// `sluicegate reload`: what the service was started with is read again.
+/// `sluicegate reload`: reads again the configuration with which the service was started.
 pub fn reload(pid: u32) -> ExitCode {
     match run(pid) {
         Ok(code) => code,

@@ -21,11 +21,11 @@ use crate::shape::notify::Notifier;
 use crate::shape::pidfile::Pidfile;
 use crate::signals::{self, Signals, end_by};
 
-/// How often, and how long apart, an address is tried that the process before has just let go.
+/// The number of attempts, and their interval, to bind an address that the previous process has just released.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Hands the configuration to a service that `-sf` names; `None` where there is none, and a start is a start.
+/// Hands the configuration to a service named by `-sf`; `None` if there is none, and the start is an ordinary one.
 pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<ExitCode> {
     let mut found = service.finish.iter().find_map(|pid| match errand::find(*pid) {
         Ok(found) => found.map(|found| (*pid, found)),
@@ -72,8 +72,8 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
     })
 }
 
-/// Stays for as long as the service does and passes signals on. `master` tells whether this is to look like a master,
-/// which tells the service manager, or not. Gives the signal to end by.
+/// Stays as long as the service does and forwards signals. `master`: whether this should look like a master, which
+/// notifies the service manager. Returns the signal with which to end.
 fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
     let number = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     let notifier = if master == Some(true) { Notifier::from_environment()? } else { None };
@@ -106,7 +106,7 @@ fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
     })
 }
 
-/// Who is to end once this process has its sockets.
+/// The processes that are to end once this process has its sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Retiring {
     softly: Vec<u32>,
@@ -114,7 +114,7 @@ pub struct Retiring {
 }
 
 impl Retiring {
-    /// What the command line says.
+    /// Reads them from the command line.
     pub fn new(service: &Service) -> Retiring {
         Retiring { softly: service.finish.clone(), at_once: service.terminate.clone() }
     }
@@ -123,8 +123,8 @@ impl Retiring {
         self.softly.iter().chain(&self.at_once).copied()
     }
 
-    /// How sockets are made: a unix socket takes the place of one that is alive, and a store's port is shared with the
-    /// replaced process until that ends.
+    /// Returns the maker of sockets: a unix socket in use is replaced, and a store's port is shared with the replaced
+    /// process until that ends.
     pub fn sockets(&self) -> &'static dyn Sockets {
         let lives = |pid: u32| {
             let number = Pid::from_raw(pid as i32).filter(|_| pid != 0);
@@ -137,8 +137,8 @@ impl Retiring {
         }
     }
 
-    /// Tries to bind; where an address is taken, those who retire are asked to let go of it (TTOU), for a second at
-    /// most. If that does not help they are to listen again (TTIN).
+    /// Tries to bind; if an address is taken, the retiring processes are asked to release it (TTOU), for a second at
+    /// most. If that does not help they are asked to listen again (TTIN).
     pub fn bind<T, E>(&self, mut bind: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let mut result = bind();
         if result.is_ok() || self.all().next().is_none() {

@@ -30,24 +30,24 @@ use crate::posts::{self, Post, Posts};
 use crate::report::{Report, kept};
 use crate::stores::{Changes, Stores};
 
-/// How long an errand may take for one answer.
+/// The time limit for one answer of the reloading process.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A service that runs, as reloads see it.
 pub struct Living {
-    /// What is served.
+    /// The current configuration.
     pub current: Arc<Current>,
     /// Its stores.
     pub stores: Stores,
     /// Its engines.
     pub clients: Clients,
-    /// What the process says itself.
+    /// The receiver of the process's own messages.
     pub report: Report,
-    /// How it was started, or what took over last.
+    /// The command line of the start, or of the last reload.
     pub origin: Mutex<Origin>,
     /// The sockets of stores and demo servers.
     pub posts: Mutex<Vec<Post>>,
-    /// Who may bring another configuration, besides root.
+    /// The user that may reload, besides root.
     pub owner: u32,
 }
 
@@ -63,15 +63,16 @@ struct Prepared {
     origin: Origin,
     maxconn: Option<u32>,
     notes: Vec<String>,
-    /// Servers that are added or deleted while this is prepared would be lost with what it takes the place of.
+    /// Held so that no servers are added or deleted during the preparation: they would be lost.
     turn: Turn,
 }
 
-/// What the thread of an errand asks of the control thread: to change over.
+/// The request of a reloading thread to the control thread: to switch.
 type Handed = (Prepared, std::sync::mpsc::Sender<Result<(), String>>);
 
 impl Living {
-    /// Takes errands, one after the other, for as long as the future lives; `reloaded` is told of each that succeeded.
+    /// Executes reloads, one after the other, for the lifetime of the future; `reloaded` is called for each successful
+    /// one.
     pub async fn take_errands(self: Arc<Self>, listener: tokio::net::UnixListener, mut reloaded: impl FnMut()) {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
@@ -94,7 +95,7 @@ impl Living {
                 if result.is_ok() {
                     reloaded();
                 }
-                // The errand may have gone meanwhile, which changes nothing.
+                // The requester may have disconnected, which has no effect.
                 let _ = answer.send(result);
             }
         }
@@ -114,7 +115,7 @@ impl Living {
             if send(&mut stream, Kind::Offer, &answer.encode(), None).is_err() {
                 return;
             }
-            // Who asks may find a mistake in the files and go.
+            // The requester may find an error in the files and disconnect.
             let Ok(next) = receive(&mut stream) else { return };
             message = next;
         }
@@ -144,7 +145,7 @@ impl Living {
         answered.recv().map_err(|_| gone())?
     }
 
-    /// Builds everything that `offer` asks for, beside what runs. Nothing that runs is changed.
+    /// Builds everything in `offer`, without changing running objects.
     fn prepare(&self, offer: Offer, stream: &mut UnixStream) -> Result<Prepared, String> {
         let Offer { version, words, directory, environment, files, names, engines: known } = offer;
         if version != env!("CARGO_PKG_VERSION") {
@@ -162,7 +163,7 @@ impl Living {
         // Found good by the errand, it is good here, too, unless a script finds other circumstances.
         let loaded = loaded.map_err(|_| said)?;
         let Loaded { config, stores: mut options, lua, lua_logger, .. } = loaded;
-        // What gives way was said at the start; what can't be had is an error.
+        // Replaced settings were reported at the start; missing resources are an error.
         let quiet = self.report.quieted(true);
         let maxconn = descriptors::raise(&config, &mut options, workers, quiet)?;
         let logger = Logger::after(&config, Identity::default(), Some(&before.logger));
@@ -203,7 +204,7 @@ impl Living {
         Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes, turn })
     }
 
-    /// Serves what was prepared. On the control thread.
+    /// Switches to the prepared configuration. On the control thread.
     async fn change_over(&self, prepared: Prepared) -> Result<(), String> {
         let Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, turn, .. } =
             prepared;
@@ -238,7 +239,7 @@ impl Living {
     }
 }
 
-/// What a process keeps for as long as it lives, and the file now says otherwise.
+/// Returns messages about changed settings that a process keeps for its lifetime.
 fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
     let threads = is.nbthread.map(usize::from).filter(|wanted| *wanted != workers);
     let mut notes: Vec<String> = threads
@@ -260,7 +261,7 @@ fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
     notes
 }
 
-/// The stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
+/// Returns the stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
 fn stats_sockets(
     config: &Config,
     before: &Config,

@@ -31,26 +31,26 @@ use rustix::net::{
 /// The most bytes of one message: files of maps may be large.
 const MESSAGE_MAX: u32 = 1 << 30;
 
-/// Where the process listens that is known by this number.
+/// Returns the listening address of the process with this number.
 fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("sluicegate-{pid}"))
 }
 
-/// Listens for errands. The name is free unless somebody else pretends to be this process.
+/// Listens for reloads. The name is free unless another process pretends to be this one.
 pub fn listen(pid: u32) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&address(pid)?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// What is said over the connection: a kind, a length, the bytes.
+/// The kinds of messages on the connection: a kind, a length, the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The errand: everything that was read.
     Offer = 1,
     /// The living process: a socket is wanted.
     Want = 2,
-    /// The errand: here it is, as a descriptor beside the message.
+    /// From the reloading process: the socket, as a descriptor attached to the message.
     Socket = 3,
     /// The errand: why it could not be made.
     NoSocket = 4,
@@ -92,7 +92,7 @@ fn send(stream: &mut UnixStream, kind: Kind, bytes: &[u8], descriptor: Option<&O
     stream.write_all(bytes)
 }
 
-/// The next message, and the descriptor that came with it.
+/// Returns the next message, and the descriptor that came with it.
 fn receive(stream: &mut UnixStream) -> io::Result<(Kind, Vec<u8>, Option<OwnedFd>)> {
     let mut head = [0; 5];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -14,9 +14,9 @@ use sluicegate_proxy::listener::Wanted;
 pub struct Offer {
     /// The program's version: only the same one takes a configuration over.
     pub version: String,
-    /// The command line: the program's name and what follows it.
+    /// The command line: the program's name and its arguments.
     pub words: Vec<OsString>,
-    /// Where the command line was given.
+    /// The working directory of the command line.
     pub directory: PathBuf,
     /// The environment that the files see.
     pub environment: Vec<(String, String)>,
@@ -28,7 +28,7 @@ pub struct Offer {
     pub engines: HashMap<String, Vec<IpAddr>>,
 }
 
-/// Why bytes are no offer.
+/// The bytes are not a valid offer.
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("what was handed over can't be read")]
 pub struct Broken;
@@ -88,7 +88,7 @@ impl Offer {
     }
 }
 
-/// Stands beside the three values of `v6only`.
+/// Added to the three values of `v6only`.
 const TRANSPARENT: u32 = 4;
 
 /// The same.
@@ -97,7 +97,7 @@ const EXCLUSIVE: u32 = 8;
 /// A socket that is asked for.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
-    /// Where it listens.
+    /// The listening address.
     pub address: BindAddress,
     /// See [`Wanted`].
     pub backlog: u32,
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(*number))
     }
 
-    /// A number of items, each of which takes at least four bytes.
+    /// Returns a number of items, each of which takes at least four bytes.
     fn count(&mut self) -> Result<u32, Broken> {
         self.number().and_then(|count| if count as usize <= self.0.len() / 4 { Ok(count) } else { Err(Broken) })
     }

@@ -24,7 +24,7 @@ use crate::report::Report;
 pub struct Taken(Vec<OwnedFd>);
 
 impl Taken {
-    /// Asks who is named by `-x`. A worker of a master starts without, as in HAProxy.
+    /// Requests the sockets of the process named by `-x`. A worker of a master starts without, as in HAProxy.
     pub fn by(service: &Service, has_master: bool, report: Report) -> Result<Taken, String> {
         let Some(path) = service.take_over.as_deref().filter(|path| *path != Path::new("/dev/null")) else {
             return Ok(Taken::default());
@@ -42,7 +42,7 @@ impl Taken {
         }
     }
 
-    /// What one attempt to bind all addresses takes from; what is missing is made by `maker`.
+    /// Returns the sockets for one attempt to bind all addresses; missing ones are made by `maker`.
     pub fn or<'a>(&'a self, maker: &'a dyn Sockets) -> impl Sockets + 'a {
         Attempt { free: RefCell::new(self.0.iter().collect()), maker }
     }
@@ -62,7 +62,7 @@ impl Sockets for Attempt<'_> {
         let socket = free.remove(at).try_clone()?;
         let raw = SockRef::from(&socket);
         raw.listen(wanted.backlog.min(i32::MAX as u32) as i32)?;
-        // Accepted connections inherit it; what is not TCP refuses it.
+        // Accepted connections inherit it; sockets other than TCP refuse it.
         let _ = raw.set_tcp_nodelay(true);
         raw.set_nonblocking(true)?;
         Ok(socket)

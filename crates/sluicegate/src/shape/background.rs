@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use super::{Fork, fork, reap, redirect};
 
-/// Which process this is after [`enter`].
+/// The role of this process after [`enter`].
 pub enum Background {
     /// The command, whose child serves or has failed.
     Command(ExitCode),
@@ -41,7 +41,7 @@ pub fn enter() -> io::Result<Background> {
         }
         Fork::Child => {
             drop(reader);
-            // Until it serves, whoever ends the command means the service.
+            // Until it serves, ending the command ends the service.
             die_with_parent(libc::SIGTERM);
             // SAFETY: takes nothing; it fails only for the leader of a group, which a child never is.
             unsafe { libc::setsid() };
@@ -55,7 +55,7 @@ fn wait(mut reader: PipeReader, child: i32) -> io::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let code = reap(child, true)?.unwrap_or(1);
-    // The child ended without having served, which is no success whatever it says.
+    // The child ended without having served, which is a failure whatever its exit code.
     Ok(ExitCode::from(u8::try_from(code).ok().filter(|code| *code > 0).unwrap_or(1)))
 }
 

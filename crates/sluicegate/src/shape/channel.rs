@@ -13,7 +13,7 @@ use rustix::net::{
 use sluicegate_config::model::StatsLevel;
 use sluicegate_proxy::cli::protocol::Rights;
 
-/// Bits of the byte beside the level.
+/// Bits of the byte that also contains the level.
 const EXPERT: u8 = 4;
 const EXPERIMENTAL: u8 = 8;
 
@@ -33,7 +33,7 @@ pub fn send(worker: &UnixStream, client: &UnixStream, rights: Rights) -> io::Res
     Ok(())
 }
 
-/// The next client; `None` once the master has gone.
+/// Returns the next client; `None` once the master has ended.
 pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, Rights)>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -39,27 +39,27 @@ use crate::signals::{self, Signals};
 /// Commands that may wait for a reload.
 const ASKED: usize = 16;
 
-/// What the worker writes to the master once it serves.
+/// The byte that the worker writes to the master once it serves.
 pub const READY: u8 = b'R';
 
-/// What it writes each time it serves another configuration.
+/// The byte that it writes each time it serves another configuration.
 pub const RELOADED: u8 = b'L';
 
-/// What the master takes over from the shape around it.
+/// The resources that the master takes over.
 pub struct Start {
     /// The command that waits for a master in the background.
     pub waiting: Option<Waiting>,
     /// `/dev/null`, for a master in the background.
     pub null: Option<File>,
-    /// The service manager is to be told.
+    /// Whether to notify the service manager.
     pub notify: bool,
     /// Written by the worker process, once its sockets are bound.
     pub pidfile: Option<Pidfile>,
-    /// Where the master speaks.
+    /// The receiver of the master's messages.
     pub report: Report,
 }
 
-/// Forks the worker, which goes on; the master gets what it needs to watch.
+/// Forks the worker, which continues; the master gets the resources for supervising it.
 pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Role> {
     let Start { waiting, null, notify, pidfile, report } = start;
     let notifier = if notify { Notifier::from_environment()? } else { None };
@@ -118,7 +118,7 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
     if errors.is_empty() { Ok(bound) } else { Err(io::Error::other(errors.join("\n"))) }
 }
 
-/// A master that does not watch yet: what came before it may be dropped first.
+/// A master that does not supervise yet: earlier resources may be dropped first.
 pub struct Watch {
     master: Master,
     channel: UnixStream,
@@ -132,11 +132,11 @@ impl Watch {
     }
 }
 
-/// What the master knows.
+/// The state of the master.
 struct Master {
     worker: i32,
     begun: Instant,
-    /// Whether a worker's failure is said to end everything, as it does where there is one worker.
+    /// Whether a message says that a worker's failure ends everything, as it always does with one worker.
     exit_on_failure: bool,
     notifier: Option<Notifier>,
     waiting: Option<Waiting>,
@@ -169,7 +169,7 @@ impl Master {
         let mut channel = tokio::net::UnixStream::from_std(channel)?;
         tokio::task::spawn_local(cli::serve_commands(sockets, cli::Serving::master(self.begun), commands.clone()));
         let mut channel_open = true;
-        // The errand that is under way, and who waits for its end.
+        // The reload in progress, and the clients that wait for its end.
         let (ended, mut errands) = mpsc::channel::<errand::Ended>(1);
         let mut waiting: Option<Vec<errand::Answer>> = None;
         let mut again: Option<Vec<errand::Answer>> = None;
@@ -190,7 +190,7 @@ impl Master {
                     commands.count(end.succeeded);
                     self.reloaded(&end);
                     let answer = end.answer();
-                    // Who asked may have gone.
+                    // The requester may have disconnected.
                     waiting.take().into_iter().flatten().for_each(|asker| drop(asker.send(answer.clone())));
                 }
                 count = channel.read(&mut byte), if channel_open => match (count, byte[0]) {
@@ -214,7 +214,7 @@ impl Master {
         }
     }
 
-    /// Tells the service manager.
+    /// Notifies the service manager.
     fn notify(&self, state: &str) {
         if let Some(notifier) = &self.notifier {
             notifier.send(state);
@@ -285,7 +285,7 @@ fn monotonic_us() -> u128 {
     u128::from(time.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(time.tv_nsec.unsigned_abs()) / 1_000
 }
 
-/// The system's word for a signal.
+/// Returns the system's word for a signal.
 fn signal_word(signal: i32) -> String {
     // SAFETY: `strsignal` gives a C string that is valid until its next call; it is copied at once, and the master has
     // one thread.
@@ -296,7 +296,7 @@ fn signal_word(signal: i32) -> String {
     word.unwrap_or_else(|| format!("signal {signal}"))
 }
 
-/// The version column and `show version`.
+/// Returns the version column and `show version`.
 fn version() -> &'static str {
     VERSION
 }

@@ -37,7 +37,7 @@ use background::{Background, Waiting};
 pub use master::Watch;
 use pidfile::Pidfile;
 
-/// What the process that serves knows of those around it.
+/// The serving process's view of the processes around it.
 #[derive(Default)]
 pub struct Shape {
     /// The command that went to the background and waits for this process.
@@ -46,11 +46,11 @@ pub struct Shape {
     null: Option<File>,
     /// The way to the master: it hears `ready` through it, and its end closes it.
     master: Option<UnixStream>,
-    /// Where a process number is to be written.
+    /// The file for a process number.
     pub pidfile: Option<Pidfile>,
 }
 
-/// Which process this is after [`take`].
+/// The role of this process after [`take`].
 pub enum Role {
     /// The one that goes on.
     Serving(Shape),
@@ -67,7 +67,7 @@ pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Ro
     let path = path.or_else(|| Some((global.pidfile.clone()?, global.at("pidfile").cloned())));
     let pidfile = |pid| path.map(|(path, at)| Pidfile { path, at, pid });
     match mode {
-        // As HAProxy: a process that whoever started it holds in hand needs no file to be found by.
+        // As in HAProxy: a process in the foreground of its starter needs no pidfile.
         Mode::Foreground => Ok(Role::Serving(Shape::default())),
         Mode::Daemon => match background::enter()? {
             Background::Command(code) => Ok(Role::Ended(code)),
@@ -94,7 +94,8 @@ pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Ro
 }
 
 impl Shape {
-    /// Everything that can fail at start went well: those who wait are told, and a daemon lets go of the terminal.
+    /// Everything that can fail at the start succeeded: waiting processes are notified, and a daemon detaches from the
+    /// terminal.
     pub fn ready(&mut self) -> io::Result<()> {
         if let Some(null) = self.null.take() {
             background::silence(&null)?;
@@ -108,19 +109,19 @@ impl Shape {
         Ok(())
     }
 
-    /// The number that people know the service by: the process that takes signals.
+    /// Returns the number that people know the service by: the process that takes signals.
     pub fn known_as(&self) -> u32 {
         // SAFETY: takes nothing and can't fail.
         if self.master.is_some() { unsafe { libc::getppid() }.unsigned_abs() } else { std::process::id() }
     }
 
-    /// A way to the master of its own, to tell it of reloads.
+    /// Returns a separate channel to the master, for notifying it of reloads.
     pub fn master(&self) -> io::Result<Option<UnixStream>> {
         self.master.as_ref().map(UnixStream::try_clone).transpose()
     }
 
-    /// Takes the clients that the master sends, for `serve`, until the master has gone; waits for ever where there is
-    /// none. Inside a runtime.
+    /// Receives the clients that the master sends, for `serve`, until the master has ended; waits forever without a
+    /// master. Inside a runtime.
     pub async fn orphaned(&self, serve: impl Fn(UnixStream, Rights)) -> io::Result<()> {
         let Some(master) = &self.master else { return std::future::pending().await };
         let master = master.try_clone()?;
@@ -140,13 +141,13 @@ impl Shape {
     }
 }
 
-/// Tells the master that another configuration is served.
+/// Notifies the master that another configuration is served.
 pub fn reloaded(master: &mut UnixStream) {
-    // A master that has gone is noticed elsewhere.
+    // A master that has ended is detected elsewhere.
     let _ = master.write_all(&[master::RELOADED]);
 }
 
-/// Which side of a fork this is.
+/// The side of a fork.
 enum Fork {
     /// The old process; the child's number.
     Parent(i32),
@@ -167,7 +168,7 @@ fn fork() -> io::Result<Fork> {
     }
 }
 
-/// What a process that has ended is known by: its exit code, or 128 and the signal that ended it.
+/// Returns the status of an ended process: its exit code, or 128 plus the signal that ended it.
 fn status_code(status: i32) -> i32 {
     if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }

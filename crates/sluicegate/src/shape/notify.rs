@@ -16,7 +16,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The manager's socket; `None` without a manager.
+    /// Returns the manager's socket; `None` without a manager.
     pub fn from_environment() -> io::Result<Option<Notifier>> {
         std::env::var_os("NOTIFY_SOCKET").map(Notifier::new).transpose()
     }
@@ -32,7 +32,7 @@ impl Notifier {
         Ok(Notifier { socket, address })
     }
 
-    /// Sends one datagram. What can't be delivered is lost: a manager that misses it acts by its own timeout.
+    /// Sends one datagram. If it cannot be delivered it is lost: the manager then acts by its own timeout.
     pub fn send(&self, state: &str) {
         let _ = self.socket.send_to_addr(state.as_bytes(), &self.address);
     }

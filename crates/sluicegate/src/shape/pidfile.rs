@@ -9,7 +9,7 @@ use crate::output;
 
 /// A pidfile to be written.
 pub struct Pidfile {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
     /// The line of `pidfile`; `None` where the command line named it.
     pub at: Option<Position>,
@@ -18,7 +18,7 @@ pub struct Pidfile {
 }
 
 impl Pidfile {
-    /// Writes it, in place of what is there.
+    /// Writes it, replacing an existing file.
     pub fn write(&self) -> Result<(), String> {
         let write = || writeln!(output::replace(&self.path)?, "{}", self.pid);
         write().map_err(|error| self.failed(&error))
@@ -26,7 +26,7 @@ impl Pidfile {
 
     /// Takes it back, for a process that fails after it was written.
     pub fn remove(&self) {
-        // What could not be removed names a process that has gone, which is what readers must expect anyway.
+        // If it cannot be removed it names an ended process, which readers must expect anyway.
         let _ = std::fs::remove_file(&self.path);
     }
 

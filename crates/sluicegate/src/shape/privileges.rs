@@ -15,7 +15,7 @@ use sluicegate_proxy::{hosts, listener, time_zone};
 
 use crate::report::Report;
 
-/// What the process becomes.
+/// The user, groups and root directory of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Privileges {
     chroot: Option<(PathBuf, Place)>,
@@ -37,13 +37,13 @@ impl Place {
 #[derive(Clone, Debug)]
 struct Identity {
     id: u32,
-    /// As the file says it: `user haproxy`, `gid 99`.
+    /// The setting as in the file: `user haproxy`, `gid 99`.
     words: String,
     place: Place,
 }
 
 impl Privileges {
-    /// Looks the names up; what is wrong goes to `diagnostics`, and the rest is as if it were not there.
+    /// Looks the names up; errors go to `diagnostics`, and the setting is ignored then.
     pub fn resolve(global: &Global, diagnostics: &mut Diagnostics) -> Privileges {
         let user = chosen(global, ["user", "uid"], &global.user, global.uid, listener::user_id, diagnostics);
         let group = chosen(global, ["group", "gid"], &global.group, global.gid, listener::group_id, diagnostics);
@@ -51,7 +51,7 @@ impl Privileges {
         Privileges { chroot, user, group }
     }
 
-    /// Gives up what is not needed to serve. Before the first thread: a thread keeps its own identity.
+    /// Drops privileges that are not needed to serve. Before the first thread: a thread keeps its own identity.
     ///
     /// The time zone and `/etc/hosts` are read before, because the directory has neither.
     pub fn drop(&self, report: Report) -> Result<(), String> {
@@ -82,7 +82,7 @@ impl Privileges {
 }
 
 impl Identity {
-    /// The outcome of a system call that changed to it.
+    /// Returns the outcome of a system call that changed to it.
     fn becomes(&self, what: &str, result: i32) -> Result<(), String> {
         if result == 0 {
             return Ok(());
@@ -146,7 +146,7 @@ fn chosen(
     }
 }
 
-/// Whether the users and groups that sockets are given to exist; as in HAProxy a check of the file says so.
+/// Checks that the users and groups of sockets exist; as in HAProxy a check of the file reports them.
 pub fn check_owners(config: &Config, diagnostics: &mut Diagnostics) {
     let mut check = |user: &Option<String>, group: &Option<String>, at: &Position| {
         let user = user.as_deref().filter(|name| listener::user_id(name).is_err());
@@ -191,7 +191,7 @@ fn leave_groups(report: Report) {
     }
 }
 
-/// The system's words without Rust's `(os error N)`.
+/// Returns the system's words without Rust's `(os error N)`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -61,12 +61,12 @@ impl Field {
         Ok(Field { signed, width, at: bit_offset(offset, Some(width), string_max)? })
     }
 
-    /// The byte after its last one.
+    /// Returns the byte after its last one.
     fn end(&self) -> usize {
         ((self.at + u64::from(self.width) - 1) / 8 + 1) as usize
     }
 
-    /// The bytes that it touches, at most 9, as one number, and how far its last bit is from that number's.
+    /// Returns the bytes that it touches, at most 9, as one number, and how far its last bit is from that number's.
     fn window(&self, bytes: &[u8]) -> (u128, u32) {
         let first = (self.at / 8) as usize;
         let window = (first..self.end()).fold(0, |window, at| window << 8 | u128::from(*bytes.get(at).unwrap_or(&0)));
@@ -92,7 +92,7 @@ impl Field {
         }
     }
 
-    /// The number with the same last bits that the field can hold.
+    /// Returns the number with the same last bits that the field can hold.
     fn fit(&self, value: i128) -> i64 {
         let bits = value as u128 & self.mask();
         let negative = self.signed && bits >> (self.width - 1) & 1 == 1;

@@ -165,7 +165,7 @@ fn bitcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     say(counted, out);
 }
 
-/// The first bit like `bit` from `first` to `last`, both of which are in `bytes`.
+/// Returns the first bit like `bit` from `first` to `last`, both of which are in `bytes`.
 fn position(bytes: &[u8], bit: bool, first: usize, last: usize) -> Option<usize> {
     // With all bits turned, the first 0 is the first 1.
     let turn = if bit { 0 } else { 0xff };
@@ -275,7 +275,7 @@ pub(crate) struct Combined {
     result: Arc<Vec<u8>>,
 }
 
-/// A source as a vector: a long one by reference, a short one copied.
+/// Returns a source as a vector: a long one by reference, a short one copied.
 fn taken(entry: Option<&Entry>) -> Result<Option<Arc<Vec<u8>>>, Refused> {
     let Some(entry) = entry else { return Ok(None) };
     if let Some(bytes) = entry.shared() {

@@ -92,7 +92,7 @@ impl Combined<'_> {
         }
     }
 
-    /// The form in which it is stored.
+    /// Returns the form in which it is stored.
     fn into_set(self) -> Set {
         match self {
             Combined::Gathered(gathered) => gathered.into_set(),

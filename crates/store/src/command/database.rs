@@ -28,7 +28,7 @@ fn keys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     found.iter().for_each(|key| out.bulk(key));
 }
 
-/// The keys of a database that match a pattern and are alive.
+/// Returns the keys of a database that match a pattern and are alive.
 pub(crate) fn names(inner: &Inner, pass: &Pass<'_>, db: u32, now_ms: i64, pattern: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut stripe = 0;
@@ -88,7 +88,6 @@ pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
 
 /// The cursor is a place in the order of the keys' hashes, which no split changes: a key that exists from the first
 /// call to the last is returned exactly once.
-/// the first call to the last is returned, and exactly once.
 fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let options = match ScanOptions::parse(ctx.words) {
         Ok(options) => options,

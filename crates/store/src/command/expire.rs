@@ -30,7 +30,7 @@ impl Unit {
         matches!(self, Unit::Seconds | Unit::Millis)
     }
 
-    /// The expiry that SET, SETEX and GETEX take: a positive time, in Unix milliseconds.
+    /// Returns the expiry that SET, SETEX and GETEX take: a positive time, in Unix milliseconds.
     pub(crate) fn expiry(self, word: &[u8], command: &str, now_ms: impl FnOnce() -> i64) -> Result<i64, Refused> {
         let invalid = || invalid_time(command);
         let mut at_ms = integer(word)?;

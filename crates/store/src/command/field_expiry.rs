@@ -31,7 +31,7 @@ const NO_FIELDS_WORD: &str = "ERR Mandatory argument FIELDS is missing or not at
 const WRONG_COUNT: &str = "ERR The `numfields` parameter must match the number of arguments";
 const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
 
-/// The time that many seconds from now, in Unix milliseconds; Dragonfly takes 1 second or more.
+/// Returns the time that many seconds from now, in Unix milliseconds; Dragonfly takes 1 second or more.
 pub(super) fn seconds_from_now(word: &[u8], now_ms: i64) -> Result<i64, Refused> {
     let seconds = integer(word)?;
     let at_ms = seconds.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)).filter(|at_ms| *at_ms <= LATEST_MS);
@@ -54,7 +54,7 @@ fn time(word: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, Refu
     at_ms.ok_or_else(|| format!("ERR invalid expire time in '{command}' command").into())
 }
 
-/// The places of the fields that `FIELDS numfields field…` names, FIELDS being word `at`.
+/// Returns the places of the fields that `FIELDS numfields field…` names, FIELDS being word `at`.
 fn fields(words: &[&[u8]], at: usize, not_positive: &'static str) -> Result<Range<usize>, Refused> {
     if !words.get(at).is_some_and(|word| is(word, "fields")) {
         return Err(NO_FIELDS_WORD.into());

@@ -71,7 +71,7 @@ fn renamenx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     rename_to(ctx, out, true);
 }
 
-/// A database that a command names.
+/// Returns a database that a command names.
 fn database(word: &[u8], ctx: &Ctx<'_>) -> Result<u32, Refused> {
     let index = small_integer(word, None)?;
     u32::try_from(index).ok().filter(|index| *index < ctx.inner.keyspace.databases()).ok_or(DB_RANGE.into())

@@ -396,7 +396,7 @@ const fn row(
     }
 }
 
-/// A row whose work grows with the hash.
+/// Returns a row whose work grows with the hash.
 const fn whole(name: &'static str, summary: &'static str, handle: super::Handle) -> CommandSpec {
     CommandSpec {
         cost: Cost::PerElement,

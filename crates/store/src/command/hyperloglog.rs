@@ -24,7 +24,7 @@ impl From<Corrupt> for Refused {
     }
 }
 
-/// The value as a HyperLogLog.
+/// Returns the value as a HyperLogLog.
 fn of_entry(entry: &Entry) -> Result<&[u8], Refused> {
     match entry.string() {
         None => Err(WRONG_TYPE.into()),
@@ -106,7 +106,7 @@ enum Taken {
     Copied(Vec<u8>),
 }
 
-/// The strings of keys that exist. Keys are refused in their order, whatever is wrong with each.
+/// Returns the strings of keys that exist. Keys are refused in their order, whatever is wrong with each.
 fn take_all(ctx: &mut Ctx<'_>) -> Result<Vec<Taken>, Refused> {
     let mut all = Vec::with_capacity(ctx.places.len());
     for index in 0..ctx.places.len() {

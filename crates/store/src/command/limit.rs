@@ -21,7 +21,7 @@ const NO_LIMIT: &str = "ERR the key holds no limit of this kind";
 /// The longest lease, ms: a day.
 const LEASE_MAX_MS: i64 = 86_400_000;
 
-/// A number that may be 0.
+/// Returns a number that may be 0.
 fn cost(word: &[u8]) -> Result<i64, Refused> {
     integer(word).ok().filter(|cost| (0..=*COUNT.end()).contains(cost)).ok_or(RANGE.into())
 }
@@ -99,7 +99,7 @@ fn take(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// The text of a state of several numbers.
+/// Returns the text of a state of several numbers.
 fn text<'k>(key: &'k KeyMut<'_, '_>) -> Result<Option<&'k [u8]>, Refused> {
     match key.string()? {
         None => Ok(None),

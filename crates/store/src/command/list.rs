@@ -178,7 +178,7 @@ fn llen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// The elements that a range from `first` to `last`, both included, means: the first one and their number.
+/// Returns the elements that a range from `first` to `last`, both included, means: the first one and their number.
 fn range(first: i64, last: i64, len: usize) -> (usize, usize) {
     let len = len as i64;
     let absolute = |index: i64| if index < 0 { index + len } else { index };

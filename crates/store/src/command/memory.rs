@@ -48,7 +48,7 @@ struct Used {
     stripes: u64,
 }
 
-/// The databases that exist; tables are asked one stripe at a time.
+/// Returns the databases that exist; tables are asked one stripe at a time.
 fn used(ctx: &Ctx<'_>) -> Vec<Used> {
     let mut all = Vec::new();
     for index in 0..ctx.inner.keyspace.databases() {

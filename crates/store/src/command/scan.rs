@@ -10,7 +10,7 @@ use crate::texts::Texts;
 /// The default number of elements that a scan examines.
 const COUNT: usize = 10;
 
-/// The cursor, word 2: it is read before the key is looked up.
+/// Returns the cursor, word 2: it is read before the key is looked up.
 pub(crate) fn cursor(words: &[&[u8]]) -> Result<u64, Refused> {
     parse_cursor(words[2]).ok_or("ERR invalid cursor".into())
 }

@@ -18,7 +18,7 @@ use crate::random::random;
 use crate::texts::Texts;
 use crate::visits::{self, FindVisits};
 
-/// A member on its own.
+/// Returns a member on its own.
 fn owned(member: Element<'_>) -> Vec<u8> {
     member.text(&mut itoa::Buffer::new()).to_vec()
 }
@@ -129,7 +129,7 @@ fn smembers(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// A count of 0 or more.
+/// Returns a count of 0 or more.
 fn positive(word: &[u8]) -> Result<usize, Refused> {
     let count = parse_i64(word).and_then(|count| usize::try_from(count).ok());
     count.ok_or("ERR value is out of range, must be positive".into())
@@ -195,7 +195,7 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 /// Elements that one command replies at most when it may repeat them: Redis has no limit and dies of it.
 pub(super) const DRAWN_MAX: usize = 1 << 24;
 
-/// The count of SRANDMEMBER and HRANDFIELD: how many, and whether they must be different.
+/// Returns the count of SRANDMEMBER and HRANDFIELD: how many, and whether they must be different.
 pub(super) fn count_to_draw(word: &[u8]) -> Result<(usize, bool), Refused> {
     let count = integer(word)?;
     match usize::try_from(count) {

@@ -92,7 +92,7 @@ impl<'a> Options<'a> {
         self.weights().is_some() || self.gets.iter().any(|get| !is_itself(get))
     }
 
-    /// The order of two texts.
+    /// Returns the order of two texts.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         let order = if self.stores { a.cmp(b) } else { up_to_nul(a).cmp(up_to_nul(b)) };
         self.turned(order)
@@ -108,7 +108,7 @@ impl<'a> Options<'a> {
         pairs.into_iter().map(|(_, element)| element).collect()
     }
 
-    /// The elements of a value, as far as it is in order by itself in the order asked for.
+    /// Returns the elements of a value, as far as it is in order by itself in the order asked for.
     fn elements(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
         let mut elements: Vec<Vec<u8>> = Vec::with_capacity(object.len());
         let mut digits = itoa::Buffer::new();
@@ -138,8 +138,8 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// The elements of a value in the order asked for, as far as the limit asks for them. With a pattern to sort by all
-    /// of them, in their own order.
+    /// Returns the elements of a value in the order asked for, as far as the limit asks for them. With a pattern to
+    /// sort by all of them, in their own order.
     fn sorted(&self, object: &Object, now_ms: i64, of_script: bool) -> Result<Vec<Vec<u8>>, Refused> {
         let mut elements = self.elements(object, now_ms)?;
         if self.weights().is_some() {
@@ -391,7 +391,7 @@ fn list_of<'e>(elements: impl Iterator<Item = &'e [u8]>, limits: &Limits) -> Lis
     list
 }
 
-/// A text as C sees it.
+/// Returns a text as C sees it.
 fn up_to_nul(text: &[u8]) -> &[u8] {
     &text[..memchr::memchr(0, text).unwrap_or(text.len())]
 }
@@ -401,12 +401,12 @@ fn is_itself(get: &[u8]) -> bool {
     up_to_nul(get) == b"#"
 }
 
-/// An element or a weight as a number, in which zero has one sign, so that it equals itself.
+/// Returns an element or a weight as a number, in which zero has one sign, so that it equals itself.
 fn number(text: &[u8]) -> Option<f64> {
     score::parse_weight(text).map(|number| number + 0.0)
 }
 
-/// The word after the last STORE, as Redis finds it: whether the options before it make sense shows later.
+/// Returns the word after the last STORE, as Redis finds it: whether the options before it make sense shows later.
 fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
     let mut found = None;
     let mut at = 2;

@@ -280,7 +280,7 @@ fn strlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
 }
 
-/// The bytes of `text` from `start` to `end`, both counted from the end if negative.
+/// Returns the bytes of `text` from `start` to `end`, both counted from the end if negative.
 fn range(text: &[u8], start: i64, end: i64) -> &[u8] {
     let len = text.len() as i64;
     if start < 0 && end < 0 && start > end {

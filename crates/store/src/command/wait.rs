@@ -7,7 +7,7 @@ use crate::catalogue::Blocking;
 use crate::context::Ctx;
 use crate::object::Kind;
 
-/// The first key that has elements.
+/// Returns the first key that has elements.
 pub(super) fn first_filled<K: Kind>(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {
     for index in 0..ctx.places.len() {
         if ctx.key(index).object::<K>()?.is_some() {

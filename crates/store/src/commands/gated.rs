@@ -81,7 +81,7 @@ fn prepare(store: &Store) {
     }
 }
 
-/// All that the database has.
+/// Returns all that the database has.
 fn digest(store: &Store) -> Vec<Vec<u8>> {
     let mut digest = Vec::new();
     let keys = WORDS.iter().chain(&KEYS).collect::<BTreeSet<_>>();

@@ -208,7 +208,7 @@ const fn idle(name: &'static str, default: &'static str, form: Form, why: &'stat
     Idle { name, default, form, why, is_hint: true }
 }
 
-/// A parameter whose effect a user might rely on.
+/// Returns a parameter whose effect a user might rely on.
 const fn firm(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
     Idle { is_hint: false, ..idle(name, default, form, why) }
 }
@@ -427,18 +427,18 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("zset-max-ziplist-value", "zset-max-listpack-value"),
 ];
 
-/// The name that a parameter has in the tables.
+/// Returns the name that a parameter has in the tables.
 pub fn canonical(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, known)| known)
 }
 
-/// The idle parameter of this name.
+/// Returns the idle parameter of this name.
 pub(super) fn find_idle(name: &str) -> Option<&'static Idle> {
     IDLE.iter().find(|idle| idle.name == name)
 }
 
 impl Idle {
-    /// Its value, as a file set it or by default.
+    /// Returns its value, as a file set it or by default.
     pub(super) fn value(&self, options: &ServerOptions) -> Vec<u8> {
         options.idle.get(self.name).cloned().unwrap_or_else(|| self.default.into())
     }
@@ -469,7 +469,7 @@ pub(super) fn parse_as(form: Form, value: &[u8]) -> Result<(), String> {
 }
 
 impl Form {
-    /// A parameter's value as Redis shows it, or Redis's error.
+    /// Returns a parameter's value as Redis shows it, or Redis's error.
     fn parse(self, name: &str, value: &[u8]) -> Result<Vec<u8>, String> {
         let lower = value.to_ascii_lowercase();
         let number = |word: &[u8]| std::str::from_utf8(word).ok().and_then(|text| text.parse::<i64>().ok());

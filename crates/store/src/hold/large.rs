@@ -69,7 +69,7 @@ impl Ticket {
         true
     }
 
-    /// The keys of one of its stripes.
+    /// Returns the keys of one of its stripes.
     pub(crate) fn keys_of(&self, place: &OfStripe) -> &[HeldKey] {
         &self.keys[place.keys.clone()]
     }

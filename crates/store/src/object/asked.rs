@@ -126,7 +126,7 @@ impl<'l> Gathered<'l> {
         self.texts.iter().for_each(visit);
     }
 
-    /// The set of these members, in the form that it would have if they had been added one after the other.
+    /// Returns the set of these members, in the form that it would have if they had been added one after the other.
     pub(crate) fn into_set(mut self) -> Set {
         self.order();
         if self.texts.len() == 0 && fits_intset(self.ints.len(), self.limits) {

@@ -89,7 +89,7 @@ unsafe impl Send for Alias {}
 unsafe impl Sync for Alias {}
 
 impl Alias {
-    /// The element.
+    /// Returns the element.
     ///
     /// # Safety
     /// During the borrow the element is neither freed nor changed.
@@ -106,7 +106,7 @@ impl Cell {
         Alias(self.0)
     }
 
-    /// An element with a copy of these parts, each at most 4 GiB.
+    /// Returns an element with a copy of these parts, each at most 4 GiB.
     pub(crate) fn new(key: &[u8], value: Option<&[u8]>, word: Option<u64>) -> Cell {
         let long = |bytes: &[u8]| bytes.len() > usize::from(u8::MAX);
         let flags = if word.is_some() { WORD } else { 0 }
@@ -174,7 +174,7 @@ impl Cell {
         (head.len(), key, value)
     }
 
-    /// The key.
+    /// Returns the key.
     pub(crate) fn key(&self) -> &[u8] {
         let (head, key, _) = self.parts();
         // SAFETY: `new` wrote that many bytes there.
@@ -193,7 +193,7 @@ impl Cell {
         self.flags() & VALUE != 0
     }
 
-    /// The word.
+    /// Returns the word.
     pub(crate) fn word(&self) -> Option<u64> {
         let head = self.head();
         (head[0] & WORD != 0).then(|| u64::from_le_bytes(*head[1..].first_chunk().expect("a head with a word")))

@@ -28,12 +28,12 @@ pub(crate) const TIMELESS: i64 = i64::MIN;
 pub(crate) struct Element(Cell);
 
 impl Element {
-    /// The member or field.
+    /// Returns the member or field.
     pub(crate) fn key(&self) -> &[u8] {
         self.0.key()
     }
 
-    /// The field's value; empty for a member.
+    /// Returns the field's value; empty for a member.
     pub(crate) fn value(&self) -> &[u8] {
         self.0.value()
     }
@@ -113,7 +113,7 @@ impl Elements {
         self.timing.as_ref().map(|timing| timing.earliest_ms)
     }
 
-    /// The element with this key, if it lives.
+    /// Returns the element with this key, if it lives.
     pub(crate) fn get(&self, key: &[u8], now_ms: i64) -> Option<&Element> {
         let slot = self.table.find(HASHER.hash(key), key)?;
         let element = self.table.entry(slot);
@@ -265,7 +265,7 @@ impl Elements {
         (removed, done || self.timing.is_none())
     }
 
-    /// The living elements, in no order.
+    /// Returns the living elements, in no order.
     pub(crate) fn iter(&self, now_ms: i64) -> impl Iterator<Item = &Element> {
         self.table.entries().filter(move |element| element.lives(now_ms))
     }
@@ -292,7 +292,7 @@ impl Elements {
         }
     }
 
-    /// A living element chosen by chance.
+    /// Returns a living element chosen by chance.
     pub(crate) fn any(&self, now_ms: i64, random: &mut dyn FnMut() -> u64) -> Option<&Element> {
         let drawn = (0..64).filter_map(|_| self.table.random(&mut *random)).find(|element| element.lives(now_ms));
         // Most have expired and wait for their removal: what lives is counted.
@@ -321,7 +321,7 @@ impl Elements {
         self.iter(now_ms).filter(|_| selection.takes()).collect()
     }
 
-    /// A table of its own with the same elements.
+    /// Returns a table of its own with the same elements.
     pub(crate) fn copy(&self) -> Elements {
         let mut copy = Elements::new();
         for element in self.table.entries() {

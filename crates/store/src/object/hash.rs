@@ -43,12 +43,12 @@ pub(crate) enum Hash {
     Fields(Box<Elements>),
 }
 
-/// The place of a field's time.
+/// Returns the place of a field's time.
 fn time_place(packed: &Packed, at: At) -> At {
     packed.next(at).and_then(|value| packed.next(value)).expect("a field has a value and a time")
 }
 
-/// A field's time in a block with times.
+/// Returns a field's time in a block with times.
 fn time_of(packed: &Packed, at: At) -> i64 {
     match packed.get(time_place(packed, at)) {
         Element::Int(at_ms) => at_ms,
@@ -73,7 +73,7 @@ fn insert_timed(packed: &mut Packed, field: &[u8], value: &[u8], at_ms: i64) {
 }
 
 impl Hash {
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(crate) fn get(&self, field: &[u8], now_ms: i64) -> Option<Element<'_>> {
         match self {
             Hash::Packed(packed) => packed.find(field, 2).and_then(|at| packed.next(at)).map(|at| packed.get(at)),

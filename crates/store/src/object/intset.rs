@@ -53,12 +53,12 @@ fn width_of(value: i64) -> usize {
 }
 
 impl Intset {
-    /// A block without numbers.
+    /// Returns a block without numbers.
     pub(crate) fn new() -> Intset {
         Intset::of_bytes(&[2, 0, 0, 0, 0, 0, 0, 0])
     }
 
-    /// A block with a copy of these bytes, which are a valid intset.
+    /// Returns a block with a copy of these bytes, which are a valid intset.
     fn of_bytes(bytes: &[u8]) -> Intset {
         let layout = layout(bytes.len());
         // SAFETY: the layout has at least the bytes' size, which is not 0.
@@ -69,7 +69,7 @@ impl Intset {
         }
     }
 
-    /// A block from a payload that may be anything; [`None`] if it is no intset or is empty.
+    /// Returns a block from a payload that may be anything; [`None`] if it is no intset or is empty.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Intset> {
         let (head, numbers) = bytes.split_first_chunk::<HEAD>()?;
         let width = u32::from_le_bytes(*head.first_chunk()?) as usize;
@@ -82,7 +82,7 @@ impl Intset {
         ascending.then_some(set)
     }
 
-    /// The bytes as an intset.
+    /// Returns the bytes as an intset.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: the block has `used` initialised bytes, and changes only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.used()) }
@@ -120,18 +120,18 @@ impl Intset {
         block_bytes(self.used())
     }
 
-    /// The number with this index, in ascending order.
+    /// Returns the number with this index, in ascending order.
     pub(crate) fn get(&self, index: usize) -> i64 {
         read(&self.as_bytes()[HEAD..], self.width(), index)
     }
 
-    /// All numbers, ascending.
+    /// Returns all numbers, ascending.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = i64> {
         let (numbers, width) = (&self.as_bytes()[HEAD..], self.width());
         (0..self.len()).map(move |index| read(numbers, width, index))
     }
 
-    /// The index of a number, or the one at which it would be.
+    /// Returns the index of a number, or the one at which it would be.
     fn search(&self, value: i64) -> Result<usize, usize> {
         let (numbers, width) = (&self.as_bytes()[HEAD..], self.width());
         let (mut low, mut high) = (0, self.len());
@@ -165,7 +165,7 @@ impl Intset {
         low
     }
 
-    /// A set of these numbers, which ascend.
+    /// Returns a set of these numbers, which ascend.
     pub(crate) fn of_ascending(numbers: &[i64]) -> Intset {
         debug_assert!(numbers.is_sorted_by(|a, b| a < b) && numbers.len() <= COUNT_MAX);
         let width = numbers.iter().map(|number| width_of(*number)).max().unwrap_or(2);
@@ -236,7 +236,7 @@ impl Intset {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// The handle of a block.
+    /// Returns the handle of a block.
     ///
     /// # Safety
     /// `block` came from [`into_raw`](Self::into_raw) and no other handle of it is used or dropped.
@@ -245,7 +245,7 @@ impl Intset {
     }
 }
 
-/// The number with this index, each of `width` bytes.
+/// Returns the number with this index, each of `width` bytes.
 #[inline]
 fn read(numbers: &[u8], width: usize, index: usize) -> i64 {
     let bytes = &numbers[width * index..];

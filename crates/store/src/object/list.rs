@@ -278,7 +278,7 @@ impl List {
         self.block(node)?.last().map(|at| Place { node, at })
     }
 
-    /// The index that one from Redis's side means, which counts from the end if negative.
+    /// Returns the index that one from Redis's side means, which counts from the end if negative.
     pub(crate) fn index(&self, index: i64) -> Option<usize> {
         let len = self.len() as i64;
         let index = if index < 0 { index.checked_add(len)? } else { index };
@@ -295,7 +295,7 @@ impl List {
         }
     }
 
-    /// The element with this index.
+    /// Returns the element with this index.
     pub(crate) fn get(&self, index: usize) -> Option<Element<'_>> {
         self.seek(index).and_then(|place| self.block(place.node).map(|packed| packed.get(place.at)))
     }
@@ -319,7 +319,7 @@ impl List {
         }
     }
 
-    /// All elements, beginning at this end.
+    /// Returns all elements, beginning at this end.
     pub(crate) fn iter(&self, from: End) -> Iter<'_> {
         let (next, towards) = match from {
             End::Head => (self.first_of(0), End::Tail),
@@ -530,7 +530,7 @@ impl List {
         }
     }
 
-    /// The list of these blocks, which are not empty.
+    /// Returns the list of these blocks, which are not empty.
     pub(crate) fn of_blocks(blocks: impl IntoIterator<Item = Packed>, limits: &Limits) -> List {
         let mut nodes = Box::<Nodes>::default();
         for packed in blocks {

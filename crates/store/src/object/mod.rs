@@ -69,7 +69,7 @@ impl Raw {
         self.start
     }
 
-    /// An object as an entry keeps it.
+    /// Returns an object as an entry keeps it.
     #[inline]
     pub(crate) fn of<K: Kind>(value: K) -> Raw {
         let (form, start) = value.into_raw();
@@ -77,7 +77,7 @@ impl Raw {
         Raw { tag: K::TAG << 4 | form, start }
     }
 
-    /// The object, if it is of this type.
+    /// Returns the object, if it is of this type.
     ///
     /// # Safety
     /// It came from [`of`](Self::of) or [`Object::into_raw`], and the object is used and dropped through one handle only.
@@ -105,7 +105,7 @@ pub(crate) trait Kind: Sized {
     /// The name that TYPE replies.
     const NAME: &'static str;
 
-    /// A value without elements, in its smallest form.
+    /// Returns a value without elements, in its smallest form.
     fn empty() -> Self;
 
     /// Number of elements.
@@ -122,7 +122,7 @@ pub(crate) trait Kind: Sized {
     /// Redis's name for the encoding.
     fn encoding(&self) -> &'static str;
 
-    /// A value of its own with the same elements.
+    /// Returns a value of its own with the same elements.
     fn copy(&self) -> Self;
 
     /// Appends the type's number in an RDB file and the value as it stands there.
@@ -139,10 +139,10 @@ pub(crate) trait Kind: Sized {
         (0, true)
     }
 
-    /// The value as a form and a pointer.
+    /// Returns the value as a form and a pointer.
     fn into_raw(self) -> (u8, NonNull<u8>);
 
-    /// The value that became this form and pointer.
+    /// Returns the value that became this form and pointer.
     ///
     /// # Safety
     /// Both came from [`into_raw`](Self::into_raw), and the value is used and dropped through one handle only.
@@ -191,7 +191,7 @@ macro_rules! each {
 }
 
 impl Object {
-    /// The name that TYPE replies.
+    /// Returns the name that TYPE replies.
     pub(crate) fn type_name(&self) -> &'static str {
         fn name<K: Kind>(_: &K) -> &'static str {
             K::NAME
@@ -199,7 +199,7 @@ impl Object {
         each!(self, value => name(value))
     }
 
-    /// The type's tag.
+    /// Returns the type's tag.
     pub(crate) fn tag(&self) -> u8 {
         fn tag<K: Kind>(_: &K) -> u8 {
             K::TAG
@@ -237,7 +237,7 @@ impl Object {
         each!(self, value => value.purge(now_ms, limit))
     }
 
-    /// A value of its own with the same elements.
+    /// Returns a value of its own with the same elements.
     pub(crate) fn copy(&self) -> Object {
         each!(self, value => value.copy().into_object())
     }
@@ -247,12 +247,12 @@ impl Object {
         each!(self, value => value.dump(out));
     }
 
-    /// The object as an entry keeps it.
+    /// Returns the object as an entry keeps it.
     pub(crate) fn into_raw(self) -> Raw {
         each!(self, value => Raw::of(value))
     }
 
-    /// The object that an entry keeps.
+    /// Returns the object that an entry keeps.
     ///
     /// # Safety
     /// `raw` came from [`into_raw`](Self::into_raw), and the object is used and dropped through one handle only.

@@ -37,7 +37,7 @@ pub(crate) enum Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The element as text; an integer's digits go to `digits`.
+    /// Returns the element as text; an integer's digits go to `digits`.
     pub(crate) fn text<'b>(self, digits: &'b mut itoa::Buffer) -> &'b [u8]
     where
         'a: 'b,
@@ -62,7 +62,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The integer that stands for this text in a block, if there is one: what Redis keeps as such.
+/// Returns the integer that stands for this text in a block, if there is one: what Redis keeps as such.
 #[inline]
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     if text.is_empty() || text.len() > 20 { None } else { parse_i64(text) }
@@ -96,12 +96,12 @@ fn layout(used: usize) -> Layout {
 }
 
 impl Packed {
-    /// A block without elements.
+    /// Returns a block without elements.
     pub(crate) fn new() -> Packed {
         Packed::from_raw_listpack(&[HEAD as u8 + 1, 0, 0, 0, 0, 0, END])
     }
 
-    /// A block with a copy of these bytes, which are a valid listpack.
+    /// Returns a block with a copy of these bytes, which are a valid listpack.
     fn from_raw_listpack(bytes: &[u8]) -> Packed {
         let layout = layout(bytes.len());
         // SAFETY: the layout has at least the bytes' size, which is not 0.
@@ -112,7 +112,7 @@ impl Packed {
         }
     }
 
-    /// A block from a payload that may be anything; [`None`] if it is no listpack.
+    /// Returns a block from a payload that may be anything; [`None`] if it is no listpack.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Packed> {
         let total = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
         if total != bytes.len() || total < HEAD + 1 || bytes.last() != Some(&END) {
@@ -137,7 +137,7 @@ impl Packed {
         Some(packed)
     }
 
-    /// The bytes as a listpack.
+    /// Returns the bytes as a listpack.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: the block has `used` initialised bytes, and changes only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.used()) }
@@ -180,23 +180,23 @@ impl Packed {
         unsafe { self.0.as_ptr().add(4).cast::<[u8; 2]>().write(count.to_le_bytes()) };
     }
 
-    /// The first element's place.
+    /// Returns the first element's place.
     pub(crate) fn first(&self) -> Option<At> {
         (!self.is_empty()).then_some(At(HEAD as u32))
     }
 
-    /// The last element's place.
+    /// Returns the last element's place.
     pub(crate) fn last(&self) -> Option<At> {
         self.before(self.used() - 1)
     }
 
-    /// The place after this element.
+    /// Returns the place after this element.
     pub(crate) fn next(&self, at: At) -> Option<At> {
         let next = self.end_of(at);
         (next < self.used() - 1).then_some(At(next as u32))
     }
 
-    /// The place before this element.
+    /// Returns the place before this element.
     pub(crate) fn previous(&self, at: At) -> Option<At> {
         self.before(at.0 as usize)
     }
@@ -232,12 +232,12 @@ impl Packed {
         Encoded::read(&self.as_bytes()[at.0 as usize..self.used() - 1]).expect("a block is well-formed")
     }
 
-    /// The element at a place.
+    /// Returns the element at a place.
     pub(crate) fn get(&self, at: At) -> Element<'_> {
         self.encoded(at).element
     }
 
-    /// The element at a place, and the place after it.
+    /// Returns the element at a place, and the place after it.
     #[inline]
     pub(crate) fn read(&self, at: At) -> (Element<'_>, Option<At>) {
         let (bytes, place) = (self.as_bytes(), at.0 as usize);
@@ -260,7 +260,7 @@ impl Packed {
         (encoded.element, at.0 as usize + size + backward_bytes(size))
     }
 
-    /// The place of the element with this index, from the nearer end; negative indices count from the end.
+    /// Returns the place of the element with this index, from the nearer end; negative indices count from the end.
     pub(crate) fn seek(&self, index: i64) -> Option<At> {
         let len = self.len() as i64;
         let index = if index < 0 { index + len } else { index };
@@ -275,7 +275,7 @@ impl Packed {
         }
     }
 
-    /// The elements in order.
+    /// Returns the elements in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Element<'_>> {
         let mut place = self.first();
         std::iter::from_fn(move || {
@@ -285,18 +285,18 @@ impl Packed {
         })
     }
 
-    /// The places in order.
+    /// Returns the places in order.
     pub(crate) fn places(&self) -> impl Iterator<Item = At> {
         std::iter::successors(self.first(), |at| self.next(*at))
     }
 
-    /// The places from the last to the first.
+    /// Returns the places from the last to the first.
     pub(crate) fn places_back(&self) -> impl Iterator<Item = At> {
         std::iter::successors(self.last(), |at| self.previous(*at))
     }
 
-    /// The place of the first element that is this text, looking at every `step`th element: with 2, the fields of
-    /// field-value pairs.
+    /// Returns the place of the first element that is this text, looking at every `step`th element: with 2, the fields
+    /// of field-value pairs.
     pub(crate) fn find(&self, text: &[u8], step: usize) -> Option<At> {
         self.search(self.first(), text, step).map(|(at, _)| at)
     }
@@ -468,7 +468,7 @@ impl Packed {
         std::mem::ManuallyDrop::new(self).0
     }
 
-    /// The handle of a block.
+    /// Returns the handle of a block.
     ///
     /// # Safety
     /// `block` came from [`into_raw`](Self::into_raw) and no other handle of it is used or dropped.
@@ -488,7 +488,7 @@ pub(crate) struct Index<'p> {
 }
 
 impl Index<'_> {
-    /// A text and the integer that it is have one hash, because a payload may hold either.
+    /// Returns a text and the integer that it is have one hash, because a payload may hold either.
     fn hash(element: Element<'_>) -> usize {
         let value = match element {
             Element::Int(value) => Some(value),
@@ -684,7 +684,7 @@ fn backward_bytes(size: usize) -> usize {
     }
 }
 
-/// The size of the element that ends at `end`, and the bytes in which it stands.
+/// Returns the size of the element that ends at `end`, and the bytes in which it stands.
 fn backward(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     let mut size = 0;
     for index in 0..5 {

@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// The first element below; only of a node that has one.
+    /// Returns the first element below; only of a node that has one.
     fn first(&self) -> (Alias, f64) {
         match self {
             Node::Leaf(items) => (items[0], score_of(look(&items[0]))),
@@ -81,7 +81,7 @@ pub(crate) struct RankTree {
     inners: usize,
 }
 
-/// The element of a pointer in a tree.
+/// Returns the element of a pointer in a tree.
 fn look(alias: &Alias) -> &Cell {
     // SAFETY: who inserts an element promises that it lives, and changes only in its value, until it is removed.
     unsafe { alias.cell() }
@@ -91,7 +91,7 @@ pub(crate) fn score_of(cell: &Cell) -> f64 {
     f64::from_bits(cell.word().unwrap_or_default())
 }
 
-/// The order of sorted sets: by score, then by bytes. Scores are never NaN.
+/// Returns the order of sorted sets: by score, then by bytes. Scores are never NaN.
 pub(crate) fn order(score: f64, member: &[u8], other_score: f64, other: &Cell) -> Ordering {
     score.partial_cmp(&other_score).unwrap_or(Ordering::Equal).then_with(|| member.cmp(other.key()))
 }
@@ -136,7 +136,7 @@ impl RankTree {
         self.position(|other_score, other| order(score, member, other_score, other) == Ordering::Greater)
     }
 
-    /// The leaf with the element of this rank, which there is, and the element's place in it.
+    /// Returns the leaf with the element of this rank, which there is, and the element's place in it.
     fn leaf(&self, mut rank: usize) -> (&[Alias], usize) {
         let mut node = &self.root;
         loop {
@@ -150,7 +150,7 @@ impl RankTree {
         }
     }
 
-    /// The element of this rank, which there is.
+    /// Returns the element of this rank, which there is.
     pub(crate) fn get(&self, rank: usize) -> &Cell {
         let (items, at) = self.leaf(rank);
         look(&items[at])
@@ -219,7 +219,7 @@ impl RankTree {
     }
 }
 
-/// The child in which the element of this rank is; `rank` becomes its rank there.
+/// Returns the child in which the element of this rank is; `rank` becomes its rank there.
 fn child_of_rank(children: &[Child], rank: &mut usize) -> usize {
     let mut at = 0;
     while *rank >= children[at].len {

@@ -82,7 +82,7 @@ fn read(text: &[u8]) -> Option<Number> {
     Some(Number { value: sign * value, out_of_range, denormal_lost: value.is_subnormal() })
 }
 
-/// A number of up to 15 digits and nothing else, which is exact.
+/// Returns a number of up to 15 digits and nothing else, which is exact.
 fn short_integer(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

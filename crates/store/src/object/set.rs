@@ -259,7 +259,7 @@ impl Set {
         });
     }
 
-    /// The set that an RDB intset is.
+    /// Returns the set that an RDB intset is.
     pub(crate) fn of_intset(bytes: &[u8], limits: &Limits) -> Option<Set> {
         let mut set = Set::Ints(Intset::parse(bytes)?);
         set.expect(set.len(), limits);

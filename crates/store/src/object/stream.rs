@@ -81,7 +81,7 @@ impl Body {
         result
     }
 
-    /// The node in which this ID is, if it is anywhere; the first one if it is before all.
+    /// Returns the node in which this ID is, if it is anywhere; the first one if it is before all.
     fn node_of(&self, id: StreamId) -> usize {
         self.nodes.partition_point(|node| node.master <= id).saturating_sub(1)
     }
@@ -245,7 +245,7 @@ impl Stream {
         removed
     }
 
-    /// The entries from one ID to another, both included, or back from the second to the first.
+    /// Returns the entries from one ID to another, both included, or back from the second to the first.
     pub(crate) fn range(&self, start: StreamId, end: StreamId, is_back: bool) -> Range<'_> {
         let body = &*self.0;
         let nodes = match start <= end && !body.nodes.is_empty() {
@@ -334,7 +334,7 @@ pub(crate) struct Range<'s> {
 }
 
 impl<'s> Range<'s> {
-    /// The entries of the first and the last node alone.
+    /// Returns the entries of the first and the last node alone.
     fn edges(mut self) -> impl Iterator<Item = Entry<'s>> {
         let last = (self.last > self.first).then(|| Range { nodes: self.last..self.nodes.end, ..self.clone() });
         self.nodes.end = self.nodes.end.min(self.first + 1);

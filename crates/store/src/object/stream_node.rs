@@ -37,7 +37,7 @@ impl StreamId {
     pub(crate) const MIN: StreamId = StreamId { ms: 0, seq: 0 };
     pub(crate) const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
 
-    /// The next one; none after the last.
+    /// Returns the next one; none after the last.
     pub(crate) fn next(self) -> Option<StreamId> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -45,7 +45,7 @@ impl StreamId {
         }
     }
 
-    /// The one before; none before the first.
+    /// Returns the one before; none before the first.
     pub(crate) fn previous(self) -> Option<StreamId> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -65,7 +65,7 @@ impl StreamId {
         use_text(&text[..end])
     }
 
-    /// The ID that stands this far behind `master`.
+    /// Returns the ID that stands this far behind `master`.
     fn behind(master: StreamId, ms: i64, seq: i64) -> StreamId {
         StreamId { ms: master.ms.wrapping_add_signed(ms), seq: master.seq.wrapping_add_signed(seq) }
     }
@@ -103,7 +103,7 @@ impl<'n> Entry<'n> {
         self.len
     }
 
-    /// The names with their values.
+    /// Returns the names with their values.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (Element<'n>, Element<'n>)> {
         let (block, mut name_at, mut at) = (self.block, self.names, self.content);
         let mut next = move || {
@@ -143,7 +143,7 @@ fn integer(element: Element<'_>) -> i64 {
 }
 
 impl Node {
-    /// A node with one entry of these names and values.
+    /// Returns a node with one entry of these names and values.
     pub(super) fn new(id: StreamId, words: &[&[u8]]) -> Node {
         let mut number = itoa::Buffer::new();
         let mut texts: Vec<&[u8]> = Vec::with_capacity(words.len() / 2 + 4);
@@ -162,7 +162,7 @@ impl Node {
         self.block.bytes()
     }
 
-    /// The block, as DUMP writes it.
+    /// Returns the block, as DUMP writes it.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.block.as_bytes()
     }
@@ -197,7 +197,7 @@ impl Node {
         Head { names, first_name, entries }
     }
 
-    /// The entry at a place.
+    /// Returns the entry at a place.
     pub(super) fn entry(&self, head: &Head, at: At) -> Entry<'_> {
         let block = &self.block;
         let mut next = Some(at);
@@ -225,17 +225,17 @@ impl Node {
         }
     }
 
-    /// The place of the last entry, deleted or not.
+    /// Returns the place of the last entry, deleted or not.
     pub(super) fn last(&self) -> Option<At> {
         self.before(self.block.last()?)
     }
 
-    /// The place of the entry before the one at `at`.
+    /// Returns the place of the entry before the one at `at`.
     pub(super) fn previous(&self, at: At) -> Option<At> {
         self.before(self.block.previous(at)?)
     }
 
-    /// The place of the entry whose number of elements stands at `end`; none if that is the master's end.
+    /// Returns the place of the entry whose number of elements stands at `end`; none if that is the master's end.
     fn before(&self, end: At) -> Option<At> {
         match integer(self.block.get(end)) {
             0 => None,
@@ -330,8 +330,8 @@ impl Node {
         }
     }
 
-    /// A node from a payload that may be anything; [`None`] if a step from entry to entry would lead astray, or the
-    /// numbers of entries are not right.
+    /// Returns a node from a payload that may be anything; [`None`] if a step from entry to entry would lead astray, or
+    /// the numbers of entries are not right.
     pub(super) fn parse(master: StreamId, bytes: &[u8]) -> Option<Node> {
         let block = Packed::parse(bytes)?;
         let mut at = block.first();

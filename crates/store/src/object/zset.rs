@@ -167,7 +167,7 @@ impl LexBound<'_> {
     }
 }
 
-/// The score that an element of a block is.
+/// Returns the score that an element of a block is.
 fn score_in(element: Element<'_>) -> f64 {
     match element {
         Element::Int(value) => value as f64,
@@ -175,7 +175,7 @@ fn score_in(element: Element<'_>) -> f64 {
     }
 }
 
-/// The place of the score that follows a member.
+/// Returns the place of the score that follows a member.
 fn after(packed: &Packed, at: At) -> At {
     packed.next(at).expect("a member is followed by its score")
 }
@@ -209,7 +209,7 @@ impl Zset {
         matches!(self, Zset::Packed(_))
     }
 
-    /// The score of a member.
+    /// Returns the score of a member.
     pub(crate) fn get(&self, member: &[u8]) -> Option<f64> {
         match self {
             Zset::Packed(packed) => packed.find(member, 2).map(|at| score_in(packed.get(after(packed, at)))),
@@ -284,7 +284,7 @@ impl Zset {
         }
     }
 
-    /// A member's rank and score.
+    /// Returns a member's rank and score.
     pub(crate) fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match self {
             Zset::Packed(packed) => {

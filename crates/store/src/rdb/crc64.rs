@@ -33,7 +33,7 @@ const fn tables() -> [[u64; 256]; 8] {
     tables
 }
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 pub(super) fn crc64(bytes: &[u8]) -> u64 {
     let (eights, rest) = bytes.as_chunks::<8>();
     let crc = eights.iter().fold(0, |crc, eight| {

@@ -81,13 +81,13 @@ pub(super) const SAVING_MIN: usize = 4;
 /// A string for which a payload grows by no more than it needs.
 pub(super) const EXACT_MIN: usize = 4 << 10;
 
-/// An object with the trailer of the first version that knows its type.
+/// Returns an object with the trailer of the first version that knows its type.
 pub(crate) fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
     let late = matches!(object[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
     seal(object, if late { VERSION_MAX } else { VERSION })
 }
 
-/// An object with the trailer of this version.
+/// Returns an object with the trailer of this version.
 pub(crate) fn sealed(object: Vec<u8>) -> Vec<u8> {
     seal(object, VERSION)
 }

@@ -27,7 +27,7 @@ pub(crate) enum WrongLibraries {
     CutOff,
 }
 
-/// The payload of libraries, from their sources.
+/// Returns the payload of libraries, from their sources.
 pub(crate) fn dump_libraries<'l>(sources: impl Iterator<Item = &'l [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for source in sources {
@@ -37,7 +37,7 @@ pub(crate) fn dump_libraries<'l>(sources: impl Iterator<Item = &'l [u8]>) -> Vec
     seal(out, VERSION)
 }
 
-/// The sources of a payload.
+/// Returns the sources of a payload.
 pub(crate) fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, WrongLibraries> {
     let mut reader = Reader(opened(payload).map_err(WrongLibraries::Envelope)?);
     let mut sources = Vec::new();

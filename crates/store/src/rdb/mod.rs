@@ -54,7 +54,7 @@ pub(crate) enum Wrong {
     Object,
 }
 
-/// A value's payload.
+/// Returns a value's payload.
 pub(crate) fn dump(value: &Value<'_>) -> Vec<u8> {
     match (value, value.string()) {
         (Value::Object(object), _) => {
@@ -85,7 +85,7 @@ fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
     Ok(object)
 }
 
-/// The value of a payload.
+/// Returns the value of a payload.
 pub(crate) fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong> {
     let mut reader = Reader(opened(payload)?);
     match reader.byte()? {
@@ -163,7 +163,7 @@ pub(crate) fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>,
     }
 }
 
-/// A list that was read, unless it is empty.
+/// Returns a list that was read, unless it is empty.
 fn list_value(list: List) -> Result<Value<'static>, Wrong> {
     if list.len() == 0 { Err(Wrong::Object) } else { Ok(Value::Object(list.into_object())) }
 }
@@ -177,7 +177,7 @@ fn push_ziplist(list: &mut List, bytes: &[u8], limits: &Limits) -> Result<(), Wr
     ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new()), limits))
 }
 
-/// The elements of a ziplist.
+/// Returns the elements of a ziplist.
 fn texts_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
     let mut texts = Vec::new();
     ziplist::each(bytes, |element| texts.push(element.text(&mut itoa::Buffer::new()).to_vec()))?;
@@ -391,7 +391,7 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
     }
 
-    /// A stream, which may have no entries.
+    /// Returns a stream, which may have no entries.
     fn stream(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
         let mut nodes = Vec::new();
         for _ in 0..self.plain_length()? {

@@ -32,7 +32,7 @@ pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(Element<'_>)) -> Result<(
     if counted && last as usize == last_at { Ok(()) } else { Err(Wrong::Object) }
 }
 
-/// The element at the start, with its bytes. `before` are those of the one before it.
+/// Returns the element at the start, with its bytes. `before` are those of the one before it.
 fn entry(bytes: &[u8], before: usize) -> Option<(usize, Element<'_>)> {
     let (told, head_at) = match *bytes.first()? {
         END => return None,

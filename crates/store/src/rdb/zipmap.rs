@@ -26,7 +26,7 @@ pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(&[u8], &[u8])) -> Result<
     }
 }
 
-/// The text at the start, which is taken off; a value has unused bytes.
+/// Returns the text at the start, which is taken off; a value has unused bytes.
 fn text<'a>(rest: &mut &'a [u8], is_value: bool) -> Option<&'a [u8]> {
     let (&first, mut bytes) = rest.split_first()?;
     let len = match first {

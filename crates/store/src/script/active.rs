@@ -75,7 +75,7 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// The store.
+    /// Returns the store.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         let of_section = self.section.as_ref().map(Section::inner);
         of_section.or(self.outside.as_ref()).expect("a script has a section, or is not atomic")

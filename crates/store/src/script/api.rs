@@ -247,7 +247,7 @@ pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
     write_as(out, c"%.14g", value);
 }
 
-/// A number among `count` arguments as a word, which is kept in `digits`.
+/// Returns a number among `count` arguments as a word, which is kept in `digits`.
 unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count: c_int) -> &'static [u8] {
     /// Numbers below a hundred, the most frequent ones, with two digits each.
     static DIGITS: [[u8; 2]; 100] = {
@@ -368,7 +368,7 @@ pub(super) unsafe fn ihash(lua: *mut lua_State) -> c_int {
     unsafe { command(lua, How::Hash) }
 }
 
-/// An error of the call itself: raised, or a value.
+/// Returns an error of the call itself: raised, or a value.
 unsafe fn failed(lua: *mut lua_State, how: How, text: &CStr) -> c_int {
     // SAFETY: nothing with a destructor is alive.
     unsafe {

@@ -36,7 +36,7 @@ pub(crate) enum Killed {
 }
 
 impl Scripting {
-    /// The age from which on scripts are too old; [`None`]: never.
+    /// Returns the age from which on scripts are too old; [`None`]: never.
     fn threshold(&self) -> Option<Duration> {
         match self.busy_after_ms.load(Ordering::Relaxed) {
             0 => None,

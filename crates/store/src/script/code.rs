@@ -61,7 +61,7 @@ impl Code {
         }
     }
 
-    /// The function, if it is one.
+    /// Returns the function, if it is one.
     pub(crate) fn function(&self) -> Option<&Function> {
         match self {
             Code::Function(library, place) => Some(&library.functions[*place]),

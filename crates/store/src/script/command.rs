@@ -73,7 +73,7 @@ fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Par
     call(start, control, more, keys, out)
 }
 
-/// The number of keys; where it makes no sense the error has been said.
+/// Returns the number of keys; where it makes no sense the error has been said.
 fn keys(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<usize> {
     keys_or(start, "ERR value is not an integer or out of range", out)
 }
@@ -90,7 +90,7 @@ pub(super) fn keys_or(start: &Start<'_>, no_number: &str, out: &mut dyn ReplySin
     None
 }
 
-/// The script with this body, compiled for the first time if it is new.
+/// Returns the script with this body, compiled for the first time if it is new.
 pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<Arc<Script>, String> {
     let scripts = &inner.scripts;
     if !kept && let Some(script) = scripts.registry.by_body(body) {

@@ -242,7 +242,7 @@ impl Control {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// The number of its section; 0 if it has none.
+    /// Returns the number of its section; 0 if it has none.
     pub(crate) fn section(&self) -> u64 {
         self.section.load(Ordering::Acquire)
     }
@@ -267,7 +267,7 @@ impl Control {
         self.state.load(Ordering::SeqCst) & WROTE != 0
     }
 
-    /// The command that called it; nothing if that is not known.
+    /// Returns the command that called it; nothing if that is not known.
     pub(crate) fn command(&self) -> Vec<Vec<u8>> {
         let Some((name, keys, words)) = self.called.get() else { return Vec::new() };
         let first = [name.as_bytes().to_vec(), self.code.name().as_bytes().to_vec(), keys.to_string().into_bytes()];

@@ -64,7 +64,7 @@ pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], 
     }
 }
 
-/// The rest of the line at `at`, which is moved behind its end.
+/// Returns the rest of the line at `at`, which is moved behind its end.
 fn line<'r>(reply: &'r [u8], at: &mut usize) -> &'r [u8] {
     let start = *at + 1;
     let len = memchr::memchr(b'\r', &reply[start..]).unwrap_or(reply.len() - start);
@@ -85,7 +85,7 @@ fn double(line: &[u8]) -> f64 {
     std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// The bytes of a bulk string of this length at `at`, which is moved behind them.
+/// Returns the bytes of a bulk string of this length at `at`, which is moved behind them.
 fn bulk<'r>(reply: &'r [u8], at: &mut usize, len: i64) -> &'r [u8] {
     let start = *at;
     *at = start + len as usize + 2;
@@ -400,7 +400,7 @@ impl Saying<'_> {
         }
     }
 
-    /// The table at `index` whose field `err` is on top of the stack.
+    /// Returns the table at `index` whose field `err` is on top of the stack.
     unsafe fn error(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
         // SAFETY: as `value`.
         unsafe {
@@ -443,7 +443,7 @@ impl Saying<'_> {
     }
 }
 
-/// A number as an integer, as C's conversion does it where it is defined.
+/// Returns a number as an integer, as C's conversion does it where it is defined.
 unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
     // SAFETY: the value is a number.
     unsafe {
@@ -460,7 +460,7 @@ unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
     }
 }
 
-/// A text as far as Redis reads it where it reads one as C does.
+/// Returns a text as far as Redis reads it where it reads one as C does.
 pub(crate) fn up_to_zero(text: &[u8]) -> &[u8] {
     memchr::memchr(0, text).map_or(text, |end| &text[..end])
 }
@@ -493,7 +493,7 @@ fn say_status(text: &[u8], out: &mut dyn ReplySink) {
     out.simple(&String::from_utf8_lossy(&line));
 }
 
-/// A byte of a line: its ends become blanks.
+/// Returns a byte of a line: its ends become blanks.
 fn unbroken(byte: u8) -> u8 {
     if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }

@@ -101,7 +101,7 @@ impl Sums {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// The figures of all rows, by number.
+    /// Returns the figures of all rows, by number.
     pub(crate) fn figures(&self) -> impl Iterator<Item = Figures> {
         self.rows.iter().map(|row| row.each_ref().map(|sum| sum.load(Ordering::Relaxed)))
     }

@@ -193,7 +193,7 @@ fn hash_of(words: &[&[u8]], reply: &[u8], seed: u64, is_sorted: bool) -> u64 {
     texts.into_iter().fold(hash, |hash, text| xxh64(text, hash))
 }
 
-/// The texts and numbers of an encoded reply in their order; of an error none, of a null an empty one.
+/// Returns the texts and numbers of an encoded reply in their order; of an error none, of a null an empty one.
 fn texts_of(reply: &[u8]) -> Vec<&[u8]> {
     let mut texts = Vec::new();
     let mut rest = reply;

@@ -144,8 +144,8 @@ pub(crate) unsafe fn push_function(
     }
 }
 
-/// The first function of a coroutine that loads libraries, and calls a function of the last one with its own arguments
-/// if that is wanted.
+/// Returns the first function of a coroutine that loads libraries, and calls a function of the last one with its own
+/// arguments if that is wanted.
 ///
 /// # Safety
 /// As any C function; the host has libraries that are to be loaded.
@@ -339,7 +339,7 @@ unsafe fn named_arguments(lua: *mut lua_State) {
     }
 }
 
-/// The flags in the table that stands in its slot.
+/// Returns the flags in the table that stands in its slot.
 unsafe fn flags(lua: *mut lua_State) -> Flags {
     // SAFETY: as `register_function`.
     unsafe {

@@ -10,7 +10,7 @@ use super::interpreter::Name;
 use super::run::{Call, Runs};
 
 impl Runs {
-    /// The text of the error that ended the script.
+    /// Returns the text of the error that ended the script.
     pub(super) fn error(&mut self, message: &str) -> Vec<u8> {
         let lua = self.coroutine.thread();
         let host = self.interpreter.host();
@@ -63,7 +63,7 @@ impl Runs {
         text
     }
 
-    /// The text of the error that ended the script, with where it happened.
+    /// Returns the text of the error that ended the script, with where it happened.
     pub(super) fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
         let text = self.error(message);
         let place = self.place();

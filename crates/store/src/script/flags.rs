@@ -56,12 +56,12 @@ impl Flags {
         Flags(self.0 & other.0)
     }
 
-    /// The flag of this name.
+    /// Returns the flag of this name.
     pub(crate) fn named(name: &[u8]) -> Option<Flags> {
         Flags::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
     }
 
-    /// The flag of this name, in any case.
+    /// Returns the flag of this name, in any case.
     pub(crate) fn named_in_any_case(name: &[u8]) -> Option<Flags> {
         Flags::named(&name.to_ascii_lowercase())
     }

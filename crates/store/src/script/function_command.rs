@@ -198,7 +198,7 @@ fn restore(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     }
 }
 
-/// The libraries of a payload.
+/// Returns the libraries of a payload.
 pub(super) fn sources(payload: &[u8]) -> Result<Vec<Source>, String> {
     let mut names = HashSet::new();
     let mut sources = Vec::new();

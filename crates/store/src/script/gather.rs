@@ -19,7 +19,7 @@ use crate::{Inner, Store};
 /// A key that a script has touched without declaring it.
 pub(super) type Touched = (u32, Box<[u8]>, Mode);
 
-/// The section of a call whose keys are all free at this moment.
+/// Returns the section of a call whose keys are all free at this moment.
 pub(super) fn begin_at_once(inner: &Arc<Inner>, call: &Call, words: &[&[u8]]) -> Option<Section> {
     Section::at_once(inner, call.control.id, declared(call, words).chain(in_turn(call)))
 }
@@ -29,7 +29,7 @@ fn declared<'w>(call: &Call, words: &'w [&[u8]]) -> impl Iterator<Item = (u32, &
     words[..call.keys].iter().map(move |key| (db, *key, mode))
 }
 
-/// The section of a call, with keys that it is known to touch.
+/// Returns the section of a call, with keys that it is known to touch.
 pub(super) fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &[Touched]) -> SectionWait {
     let touched = touched.iter().map(|(db, key, mode)| (*db, &**key, *mode));
     Store(inner.clone()).section(declared(call, words).chain(touched).chain(in_turn(call)))
@@ -74,7 +74,7 @@ impl Gathering {
         self.keys.order(start)
     }
 
-    /// The ticket, once all is done.
+    /// Returns the ticket, once all is done.
     pub(super) fn ticket(self) -> Ticket {
         self.keys.ticket()
     }

@@ -111,7 +111,7 @@ struct Function {
 }
 
 impl Function {
-    /// A coroutine that will run it; none if this thread may not.
+    /// Returns a coroutine that will run it; none if this thread may not.
     fn begin(
         &mut self,
         state: &mut State,
@@ -151,7 +151,7 @@ impl Host {
         unsafe { ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, self.names[name as usize].into()) };
     }
 
-    /// The row of a command's name.
+    /// Returns the row of a command's name.
     pub(crate) fn find(&mut self, name: &[u8]) -> Option<Numbered> {
         let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or_default());
         let sum = name.len().wrapping_add(byte(0) * 7).wrapping_add(byte(name.len() / 2) * 3);
@@ -255,8 +255,8 @@ impl Interpreter {
         self.state.host::<Host>()
     }
 
-    /// A coroutine that will run this, which is compiled if it is not known here; none if that would take too long for
-    /// this thread.
+    /// Returns a coroutine that will run this, which is compiled if it is not known here; none if that would take too
+    /// long for this thread.
     pub(crate) fn begin(&mut self, code: &Code, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, Refused> {
         self.uses += 1;
         match code {
@@ -567,7 +567,7 @@ impl Pool {
         }
     }
 
-    /// An interpreter.
+    /// Returns an interpreter.
     pub(crate) fn take(&self) -> Result<Box<Interpreter>, Error> {
         let own = self.own().0.lock().take();
         let idle = own.or_else(|| self.idle.lock().pop());
@@ -663,7 +663,7 @@ impl Pool {
     }
 }
 
-/// The host of the state that `lua` belongs to.
+/// Returns the host of the state that `lua` belongs to.
 ///
 /// # Safety
 /// `lua` belongs to an interpreter; no other reference to its host is alive.

@@ -100,7 +100,7 @@ impl Source {
 pub(crate) const WRONG_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// A name of a library or a function, if it is one.
+/// Returns a name of a library or a function, if it is one.
 pub(crate) fn checked_name(name: &[u8]) -> Option<Box<str>> {
     let is_name = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     is_name.then(|| String::from_utf8_lossy(name).into())
@@ -154,7 +154,7 @@ impl Libraries {
         Libraries { state: RwLock::default(), memory }
     }
 
-    /// The function of this name, in any case: its library, and its place there.
+    /// Returns the function of this name, in any case: its library, and its place there.
     pub(crate) fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
         let name = std::str::from_utf8(name).ok()?;
         let state = self.state.read();
@@ -225,7 +225,7 @@ impl Libraries {
         drop(before);
     }
 
-    /// All libraries, by name.
+    /// Returns all libraries, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Library>> {
         self.state.read().by_name.values().cloned().collect()
     }
@@ -239,7 +239,7 @@ impl Libraries {
 }
 
 impl Library {
-    /// A library with the functions that it has registered, of which each comes with something else.
+    /// Returns a library with the functions that it has registered, of which each comes with something else.
     pub(crate) fn new<T>(source: &Source, registered: &[(Function, T)]) -> Arc<Library> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

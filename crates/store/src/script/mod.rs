@@ -158,7 +158,7 @@ impl Scripting {
         self.watches.set(options);
     }
 
-    /// The flags of a script: its own, or those of scripts that name none.
+    /// Returns the flags of a script: its own, or those of scripts that name none.
     fn flags_of(&self, script: &Script) -> Flags {
         match script.flags() {
             flags if flags.has(Flags::UNSAID) => Flags::from_bits(self.default_flags.load(Ordering::Relaxed)),

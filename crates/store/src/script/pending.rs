@@ -38,7 +38,7 @@ impl Pending {
         }
     }
 
-    /// The place in the queues of its keys, while it waits there.
+    /// Returns the place in the queues of its keys, while it waits there.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match self {
             Pending::Here(Some(job)) => job.ticket(),

@@ -25,7 +25,7 @@ pub(crate) const PRESETS_MAX: usize = 10_000;
 /// A SHA-1 in 40 hexadecimal digits of lower case.
 pub(crate) type Sha = [u8; 40];
 
-/// The SHA-1 of a text.
+/// Returns the SHA-1 of a text.
 pub(crate) fn sha_of(text: &[u8]) -> Sha {
     let mut hex = [0; 40];
     for (digits, byte) in hex.chunks_exact_mut(2).zip(Sha1::digest(text)) {
@@ -61,7 +61,7 @@ impl Script {
         &self.body[self.code..]
     }
 
-    /// Its own flags.
+    /// Returns its own flags.
     pub(crate) fn flags(&self) -> Flags {
         Flags::from_bits(self.flags.load(Ordering::Relaxed))
     }
@@ -72,7 +72,7 @@ impl Script {
         self.flags.store(flags.bits(), Ordering::Relaxed);
     }
 
-    /// The SHA-1 as text.
+    /// Returns the SHA-1 as text.
     pub(crate) fn name(&self) -> &str {
         std::str::from_utf8(&self.sha).unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl Registry {
         }
     }
 
-    /// The script with this body.
+    /// Returns the script with this body.
     pub(crate) fn by_body(&self, body: &[u8]) -> Option<Arc<Script>> {
         let hash = self.hash(body);
         let scripts = self.scripts.read();
@@ -155,7 +155,7 @@ impl Registry {
         Some(script.clone())
     }
 
-    /// The script with this SHA-1, whose digits may be of any case.
+    /// Returns the script with this SHA-1, whose digits may be of any case.
     pub(crate) fn by_sha(&self, sha: &[u8]) -> Option<Arc<Script>> {
         let mut sha: Sha = sha.try_into().ok()?;
         sha.make_ascii_lowercase();
@@ -225,7 +225,7 @@ impl Registry {
         self.scripts.read().forgotten
     }
 
-    /// All scripts, in the order of their SHA-1.
+    /// Returns all scripts, in the order of their SHA-1.
     pub(crate) fn all(&self) -> Vec<Arc<Script>> {
         let mut all: Vec<Arc<Script>> = self.scripts.read().by_sha.values().cloned().collect();
         all.sort_unstable_by_key(|script| script.sha);

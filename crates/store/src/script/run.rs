@@ -62,7 +62,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of code with these flags, through a command with `more` flags.
+    /// Returns a call of code with these flags, through a command with `more` flags.
     pub(crate) fn new(start: &Start<'_>, code: Code, flags: Flags, more: Flags, keys: usize) -> Call {
         Call::of(start, Arc::new(control_of(start, code, 0)), flags, more, keys)
     }
@@ -439,7 +439,7 @@ impl Runs {
 }
 
 impl Job {
-    /// A script that is part of a transaction's section.
+    /// Returns a script that is part of a transaction's section.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     pub(crate) fn within(
         inner: &Arc<Inner>,
@@ -496,7 +496,7 @@ impl Job {
         matches!(self.stage, Stage::New | Stage::Runs(_) | Stage::Ready(_) | Stage::Ended(..))
     }
 
-    /// Its place in the queues of its keys, while it waits there.
+    /// Returns its place in the queues of its keys, while it waits there.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match &self.stage {
             Stage::Keys(wait) => wait.ticket(),

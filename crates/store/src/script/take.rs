@@ -188,7 +188,7 @@ impl Take {
         }
     }
 
-    /// The key, for a script that begins anew; none if it wants everything.
+    /// Returns the key, for a script that begins anew; none if it wants everything.
     pub(crate) fn key(&self) -> Option<(u32, &[u8], Mode)> {
         self.ticket.keys.first().map(|held| (held.db, &*held.key, held.mode))
     }
@@ -220,7 +220,7 @@ impl Drop for Take {
 }
 
 impl Inner {
-    /// The circle of waiting scripts that `id` closes, itself first, if it does.
+    /// Returns the circle of waiting scripts that `id` closes, itself first, if it does.
     fn circle(&self, waiters: &HashMap<u64, Waiting>, id: u64) -> Option<Vec<u64>> {
         // Depth first; a script that led nowhere is not looked at again.
         let blockers = |id: &u64| {

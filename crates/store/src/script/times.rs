@@ -33,7 +33,7 @@ impl Times {
         }
     }
 
-    /// The histogram as text; nothing if there was no call.
+    /// Returns the histogram as text; nothing if there was no call.
     pub(crate) fn text(&self) -> Option<String> {
         let counts = self.buckets.each_ref().map(|bucket| bucket.load(Ordering::Relaxed));
         let total: u64 = counts.iter().sum();

@@ -26,7 +26,7 @@ pub(crate) fn store() -> Store {
     Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
 }
 
-/// The reply of a command, or what will bring it.
+/// Returns the reply of a command, or what will bring it.
 pub(crate) fn ask(store: &Store, words: &[&str]) -> Result<String, Parked> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let mut out = Vec::new();
@@ -46,7 +46,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The reply of a command, whatever it waits for.
+/// Returns the reply of a command, whatever it waits for.
 fn answered(store: &Store, words: &[&str]) -> String {
     ask(store, words).unwrap_or_else(reply_of)
 }
@@ -61,7 +61,7 @@ fn reply_of(mut parked: Parked) -> String {
     }
 }
 
-/// A script whose first slice is over.
+/// Returns a script whose first slice is over.
 pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
     let Some(mut pending) = ask(store, words).err().and_then(|parked| Pending::of(parked).ok()) else {
         panic!("it ends in its first slice")
@@ -72,7 +72,7 @@ pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
     }
 }
 
-/// A call of this code without keys.
+/// Returns a call of this code without keys.
 fn call_of(store: &Store, code: Code) -> Call {
     let start = Start {
         inner: &store.0,
@@ -183,7 +183,7 @@ fn check_leaves(store: &Store, words: &[&str], expected: &str) {
     assert_eq!(reply, expected, "{words:?}");
 }
 
-/// A store with a few large values.
+/// Returns a store with a few large values.
 fn store_with_large_values() -> Store {
     let store = store();
     let long = "x".repeat(2 << 20);

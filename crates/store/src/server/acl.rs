@@ -1,4 +1,4 @@
-//! ACL: what clients ask about users. There is one, `default`, who may do everything; `requirepass` is the password.
+//! ACL: information about users. There is one, `default`, with all permissions; `requirepass` is the password.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// The digests of the user's passwords, as Redis shows them.
+/// Returns the digests of the user's passwords, as Redis shows them.
 fn passwords(about: &About<'_>) -> Option<String> {
     about.options.needs_password().then(|| {
         Sha256::digest(&about.options.requirepass).iter().fold(String::new(), |mut text, byte| {

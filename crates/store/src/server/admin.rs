@@ -70,7 +70,7 @@ pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
     Outcome::Done
 }
 
-/// `WAIT replicas timeout`: there are none, so it waits for as long as it may, and longer for a timeout of 0.
+/// `WAIT replicas timeout`: there are no replicas, so it waits until the timeout, or without limit for a timeout of 0.
 pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
@@ -131,7 +131,7 @@ fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut R
     }
 }
 
-/// When a wait of so many milliseconds ends; never for 0.
+/// Returns the deadline of a wait of this many milliseconds; none for 0.
 fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     match parse_i64(word).map(u64::try_from) {
         None => Err("ERR timeout is not an integer or out of range"),
@@ -142,9 +142,9 @@ fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     }
 }
 
-/// A reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
+/// Returns a reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
 fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
-    /// Nobody can end the wait any more once its future is gone.
+    /// The wait cannot be ended any more once its future is dropped.
     struct Waits(Arc<Client>);
     impl Drop for Waits {
         fn drop(&mut self) {
@@ -156,7 +156,7 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
     Outcome::Later(Box::pin(async move {
         let mut timer = until.map(|until| Box::pin(tokio::time::sleep_until(until.into())));
         let end = poll_fn(|cx| match waits.0.replica_wait() {
-            // Who ends the wait wakes the connection, whose waker this is.
+            // The thread that ends the wait wakes the connection, whose waker this is.
             ReplicaWait::Waits => match &mut timer {
                 Some(timer) => timer.as_mut().poll(cx).map(|()| ReplicaWait::Ended),
                 None => Poll::Pending,

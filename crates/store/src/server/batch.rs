@@ -1,15 +1,15 @@
-//! Replies that leave together.
+//! Batched sending of replies.
 //!
-//! One look of the runtime at its sockets may find many connections readable. Their turns run one after the other, and if
-//! each sent its replies at once, each would wake its client, which answers and falls asleep again while the next turn
-//! runs: waking a sleeping thread is the dearest part of a small send. So the replies of a turn wait in a buffer of the
-//! worker, and a task sends them all. It is woken by the first of them, and so stands in the runtime's queue behind
-//! every connection that the same look found readable, and before whatever the next look will find.
+//! One poll of the runtime may find many connections readable. Their turns run one after the other, and if each sent
+//! its replies immediately, each would wake its client, which answers and sleeps again while the next turn runs: waking
+//! a sleeping thread is the most expensive part of a small send. So the replies of a turn wait in a buffer of the
+//! worker, and a task sends them all. It is woken by the first of them, and so it is queued in the runtime behind every
+//! connection that the same poll found readable, and before the connections of the next poll.
 //!
-//! A worker with a single connection sends at once, and so does a turn with many bytes. Replies wait for at most
-//! [`WAIT_MAX`] while other turns begin. Order is kept: who sends at once sends first what waits.
+//! A worker with a single connection sends immediately, and so does a turn with many bytes. Replies wait for at most
+//! [`WAIT_MAX`] while other turns begin. Order is kept: an immediate send first sends the waiting data.
 //!
-//! What a socket doesn't take stays with its [`Exit`], and the connection, which is woken, goes on with it before it
+//! Data that a socket does not accept stays with its [`Exit`], and the connection, which is woken, sends it before it
 //! reads anything more.
 
 use std::cell::{Cell, RefCell};
@@ -42,7 +42,7 @@ pub(super) enum State {
     Waiting,
     /// The socket did not take all of them: the rest is here.
     Stuck,
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -67,7 +67,7 @@ impl Exit {
         self.half.try_write(bytes)
     }
 
-    /// Puts what the socket did not take in front of `output`, which its connection now sends.
+    /// Moves the data that the socket did not accept to the front of `output`, which its connection now sends.
     pub fn take_rest(&self, output: &mut Vec<u8>) {
         if self.state.get() == State::Stuck {
             self.state.set(State::Clear);
@@ -108,11 +108,11 @@ impl Exit {
     }
 }
 
-/// What waits on a worker.
+/// The waiting replies of a worker.
 #[derive(Default)]
 pub(super) struct Batch {
     turns: RefCell<Turns>,
-    /// When the first of them began to wait.
+    /// The time at which the first of them began to wait.
     since: Cell<Option<Instant>>,
     /// The task that sends.
     sender: RefCell<Option<Waker>>,
@@ -121,7 +121,7 @@ pub(super) struct Batch {
 #[derive(Default)]
 struct Turns {
     bytes: Vec<u8>,
-    /// Whose they are, each with the end of its bytes.
+    /// Their connections, each with the end of its bytes.
     exits: Vec<(Rc<Exit>, usize)>,
 }
 
@@ -156,7 +156,7 @@ impl Batch {
         }
     }
 
-    /// Whether something has waited for long at this time.
+    /// Returns whether data has waited for too long at this time.
     pub fn is_overdue(&self, now: Instant) -> bool {
         self.since.get().is_some_and(|since| now.saturating_duration_since(since) > WAIT_MAX)
     }

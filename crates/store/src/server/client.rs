@@ -1,8 +1,8 @@
-//! The table of connected clients, as CLIENT LIST and CLIENT KILL see it from any worker.
+//! The table of connected clients, used by CLIENT LIST and CLIENT KILL from any worker.
 //!
-//! A connection owns its state; here is only what others may read or do. The owner writes its activity once per turn
-//! (a batch of pipelined commands), under a lock that nobody else holds for longer than a copy. Killing sets a flag
-//! and wakes the owner, which closes its socket itself: no descriptor is ever closed by a stranger.
+//! A connection owns its state; this table only has the shared part. The owner writes its activity once per turn (a
+//! batch of pipelined commands), under a lock that other threads hold only for a copy. Killing sets a flag and wakes
+//! the owner, which closes its socket itself: no descriptor is ever closed by another thread.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,39 +24,39 @@ use crate::outbox::{Outbox, Put};
 use crate::waiter::Waiter;
 use crate::watch::Mark;
 
-/// What a client is to others.
+/// The shared part of a client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub id: u64,
     /// `address:port`, or `path:0` for a Unix socket.
     pub address: String,
-    /// The same of the server's side.
+    /// The same for the server's side.
     pub local: String,
     pub is_unix: bool,
     pub descriptor: i32,
     pub since: Instant,
     pub names: Mutex<Names>,
     pub activity: Mutex<Activity>,
-    /// What it has beside the buffers of its connection.
+    /// Its memory in addition to the buffers of its connection.
     pub account: Arc<Account>,
-    /// What every client has.
+    /// The base memory of every client.
     _base: Share,
     /// Bytes of a large reply behind the share of it that is being written.
     pub behind: AtomicUsize,
     /// Messages for it.
     pub outbox: Outbox,
-    /// How much it listens to.
+    /// The numbers of its subscriptions.
     pub listening: Listening,
     /// The command that waits for an element, if one does.
     pub blocked: Mutex<Option<Arc<Waiter>>>,
-    /// How its wait for replicas stands: one of [`ReplicaWait`]'s numbers.
+    /// The state of its wait for replicas: one of [`ReplicaWait`]'s numbers.
     replica_wait: AtomicU8,
     killed: AtomicBool,
     is_monitor: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// WAIT and WAITAOF as the one who ends them sees them. There are no replicas, so nothing else comes before their time.
+/// The state of WAIT and WAITAOF for threads that end it. There are no replicas, so only the timeout ends it otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ReplicaWait {
@@ -68,7 +68,7 @@ pub(super) enum ReplicaWait {
     Failed,
 }
 
-/// What a client says of itself.
+/// The names that a client has set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pub name: String,
@@ -76,7 +76,7 @@ pub(super) struct Names {
     pub lib_ver: String,
 }
 
-/// What the owner tells after each turn.
+/// The activity that the owner records after each turn.
 #[derive(Clone, Debug)]
 pub(super) struct Activity {
     pub at: Instant,
@@ -96,7 +96,7 @@ pub(super) struct Activity {
     pub watched: usize,
     /// Bytes of the words of the command that waits, or is being run.
     pub words: usize,
-    /// What says whether a watched key was touched, which others do while this client rests.
+    /// The mark of whether a watched key was changed, which other threads set while this client is idle.
     pub watch: Option<Arc<Mark>>,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
@@ -108,7 +108,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Tells what a session has queued and watches.
+    /// Records a session's queued commands and watched keys.
     pub fn set_transaction(&mut self, session: &Session) {
         (self.queued, self.watch) = session.transaction();
         self.watched = session.rare.watching.as_ref().map_or(0, |watching| watching.keys.len());
@@ -116,7 +116,7 @@ impl Activity {
 }
 
 impl Client {
-    /// Whether it is on this machine.
+    /// Returns whether it is on this machine.
     pub fn is_local(&self) -> bool {
         self.is_unix || self.address.parse::<std::net::SocketAddr>().is_ok_and(|address| is_own_machine(address.ip()))
     }
@@ -227,12 +227,12 @@ impl Client {
         }
     }
 
-    /// Its address and its name, as the slow log has them.
+    /// Returns its address and its name, as the slow log has them.
     pub fn sender(&self) -> (String, String) {
         (self.address.clone(), self.names.lock().name.clone())
     }
 
-    /// What MONITOR shows of one of its commands before the words.
+    /// Returns the prefix of its commands in MONITOR.
     pub fn place(&self, db: u32) -> String {
         match self.is_unix {
             true => format!("{db} unix:{}", self.address.strip_suffix(":0").unwrap_or(&self.address)),
@@ -264,7 +264,7 @@ impl Client {
         if self.listening.is_any() { ClientType::PubSub } else { ClientType::Normal }
     }
 
-    /// The line of CLIENT LIST, without line end.
+    /// Returns the line of CLIENT LIST, without line end.
     pub fn line(&self, store: &Store) -> String {
         let now = Instant::now();
         let names = self.names.lock().clone();
@@ -338,8 +338,7 @@ impl Client {
     }
 }
 
-/// What a client takes that does nothing, in bytes: its record, its task with the socket's registration, and its
-/// session.
+/// The memory of an idle client, in bytes: its record, its task with the socket's registration, and its session.
 const CLIENT_BYTES: usize = size_of::<Client>() + 1300;
 
 /// Bytes of a block of replies in Redis.
@@ -355,7 +354,7 @@ pub(super) enum ClientType {
 }
 
 impl ClientType {
-    /// The type of this name, if Redis knows one.
+    /// Returns the type of this name, if Redis knows one.
     pub fn parse(name: &[u8]) -> Option<ClientType> {
         match &name.to_ascii_lowercase()[..] {
             b"normal" => Some(ClientType::Normal),
@@ -366,7 +365,7 @@ impl ClientType {
     }
 }
 
-/// Which clients CLIENT KILL and CLIENT LIST mean; all conditions hold together.
+/// The filter of CLIENT KILL and CLIENT LIST; all conditions must hold.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     pub ids: Option<Vec<u64>>,
@@ -416,7 +415,7 @@ impl Clients {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
     }
 
-    /// The clients of these numbers, in their order; numbers that nobody has are left out.
+    /// Returns the clients with these numbers, in their order; unknown numbers are skipped.
     pub fn with_ids(&self, ids: &[u64]) -> Vec<Arc<Client>> {
         let all = self.0.lock();
         ids.iter().filter_map(|id| all.get(id).cloned()).collect()
@@ -432,8 +431,8 @@ impl Clients {
         }
     }
 
-    /// Kills the largest clients until so many bytes will have been given back, except those that may not be evicted.
-    /// Returns how many.
+    /// Kills the largest clients until this many bytes will be freed, except those that may not be evicted. Returns
+    /// their number.
     pub fn kill_largest(&self, mut excess: i64) -> u64 {
         let mut all: Vec<(usize, Arc<Client>)> = Vec::new();
         for client in self.matching(&Filter::default()) {
@@ -443,7 +442,7 @@ impl Clients {
             let may_go = bytes >= EVICTED_MIN && !activity.no_evict;
             drop(activity);
             if client.is_killed() {
-                // What it has is about to be given back.
+                // Its memory is about to be freed.
                 excess -= bytes as i64;
             } else if may_go {
                 all.push((bytes, client));
@@ -483,7 +482,7 @@ const EVICTED_MIN: usize = 32 << 10;
 /// Bytes of a key that a line shows.
 const SHOWN_MAX: usize = 64;
 
-/// A key without blanks, so that the line stays a list of fields.
+/// Returns a key without blanks, so that the line stays a list of fields.
 fn visible(key: &[u8]) -> String {
     let mut text = String::new();
     for byte in key.iter().take(SHOWN_MAX) {
@@ -498,12 +497,13 @@ fn visible(key: &[u8]) -> String {
     text
 }
 
-/// Whether Redis takes this for a client name: printable ASCII without spaces, so that CLIENT LIST stays a list.
+/// Returns whether Redis accepts this as a client name: printable ASCII without spaces, so that CLIENT LIST stays a
+/// list.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// Whether protected mode lets this address in.
+/// Returns whether protected mode admits this address.
 pub(super) fn is_own_machine(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

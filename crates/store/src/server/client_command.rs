@@ -1,4 +1,4 @@
-//! CLIENT: who is connected, under which name, and who must go.
+//! CLIENT: the connected clients, their names, and killing them.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     Outcome::Done
 }
 
-/// What the table says of the asking client is as of its last turn; its own line shows this command.
+/// The table's data about the calling client is that of its last turn; its own line shows this command.
 fn show_own_state(context: &Context<'_>, args: &[&[u8]]) {
     let mut activity = context.client.activity.lock();
     activity.at = context.session.now;
@@ -118,7 +118,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         [_, _, option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
             let ids: Option<Vec<i64>> = ids.iter().map(|id| parse_i64(id)).collect();
             match ids {
-                // Nobody has a negative one.
+                // No client has a negative one.
                 Some(ids) => filter.ids = Some(ids.into_iter().filter_map(|id| id.try_into().ok()).collect()),
                 None => return fail("ERR Invalid client ID", out),
             }
@@ -228,13 +228,13 @@ fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
     done(out)
 }
 
-/// `CLIENT GETREDIR`: nobody tracks.
+/// `CLIENT GETREDIR`: tracking is not supported.
 pub(super) fn getredir(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.integer(-1);
     Outcome::Done
 }
 
-/// `CLIENT TRACKINGINFO`: nobody tracks.
+/// `CLIENT TRACKINGINFO`: tracking is not supported.
 pub(super) fn trackinginfo(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.map(3);
     out.bulk(b"flags");

@@ -1,7 +1,7 @@
-//! CLUSTER: one node with every slot, so that clients that only speak to clusters connect.
+//! CLUSTER: one node with every slot, for clients that only connect to clusters.
 //!
-//! `INFO` says `cluster_enabled:0`: there is no cluster bus, no other node, and every database can be selected. What
-//! would change a cluster is refused.
+//! `INFO` reports `cluster_enabled:0`: there is no cluster bus, no other node, and every database can be selected.
+//! Commands that would change a cluster are refused.
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use sluicegate_wire::slot::{SLOTS, slot};
@@ -14,7 +14,7 @@ const BUS_OFFSET: u64 = 10_000;
 
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// The node as this client reached it: address, port.
+/// Returns the node as this client reached it: address, port.
 fn node(about: &About<'_>) -> (String, u64) {
     let port = about.server.tcp_port();
     match about.local.and_then(|local| local.rsplit_once(':')) {
@@ -98,7 +98,7 @@ pub(super) fn shards(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) 
     Outcome::Done
 }
 
-/// `CLUSTER LINKS`: to nobody.
+/// `CLUSTER LINKS`: there are none.
 pub(super) fn links(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.array(0);
     Outcome::Done
@@ -160,7 +160,7 @@ pub(super) fn get_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<
 }
 
 impl Store {
-    /// At most so many keys of database 0 in a slot; stripe after stripe, so nobody waits.
+    /// Returns at most this many keys of database 0 in a slot; locks one stripe at a time, so no client waits.
     fn keys_of_slot(&self, wanted: u16, most: usize) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let now_ms = self.0.clock.now_ms();

@@ -69,7 +69,8 @@ fn statuses(words: &[&str], out: &mut ReplyWriter<'_>) {
     words.iter().for_each(|word| out.simple(word));
 }
 
-/// Where the keys stand, in the form of Redis 7: by its own facts, or as the row says for what Redis has not.
+/// Writes the key positions in the form of Redis 7: from its facts, or from the row for commands that Redis does not
+/// have.
 fn key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     let Some(facts) = facts::of(&row.full_name).filter(|facts| !facts.specs.is_empty()) else {
         return derived_key_specs(row, out);
@@ -266,7 +267,7 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
     Outcome::Done
 }
 
-/// The row of a command with its words, and where its keys stand; an error as Redis words it.
+/// Returns the row of a command with its words, and where its keys stand; an error as Redis words it.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
     let mut at = INDEX.find(words[0]);
     if let (Some(container), Some(name)) = (at, words.get(1))
@@ -294,8 +295,8 @@ fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str
     Ok((row, row.spec.keys.keys(words, 0).iter().map(|key| key.word as usize).collect()))
 }
 
-/// The keys of a command that has their number in a word, in the order in which Redis gives them. A number that the command
-/// itself refuses, such as `01` or `1x`, is read as by C's `atoi`, and then the destination comes last.
+/// Returns the keys of a command that has their number in a word, in the order in which Redis gives them. A number that
+/// the command itself refuses, such as `01` or `1x`, is read as by C's `atoi`, and then the destination comes last.
 fn counted_keys(words: &[&[u8]], count: usize, destination: bool) -> Vec<usize> {
     let first = count + 1;
     let exact = parse_i64(words[count]);
@@ -308,7 +309,7 @@ fn counted_keys(words: &[&[u8]], count: usize, destination: bool) -> Vec<usize> 
     places
 }
 
-/// The integer at the beginning of a text, as C's `strtol` reads it.
+/// Returns the integer at the beginning of a text, as C's `strtol` reads it.
 fn leading_integer(text: &[u8]) -> i64 {
     let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r')).unwrap_or(text.len());
     let (negative, digits) = match &text[start..] {
@@ -336,7 +337,7 @@ pub(super) fn getkeys(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) 
     Outcome::Done
 }
 
-/// `COMMAND GETKEYSANDFLAGS command argument…`: each key with what is done to it.
+/// `COMMAND GETKEYSANDFLAGS command argument…`: each key with its access flags.
 pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let words = &args[2..];
     match find_keys(words) {
@@ -353,7 +354,7 @@ pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWrit
     Outcome::Done
 }
 
-/// What a command does to one of its keys.
+/// Returns the access flags of one of a command's keys.
 fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     if let KeyRule::Counted { count, .. } = row.spec.keys
         && parse_i64(words[count as usize]).is_none()
@@ -374,7 +375,7 @@ fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     }
 }
 
-/// Whether no word of a command is a key.
+/// Returns whether no word of a command is a key.
 fn has_no_keys(row: &Row) -> bool {
     matches!(row.spec.keys, KeyRule::None | KeyRule::Channels { .. })
 }

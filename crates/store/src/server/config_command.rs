@@ -26,7 +26,7 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
     dispatch::help("config", out)
 }
 
-/// What CONFIG GET shows of one set of options: a parameter's text is made when it is first asked for.
+/// The values of one set of options for CONFIG GET: a parameter's text is made when it is first needed.
 struct Shown {
     options: Arc<ServerOptions>,
     /// In the catalogue's order.
@@ -117,7 +117,7 @@ pub(super) fn set(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
 }
 
 impl Server {
-    /// What CONFIG SET does, for a file that was read again.
+    /// Sets parameters like CONFIG SET, for a file that was read again.
     pub fn set_parameters(&self, pairs: &[(String, String)]) -> Result<(), String> {
         let pairs: Vec<(String, &[u8])> = pairs.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
         change(self, &pairs).map_err(|refused| match refused {
@@ -185,7 +185,7 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
     };
     let live = config::PARAMETERS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name);
     let live = live.chain(config::PROCESS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name));
-    // Held over reading and writing, so that two clients who ask for it don't mix their files.
+    // Held over reading and writing, so that two concurrent rewrites don't mix their files.
     let mut written = server.options_written.lock();
     let now = server.options();
     let changes: Vec<(&str, Vec<u8>)> = live

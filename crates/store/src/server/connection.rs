@@ -50,10 +50,10 @@ const KEPT_CAPACITY: usize = 256 * 1024;
 /// Longer requests are handed over with the buffer that they came in, which the store may keep.
 const LONG_REQUEST: usize = 1 << 20;
 
-/// Room for a long argument and what follows it in its request, at least.
+/// The minimum room for a long argument and the bytes after it in its request.
 const ROOM_LONG: usize = 32 << 20;
 
-/// Giving back so much takes longer than a turn may.
+/// Freeing this much takes longer than a turn may.
 const FREED_ASIDE: usize = 8 << 20;
 
 /// Bytes of replies after which a connection lets the others of its worker go first.
@@ -73,7 +73,7 @@ pub(super) struct Workspace {
     touched: usize,
     /// Bytes of the request whose reply comes later.
     waits: usize,
-    /// What is counted of these buffers towards `maxmemory`.
+    /// The size of these buffers that counts towards `maxmemory`.
     counted: Outside,
 }
 
@@ -122,14 +122,14 @@ impl Workspace {
         self.counted.set(memory, input + self.output.capacity() + self.parser.memory());
     }
 
-    /// Forgets what was run and makes room for what comes.
+    /// Drops the processed bytes and makes room for more.
     fn make_room(&mut self) {
         if self.start > 0 {
             self.input.drain(..self.start);
             self.start = 0;
         }
-        // An argument of which a part has come gets room for all of it, so that it is not moved as it grows. That takes
-        // addresses and no memory yet. What follows it in the request seldom takes more than a piece.
+        // A partially received argument gets room for all of it, so that it is not moved as it grows. That takes
+        // address space and no memory yet. The bytes after it in the request seldom take more than a piece.
         let all = (self.need + READ_SIZE_MAX).max(ROOM_LONG);
         if self.input.len() >= READ_SIZE_MAX
             && self.need > READ_SIZE_MAX
@@ -138,7 +138,7 @@ impl Workspace {
         {
             return;
         }
-        // Never more than what came already, or a client would reserve half a gigabyte by announcing it.
+        // Never more than was received already, or a client would reserve half a gigabyte by announcing it.
         let wanted = self.need.clamp(READ_SIZE, READ_SIZE_MAX.min(self.input.len().max(READ_SIZE)));
         self.input.reserve(wanted);
     }
@@ -162,7 +162,7 @@ pub(super) struct Connection {
     workspace: Option<Box<Workspace>>,
 }
 
-/// What a connection that waits has got.
+/// An event for a waiting connection.
 enum Came {
     /// Bytes of requests; none at the end of the stream.
     Bytes(usize),
@@ -172,7 +172,7 @@ enum Came {
     Stuck,
 }
 
-/// Why a turn can't go on by itself.
+/// The reason why a turn cannot continue by itself.
 enum Step {
     /// All complete requests are run.
     Drained,
@@ -231,8 +231,8 @@ impl Connection {
         }
     }
 
-    /// Reads what is there; 0 at the end of the stream and when the connection has to end. `last` is set when the
-    /// server stops: what has come already is answered, and no more is read.
+    /// Reads available data; 0 at the end of the stream and when the connection has to end. `last` is set when the
+    /// server stops: requests received already are answered, and no more is read.
     fn poll_read(&mut self, cx: &mut TaskContext<'_>, last: &mut bool) -> Poll<io::Result<Came>> {
         self.client.register(cx.waker());
         if self.client.is_killed() {
@@ -267,13 +267,14 @@ impl Connection {
         read.map_ok(Came::Bytes)
     }
 
-    /// Whether messages wait to be sent.
+    /// Returns whether messages wait to be sent.
     fn has_messages(&self) -> bool {
         // A client may have stopped listening since: in the transaction that published them.
         self.client.outbox.is_filled()
     }
 
-    /// Sends the messages that came while nothing was asked, and what is left of the last replies; false if the connection is to be closed.
+    /// Sends the messages that arrived while no request was pending, and the rest of the last replies; false if the
+    /// connection is to be closed.
     async fn deliver(&mut self) -> bool {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
         self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
@@ -303,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// After a turn: gives the buffers back if nothing is half read, and tells others what happened.
+    /// After a turn: frees the buffers if no partial request is left, and publishes the activity.
     fn settle(&mut self) {
         let mut buffers = Buffers::default();
         match &self.workspace {
@@ -329,13 +330,13 @@ impl Connection {
         (activity.output, activity.words) = (0, 0);
     }
 
-    /// Tells others that it waits for a reply, with so many bytes of words.
+    /// Records that it waits for a reply, with this many bytes of words.
     fn waits(&self, workspace: &Workspace, words: usize) {
         self.tell(true, workspace.buffers());
         self.client.activity.lock().words = words;
     }
 
-    /// Tells others that it waits no longer, before its client is told why.
+    /// Records that it waits no longer, before its client gets the reply.
     fn goes_on(&self) {
         let mut activity = self.client.activity.lock();
         activity.is_blocked = false;
@@ -498,8 +499,8 @@ impl Connection {
         Context { worker: &self.worker, options, session: &mut self.session, client: &self.client, received, buffers }
     }
 
-    /// Runs the request that was just read, which is long. What comes behind it goes on in a buffer of its own if the
-    /// store keeps this one.
+    /// Runs the request that was just read, which is long. The bytes after it continue in a new buffer if the store
+    /// keeps this one.
     fn run_long(&mut self, workspace: &mut Workspace, consumed: usize, options: &Arc<ServerOptions>) -> Step {
         let buffers = workspace.buffers();
         let Workspace { input, start, parser, output, waits, .. } = workspace;
@@ -514,7 +515,7 @@ impl Connection {
         self.after(outcome, output, options).unwrap_or(Step::Share)
     }
 
-    /// What follows from a request that was run; nothing if the next one does.
+    /// Returns the step after a request; none if the next request follows.
     #[inline]
     fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
@@ -556,7 +557,7 @@ impl Connection {
         is_kept
     }
 
-    /// Writes everything; false if the client is gone, is killed or reads too slowly.
+    /// Writes everything; false if the client has disconnected, is killed or reads too slowly.
     async fn flush(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
         if output.len() > WRITE_SHARE {
             // Boxed: few replies are so large, all connections would carry its size.
@@ -648,7 +649,7 @@ impl Connection {
         finished && !closes
     }
 
-    /// Whether the replies are more than the client may ever leave unread.
+    /// Returns whether the replies exceed the client's limit of unread data.
     fn exceeds(&self, output: &[u8], options: &ServerOptions) -> bool {
         let exceeds = options.client_output_buffer_limit[self.output_class()].is_passed_by(output.len());
         if exceeds {
@@ -657,12 +658,12 @@ impl Connection {
         exceeds
     }
 
-    /// Which row of `client-output-buffer-limit` is its own.
+    /// Returns its row of `client-output-buffer-limit`.
     fn output_class(&self) -> usize {
         if self.session.listens() { 2 } else { 0 }
     }
 
-    /// The reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
+    /// Returns the reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
     async fn reply_of(
         &mut self,
         mut reply: Parked,
@@ -716,16 +717,16 @@ impl Connection {
         }
     }
 
-    /// The reply of a command that waits for an element, until it comes or its time is over; none once the client has
-    /// left, is killed, or the server stops. Messages are sent meanwhile. What the client sends is read, since its leaving
-    /// shows only behind that, and run later.
+    /// Waits for the reply of a blocked command or its deadline; none once the client has disconnected, is killed, or
+    /// the server stops. Messages are sent meanwhile. The client's data is read, since its disconnection shows only
+    /// after it, and processed later.
     async fn while_blocked(
         &mut self,
         mut parked: Parked,
         workspace: &mut Workspace,
         options: &ServerOptions,
     ) -> Option<Vec<u8>> {
-        /// What ends a stretch of waiting.
+        /// An event that ends a period of waiting.
         enum Came {
             Reply(Vec<u8>),
             Messages,
@@ -767,7 +768,7 @@ impl Connection {
         reply
     }
 
-    /// Reads what the client sends, to be run later, until it has left: that shows only behind it.
+    /// Reads the client's data, to be processed later, until it has disconnected, which shows only after the data.
     fn poll_gone(&mut self, cx: &mut TaskContext<'_>, workspace: &mut Workspace, options: &ServerOptions) -> Poll<()> {
         loop {
             if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
@@ -787,7 +788,7 @@ impl Connection {
         }
     }
 
-    /// As [`unless_killed`](Self::unless_killed), for what may never end: nothing either once the client has left.
+    /// As [`unless_killed`](Self::unless_killed), for waits without an end: none also once the client has disconnected.
     async fn unless_gone<T>(
         &mut self,
         mut future: impl Future<Output = T> + Unpin,

@@ -1,7 +1,7 @@
-//! Figures for INFO: written by one worker each, summed by whoever asks.
+//! Figures for INFO: written by one worker each, summed by the reader.
 //!
-//! A worker adds to atomics that nobody else writes, so an increment is a plain load and store on a cache line of its
-//! own. CONFIG RESETSTAT remembers the sums of its moment and INFO subtracts them; no writer is disturbed.
+//! A worker adds to atomics that only it writes, so an increment is a plain load and store on its own cache line.
+//! CONFIG RESETSTAT stores the present sums and INFO subtracts them; no writer is disturbed.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -160,7 +160,7 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a time.
+/// Returns the bucket of a time.
 fn bucket(nanoseconds: u64) -> usize {
     let value = nanoseconds.max(1 << FIRST_OCTAVE);
     let octave = value.ilog2();
@@ -168,7 +168,7 @@ fn bucket(nanoseconds: u64) -> usize {
     (((octave - FIRST_OCTAVE) * 4) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The first time that is above a bucket.
+/// Returns the first time that is above a bucket.
 fn end_of(bucket: usize) -> u64 {
     let octave = FIRST_OCTAVE + (bucket / 4) as u32;
     (1 << octave) + ((bucket as u64 % 4 + 1) << (octave - 2))
@@ -183,13 +183,14 @@ impl Histogram {
         self.0.iter_mut().zip(base.0.iter()).for_each(|(count, base)| *count = count.saturating_sub(*base));
     }
 
-    /// How many times there are.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// How many are at most so many microseconds, at each power of two between the shortest and the longest. Redis's
-    /// numbers: 1,024 ns and its doubles, each with what its own histogram can't tell from it.
+    /// Returns the cumulative counts at each power of two of microseconds between the shortest and the longest. As in
+    /// Redis the steps are 1,024 ns and its doubles, each with the durations that its histogram cannot distinguish from
+    /// it.
     pub fn steps(&self) -> Vec<(u64, u64)> {
         let mut steps = Vec::new();
         let (mut sum, mut shown) = (0, 0);
@@ -210,7 +211,7 @@ impl Histogram {
         steps
     }
 
-    /// The time in nanoseconds that so many percent are within.
+    /// Returns the duration in nanoseconds within which this percentage lies.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((self.count() as f64 * percent / 100.0).ceil() as u64).max(1);
         let mut sum = 0;
@@ -229,7 +230,7 @@ impl Histogram {
 pub(super) struct Times(OnceLock<Box<[Count; BUCKETS]>>);
 
 impl Times {
-    /// Counts so many commands that took this long each.
+    /// Counts this many commands of this duration each.
     pub fn add(&self, nanoseconds: u64, calls: u64) {
         let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Count::default())));
         buckets[bucket(nanoseconds)].add(calls);
@@ -248,7 +249,7 @@ pub(super) fn add_times(sums: &mut Histograms, worker: &WorkerCounters) {
     }
 }
 
-/// Takes off what was there at a reset.
+/// Subtracts the counts at the last reset.
 pub(super) fn times_since(mut sums: Histograms, base: &Histograms) -> Histograms {
     for (row, histogram) in &mut sums {
         if let Some(base) = base.get(row) {

@@ -1,7 +1,7 @@
-//! DEBUG, as far as public test suites need it and a store that goes on serving others can have it.
+//! DEBUG: the subcommands that public test suites need and that do not disturb other clients.
 //!
-//! As in Redis 7 it is refused unless `enable-debug-command` says otherwise when the server starts. What would end the
-//! process, or look into structures that are not here, is refused by name.
+//! As in Redis 7 it is refused unless `enable-debug-command` allows it when the server starts. Subcommands that would
+//! end the process, or show data structures that do not exist here, are refused by name.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const PAYLOAD_EXTRA: usize = 1 + 2 + 8;
 /// The most keys that one POPULATE makes.
 const POPULATE_MAX: i64 = 100_000_000;
 
-/// What Redis has and this store refuses.
+/// Subcommands of Redis that this store refuses.
 const REFUSED: &[&str] = &[
     "aof-flush-sleep",
     "assert",
@@ -161,7 +161,7 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
     };
     let Some((hash, encoding, value, access, idle_s)) = found else { return out.error("ERR no such key") };
     let length = rdb::dump(&value).len() - PAYLOAD_EXTRA;
-    // No address of this process is told; the hash of the key tells two keys apart as well.
+    // No address of this process is disclosed; the hash of the key distinguishes keys as well.
     let place = hash >> 16;
     let lru = access & 0xff_ffff;
     out.simple(&format!(
@@ -255,7 +255,7 @@ fn populate(context: &Context<'_>, count: &[u8], rest: &[&[u8]], out: &mut Reply
         }
         let mut reply = Vec::new();
         let mut sink = ReplyWriter::new(&mut reply, Protocol::Resp2);
-        // A key that is held exists, or will be made by who waits before this.
+        // A held key exists, or will be created by an earlier waiter.
         let origin = Origin { db, ..Origin::default() };
         drop(inner.start(&inner, spec, &[b"SETNX", &key, &value], origin, ReplyForm::Value, &mut sink));
         next += 1;

@@ -29,7 +29,7 @@ use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
 use crate::watching::Watching;
 
-/// What a command did.
+/// The result of a command.
 pub(super) enum Outcome {
     /// Its reply is written.
     Done,
@@ -58,18 +58,18 @@ pub(super) enum Replies {
     Skip,
 }
 
-/// What few connections have.
+/// State that few connections have.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
-    /// What it listens to.
+    /// Its subscriptions.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// What is queued since MULTI.
+    /// The commands queued since MULTI.
     pub multi: Option<Box<Multi>>,
     /// The keys that it watches.
     pub watching: Option<Box<Watching>>,
 }
 
-/// What a connection's commands change about it.
+/// The state of a connection that its commands change.
 #[derive(Debug)]
 pub(super) struct Session {
     pub db: u32,
@@ -83,7 +83,7 @@ pub(super) struct Session {
     pub in_exec: bool,
     /// The last command, for CLIENT LIST.
     pub command: &'static str,
-    /// When the commands that are being timed began.
+    /// The start of the commands being timed.
     pub now: Instant,
     /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
     /// look at the clock and the sums are right nevertheless.
@@ -94,11 +94,11 @@ pub(super) struct Session {
     parked: Option<Box<ParkedCommand>>,
 }
 
-/// What is remembered of a command whose reply comes later.
+/// Data about a command whose reply is pending.
 #[derive(Debug)]
 struct ParkedCommand {
     row: u16,
-    /// Its words for the slow log; empty if there is none.
+    /// Its words for the slow log; empty if not needed.
     words: Vec<Vec<u8>>,
 }
 
@@ -121,12 +121,12 @@ impl Session {
         }
     }
 
-    /// Whether it listens to anything.
+    /// Returns whether it has subscriptions.
     pub fn listens(&self) -> bool {
         self.rare.subscriptions.is_some()
     }
 
-    /// The commands queued for EXEC with their bytes, and what says whether a watched key was touched, for CLIENT LIST.
+    /// Returns the number and size of the commands queued for EXEC, and the mark of watched keys, for CLIENT LIST.
     pub fn transaction(&self) -> (Option<(usize, usize)>, Option<Arc<Mark>>) {
         let mark = self.rare.watching.as_ref().map(|watching| watching.mark.clone());
         (self.rare.multi.as_ref().map(|multi| multi.size()), mark)
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Whether CLIENT REPLY suppresses what is written now.
+    /// Returns whether CLIENT REPLY suppresses the present output.
     pub fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::Off | Replies::Skip)
     }
@@ -256,12 +256,12 @@ impl Session {
     }
 }
 
-/// Whether a command must be timed by itself, for the slow log or as an event.
+/// Returns whether a command must be timed separately, for the slow log or as an event.
 pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
     options.times_all() || options.slowlog_slower_than_us >= 0 && spec.cost_of(words) != Cost::Constant
 }
 
-/// When MONITOR shows a command.
+/// The moment at which MONITOR shows a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
     /// A script: before the commands that it calls.
@@ -308,7 +308,7 @@ pub(super) type Local = fn(&mut Context<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> 
 /// A command about the server, which needs no connection.
 pub(super) type Told = fn(&About<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
 
-/// What such a command works with.
+/// The context of such a command.
 pub(super) struct About<'a> {
     pub server: &'a Server,
     pub options: &'a ServerOptions,
@@ -365,7 +365,7 @@ impl Row {
         self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()
     }
 
-    /// Who carries it out if that is the connection.
+    /// Returns its executor if that is the connection.
     pub fn local(&self) -> Option<By> {
         self.local
     }
@@ -421,12 +421,12 @@ impl Commands {
         &self.rows[usize::from(row.subcommands.start)..usize::from(row.subcommands.end)]
     }
 
-    /// The command of this name, in any case.
+    /// Returns the command of this name, in any case.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
         self.catalogue.names().find(name)
     }
 
-    /// A command by `name` or `container|name`, as COMMAND INFO takes it.
+    /// Returns a command by `name` or `container|name`, as COMMAND INFO takes it.
     pub fn find_full(&self, name: &[u8]) -> Option<&Row> {
         let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
             return self.find(name).map(|at| &self.rows[usize::from(at)]);
@@ -442,7 +442,7 @@ impl Commands {
     }
 }
 
-/// How full the buffers of a connection are, for CLIENT LIST.
+/// The sizes of a connection's buffers, for CLIENT LIST.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buffers {
     /// Bytes of requests that have not been run, this one included, and room behind them.
@@ -458,7 +458,7 @@ pub(super) struct Context<'a> {
     pub options: &'a Arc<ServerOptions>,
     pub session: &'a mut Session,
     pub client: &'a Arc<Client>,
-    /// What the words stand in, of a long request.
+    /// The buffer that contains the words, for a long request.
     pub received: Option<&'a Received>,
     pub buffers: Buffers,
 }
@@ -569,7 +569,7 @@ impl Context<'_> {
         outcome
     }
 
-    /// Shows a command to those who watch by MONITOR, if this is its moment.
+    /// Shows a command to MONITOR clients, if this is its moment.
     #[inline]
     pub fn show<'w>(&self, row: &Row, moment: Moment, words: impl FnOnce() -> Vec<&'w [u8]>) {
         let monitors = &self.worker.server.monitors;
@@ -579,7 +579,7 @@ impl Context<'_> {
         }
     }
 
-    /// Queues a command that comes after MULTI, or says why EXEC is refused; [`None`] if it is to be run.
+    /// Queues a command after MULTI, or records why EXEC is refused; [`None`] if it is to be run.
     #[cold]
     fn in_multi(&mut self, row: u16, args: &[&[u8]], output: &mut Vec<u8>, before: usize) -> Option<Outcome> {
         let command = &INDEX.rows[usize::from(row)];
@@ -623,13 +623,13 @@ impl Context<'_> {
         Some(Outcome::Done)
     }
 
-    /// Whether a command waits while writes are paused.
+    /// Returns whether a command waits while writes are paused.
     fn may_write(&self, spec: &CommandSpec, args: &[&[u8]]) -> bool {
         pause::may_write(&self.worker.server.store.0, spec, args)
     }
 
-    /// Whether there is memory for one more command of a transaction that needs some. What is queued is itself what
-    /// clients have.
+    /// Returns whether there is memory for one more command of a transaction that needs some. Queued commands
+    /// themselves count as memory of clients.
     fn has_room(&self) -> bool {
         let inner = &self.worker.server.store.0;
         !inner.memory.is_over() || inner.make_room() && !inner.memory.is_over_by_clients()
@@ -694,7 +694,7 @@ pub(super) fn wrong_arity(full_name: &str, out: &mut ReplyWriter<'_>) {
     out.error(&format!("ERR wrong number of arguments for '{full_name}' command"));
 }
 
-/// The lines of `… HELP`: the container's commands with what the catalogue says of them.
+/// Writes the lines of `… HELP`: the container's subcommands with their summaries in the catalogue.
 pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(row) = INDEX.find_full(container.as_bytes()) else {
         out.error("ERR unknown command");

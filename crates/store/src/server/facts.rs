@@ -1,10 +1,10 @@
-//! What COMMAND says beyond the catalogue: tips for routers in front of a cluster, and where keys stand with what is done
-//! to them; of COMMAND DOCS, what has been replaced. Facts of redis-server's own COMMAND; a test compares them. What Redis
-//! has not follows from the row.
+//! Facts of redis-server's own COMMAND beyond the catalogue, compared by a test: tips for routers in front of a
+//! cluster, key positions with access flags, and, for COMMAND DOCS, replaced commands. For commands that Redis does not
+//! have they follow from the row.
 //!
-//! A line is `name;tips;specs`, specs parted by `/`, each `begin find flags`: `i1` begins at word 1, `kSTORE,3` behind that
-//! word, looked for from word 3 on; `r-1,1,0` ends with the last word, in steps of 1, `n0,1,1` behind a number; `u` can't be
-//! said.
+//! A line is `name;tips;specs`, specs separated by `/`, each `begin find flags`: `i1` begins at word 1, `kSTORE,3`
+//! after that word, searched from word 3 on; `r-1,1,0` ends with the last word, in steps of 1, `n0,1,1` after a number;
+//! `u` is unknown.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -248,7 +248,7 @@ zunion;;i1 n0,1,1 RO access
 zunionstore;;i1 r0,1,0 OW update/i2 n0,1,1 RO access
 ";
 
-/// What another command has taken the place of: its full name, since when, and what to write instead.
+/// Replaced commands: the full name, the version, and the replacement.
 const REPLACED: &[(&str, &str, &str)] = &[
     ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
@@ -277,7 +277,7 @@ pub(super) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     REPLACED.iter().find(|(replaced, ..)| *replaced == name).map(|&(_, since, by)| (since, by))
 }
 
-/// How COMMAND DOCS marks a command, by its full name.
+/// Returns the flag of a command in COMMAND DOCS, by its full name.
 pub(super) fn doc_flag(name: &str) -> Option<&'static str> {
     match replaced(name) {
         Some(_) => Some("deprecated"),
@@ -292,7 +292,7 @@ pub(super) struct Facts {
     pub specs: Vec<KeySpec>,
 }
 
-/// Where some keys of a command stand, and what is done to them.
+/// The positions of some keys of a command, and their access flags.
 #[derive(Debug)]
 pub(super) struct KeySpec {
     pub begin: Begin,
@@ -318,7 +318,7 @@ pub(super) enum Find {
 
 static BY_NAME: LazyLock<HashMap<&'static str, Facts>> = LazyLock::new(|| LINES.lines().filter_map(parse).collect());
 
-/// What is known of a command, by its full name.
+/// Returns the facts about a command, by its full name.
 pub(super) fn of(name: &str) -> Option<&'static Facts> {
     BY_NAME.get(name)
 }
@@ -352,7 +352,7 @@ fn key_spec(text: &'static str) -> Option<KeySpec> {
 }
 
 impl KeySpec {
-    /// The words of a command that are its keys; none where it can't be said.
+    /// Returns the words of a command that are its keys; none where it can't be said.
     pub fn places(&self, words: &[&[u8]]) -> Vec<usize> {
         let count = words.len() as i64;
         let first = match self.begin {
@@ -375,7 +375,7 @@ impl KeySpec {
             Find::Range(last, step, limit) => {
                 let end = match last {
                     0.. => first + last,
-                    // A limit of n leaves only an nth of what is left to keys.
+                    // A limit of n leaves only an nth of the rest to keys.
                     -1 if limit > 1 => first + (count - first) / limit - 1,
                     _ => count + last,
                 };

@@ -1,4 +1,4 @@
-//! A served store as rules, scripts and whoever watches the process see it.
+//! Figures of a served store for rules, scripts and monitoring.
 
 use sluicegate_wire::engine::{Engine, Figures, Origin, Started};
 

@@ -43,7 +43,7 @@ fn is_right(context: &Context<'_>, user: &[u8], password: &[u8]) -> bool {
     user == b"default" && (!context.options.needs_password() || is_same(password, &context.options.requirepass))
 }
 
-/// Whether two passwords are the same, in a time that tells only the length of the one offered.
+/// Compares two passwords in a time that depends only on the length of the offered one.
 fn is_same(offered: &[u8], right: &[u8]) -> bool {
     let mut difference = offered.len() ^ right.len();
     for (at, byte) in offered.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! INFO: what the server says of itself, in Redis's sections and fields.
+//! INFO: information about the server, in Redis's sections and fields.
 //!
-//! Fields that have no meaning here are left out instead of being invented; `sluicegate_version` stands beside
-//! `redis_version`. Sums are read without stopping anybody, so figures of one answer may be of slightly different
+//! Fields without a meaning here are omitted instead of being invented; `sluicegate_version` is added after
+//! `redis_version`. Sums are read without stopping writers, so figures of one reply may be of slightly different
 //! moments.
 
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use super::dispatch::{About, INDEX, Outcome};
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
 
-/// How old the figure of resident memory may be.
+/// The maximum age of the resident memory figure.
 const RSS_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A section: its name, whether it belongs to the default answer, and who writes its lines.
@@ -88,7 +88,7 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "monotonic_clock:POSIX clock_gettime")?;
     writeln!(out, "multiplexing_api:epoll")?;
     writeln!(out, "atomicvar_api:c11-builtin")?;
-    // What redis-server says that was built by another compiler.
+    // The value of a redis-server built by another compiler.
     writeln!(out, "gcc_version:0.0.0")?;
     writeln!(out, "process_id:{}", std::process::id())?;
     writeln!(out, "process_supervised:{}", about.options.process.supervised)?;
@@ -110,7 +110,7 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// System, release and machine, as `uname` tells them.
+/// Returns system, release and machine, as in `uname`.
 fn operating_system() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -119,7 +119,7 @@ fn operating_system() -> &'static str {
     })
 }
 
-/// The program's file, as it was called when somebody first asked.
+/// Returns the program's file, with its name at the first query.
 fn executable() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| std::env::current_exe().unwrap_or_default().display().to_string())
@@ -214,7 +214,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:0")?;
     }
-    // The allocator is not asked what it has split: these are the figures of a redis-server with the system's allocator.
+    // The allocator has no fragmentation figures: these are those of a redis-server with the system's allocator.
     let whole = rss.max(1) as f64;
     writeln!(out, "allocator_allocated:{used}\nallocator_active:{rss}\nallocator_resident:{rss}")?;
     writeln!(out, "allocator_frag_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;

@@ -1,8 +1,8 @@
-//! Commands of rules and HAProxy Lua: counted, timed and shown as those of clients are.
+//! Commands of rules and HAProxy Lua: counted, timed and shown like those of clients.
 //!
-//! A thread that runs such commands has counters of its own for each server, which nobody else writes. MONITOR and
-//! SLOWLOG show `rule:FILE:LINE` or `lua:FILE:LINE` in place of a client's address; the text is made only where it is
-//! shown. A command costs two looks at the clock, for the times of commandstats and LATENCY HISTOGRAM.
+//! A thread that runs such commands has its own counters for each server, which no other thread writes. MONITOR and
+//! SLOWLOG show `rule:FILE:LINE` or `lua:FILE:LINE` in place of a client's address; the text is made only when it is
+//! shown. A command costs two clock readings, for the durations of commandstats and LATENCY HISTOGRAM.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -27,7 +27,7 @@ use crate::park::Parked;
 /// The origin of a command of the process that neither a rule nor a script sent.
 pub(super) const NOWHERE: &str = "inside:0";
 
-/// The counters of a thread for one server, with what it needs of the parameters.
+/// The counters of a thread for one server, with the relevant parameters.
 struct Inside {
     counters: Arc<WorkerCounters>,
     /// Keeps the server's address from being given to another one.
@@ -35,7 +35,7 @@ struct Inside {
     /// The version of the parameters that the rest is of.
     version: u64,
     tracks_latency: bool,
-    /// Commands that took at least so many microseconds are judged.
+    /// Commands of at least this many microseconds are examined.
     slow_us: u64,
 }
 
@@ -52,7 +52,7 @@ impl Inside {
             workers.inside.push(counters.clone());
             counters
         });
-        // What the thread before has counted is seen by this one.
+        // The counts of the previous thread become visible to this one.
         fence(Ordering::Acquire);
         let mut inside =
             Inside { counters, server: server.this.clone(), version: 0, tracks_latency: false, slow_us: 0 };
@@ -71,7 +71,7 @@ impl Inside {
     }
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Copy)]
 enum Came {
     /// It ran so long.
@@ -206,7 +206,7 @@ impl Server {
         Some(started)
     }
 
-    /// Shows a command to those who watch by MONITOR, if this is its moment.
+    /// Shows a command to MONITOR clients, if this is its moment.
     #[inline]
     fn show_inside(&self, row: u16, moment: Moment, origin: Origin<'_>, db: u32, args: &[&[u8]]) {
         if !self.monitors.any() {
@@ -233,7 +233,7 @@ struct Waiting {
     /// Its words and its origin for the slow log.
     words: Vec<Vec<u8>>,
     origin: String,
-    /// How long it ran so far on the thread that polls it.
+    /// The time that it has run so far on the polling thread.
     worked: Duration,
 }
 

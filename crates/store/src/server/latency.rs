@@ -90,7 +90,7 @@ pub(super) fn reset(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     Outcome::Done
 }
 
-/// `LATENCY DOCTOR`: what the events say, and what could be done.
+/// `LATENCY DOCTOR`: an assessment of the events, with advice.
 pub(super) fn doctor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let mut text = String::new();
     let all = context.worker.server.latency.0.lock();

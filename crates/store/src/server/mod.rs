@@ -1,14 +1,14 @@
 //! The store over RESP, for every Redis client.
 //!
-//! One [`Server`] stands for a `store` section with a `bind`; each worker serves it on its own runtime with
-//! [`Server::serve_tcp`] or [`Server::serve_unix`], so a connection lives and dies on one worker and its commands run
-//! there, by function call. What workers share (client table, parameters, error counts) is touched once per turn or
-//! less; counters are per worker.
+//! One [`Server`] represents a `store` section with a `bind`; each worker serves it on its own runtime with
+//! [`Server::serve_tcp`] or [`Server::serve_unix`], so a connection stays on one worker and its commands run there, by
+//! function call. Shared state (client table, parameters, error counts) is accessed at most once per turn; counters are
+//! per worker.
 //!
-//! **Invariants.** A connection answers in the order in which it was asked. A turn (what one read brought) runs all
-//! its complete commands and writes once; it ends early when its replies grow large, and a connection that has more
-//! to do lets the others go first. A client that doesn't read its replies is not read from. A parked command (its key
-//! is held) blocks its own connection and nothing else. An idle connection holds no buffers.
+//! **Invariants.** A connection is answered in the order of its requests. A turn (the data of one read) runs all its
+//! complete commands and writes once; it ends early when its replies grow large, and a connection with more work lets
+//! the others go first. A client that does not read its replies is not read from. A parked command (its key is held)
+//! blocks only its own connection. An idle connection holds no buffers.
 //!
 //! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`,
 //! `maxmemory-clients`, and the turn's own bounds in `connection`.
@@ -91,16 +91,16 @@ server to start accepting connections from the outside.\r\n";
 /// Buffers that a worker keeps for the next connection that becomes readable.
 const WORKSPACES_KEPT: usize = 64;
 
-/// Time in which keys are evicted before clients are closed. Whoever made clients' memory grow waits for it.
+/// Time for evicting keys before clients are closed. The client whose memory has grown waits for it.
 const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
 /// Bytes of such buffers, at most.
 const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
 
-/// How often idle clients are looked for and rates are taken.
+/// The interval of checking for idle clients and of sampling rates.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// How long to wait when there are no descriptors left, before accepting again.
+/// The time to wait for descriptors before accepting again.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// One store on the network.
@@ -150,10 +150,10 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Generation(watch::Receiver<u64>);
 
-/// Binds what `bind` and `port` say now. What it returns hands the sockets over to those who serve.
+/// Binds the addresses of the present `bind` and `port`. The returned function hands the sockets over to the workers.
 type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
-/// Counters of those who serve now, and sums of those who did.
+/// Counters of the present workers, and sums of former ones.
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Arc<WorkerCounters>>,
@@ -178,7 +178,7 @@ struct Rate {
     per_second: [f64; 5],
 }
 
-/// What a worker's connections of one listener share.
+/// State shared by a worker's connections of one listener.
 struct Worker {
     server: Arc<Server>,
     counters: Arc<WorkerCounters>,
@@ -194,7 +194,7 @@ struct Worker {
 }
 
 impl Server {
-    /// A server for `store`; it listens nowhere until a worker serves it.
+    /// Returns a server for `store`; it listens nowhere until a worker serves it.
     pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
@@ -259,17 +259,17 @@ impl Server {
 
     /// Names the file that the parameters came from, for INFO.
     pub fn set_config_file(&self, path: &str) {
-        // Told once, at start.
+        // Set once, at the start.
         let _ = self.config_file.set(path.to_owned());
     }
 
-    /// Lets `CONFIG SET` change `bind` and `port`: `relisten` binds the new addresses, and what it returns gives their
-    /// sockets to [`serve_tcp`](Self::serve_tcp) on all workers.
+    /// Lets `CONFIG SET` change `bind` and `port`: `relisten` binds the new addresses, and the function that it returns
+    /// passes their sockets to [`serve_tcp`](Self::serve_tcp) on all workers.
     pub fn set_relisten(
         &self,
         relisten: impl Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync + 'static,
     ) {
-        // Told once, at start.
+        // Set once, at the start.
         let _ = self.relisten.set(Box::new(relisten));
     }
 
@@ -289,13 +289,13 @@ impl Server {
 
     /// Waits until the server is stopped.
     pub async fn stopped(&self) {
-        // The sender lives as long as the server, so waiting can't fail.
+        // The sender lives as long as the server, so waiting cannot fail.
         let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
     }
 
     /// Waits until a client sends SHUTDOWN.
     pub async fn shutdown_asked(&self) {
-        // The sender lives as long as the server, so waiting can't fail.
+        // The sender lives as long as the server, so waiting cannot fail.
         let _ = self.shutdown.subscribe().wait_for(|asked| *asked).await;
     }
 
@@ -303,20 +303,20 @@ impl Server {
         self.shutdown.send_replace(true);
     }
 
-    /// The TCP port that is served; 0 without one.
+    /// Returns the TCP port that is served; 0 without one.
     pub fn listens_on(&self) -> u32 {
         self.tcp_port() as u32
     }
 
-    /// The TCP port; 0 without one.
+    /// Returns the TCP port; 0 without one.
     fn tcp_port(&self) -> u64 {
         self.tcp_port.load(Ordering::Relaxed)
     }
 
-    /// Ends all `serve_*` calls: nobody is accepted any more, and each connection is closed once the commands that it
-    /// has sent so far are answered.
+    /// Ends all `serve_*` calls: no connection is accepted any more, and each existing one is closed once the commands
+    /// that it has sent so far are answered.
     ///
-    /// A client that doesn't read its replies, or whose command waits for a held key, is waited for; see
+    /// A client that does not read its replies, or whose command waits for a held key, is waited for; see
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
@@ -342,7 +342,7 @@ impl Server {
         if inner.memory.clients_excess(may_go) <= 0 {
             return;
         }
-        // Whoever comes second does nothing: those that are closed have given nothing back yet.
+        // A concurrent call does nothing: the closed clients have not freed their memory yet.
         let Some(_closing) = self.closing.try_lock() else { return };
         let killed = self.clients.kill_largest(inner.memory.clients_excess(may_go));
         inner.memory.evicted_clients().fetch_add(killed, Ordering::Relaxed);
@@ -353,15 +353,15 @@ impl Server {
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.kill());
     }
 
-    /// The generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
+    /// Returns the generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
     pub fn generation(&self) -> Generation {
         Generation(self.replaced.subscribe())
     }
 
     /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
     ///
-    /// The socket was bound in `generation` and is served for as long as that lasts: `CONFIG SET port` may have replaced it
-    /// before its worker came to it.
+    /// The socket was bound in `generation` and is served while that lasts: `CONFIG SET port` may have replaced it
+    /// before its worker received it.
     pub async fn serve_tcp(
         self: &Arc<Self>,
         generation: Generation,
@@ -405,11 +405,11 @@ impl Server {
         Ok(())
     }
 
-    /// A connection of this process to itself: the calling thread's `LocalRuntime` serves the other end. Who has it needs
-    /// no password.
+    /// Returns a connection of this process to itself: the calling thread's `LocalRuntime` serves the other end. It
+    /// needs no password.
     pub fn connect(self: &Arc<Self>) -> io::Result<std::os::unix::net::UnixStream> {
         thread_local! {
-            /// Who serves such connections on this thread, by server.
+            /// The servers of such connections on this thread.
             static INSIDE: RefCell<Vec<(*const Server, RcWeak<Worker>)>> = const { RefCell::new(Vec::new()) };
         }
         if self.is_stopping() {
@@ -418,7 +418,7 @@ impl Server {
         let (theirs, ours) = std::os::unix::net::UnixStream::pair()?;
         let ours = Socket::of_unix(ours)?;
         let worker = INSIDE.with_borrow_mut(|inside| {
-            // A worker keeps its server, so an address is that server's as long as the worker lives.
+            // A worker keeps its server alive, so an address belongs to that server as long as the worker lives.
             inside.retain(|(_, worker)| worker.strong_count() > 0);
             let known = inside.iter().find(|(server, _)| *server == Arc::as_ptr(self));
             if let Some(worker) = known.and_then(|(_, worker)| worker.upgrade()) {
@@ -458,7 +458,7 @@ impl Server {
         }
     }
 
-    /// When the server was made, in Unix seconds.
+    /// Returns the creation time of the server, in Unix seconds.
     fn started_s(&self) -> u64 {
         let started = SystemTime::now().checked_sub(self.started.elapsed());
         started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
@@ -570,7 +570,7 @@ impl Server {
         counters::times_since(self.all_times(), &self.histograms_reset_at.lock())
     }
 
-    /// The store's figures, hits and misses since the last CONFIG RESETSTAT.
+    /// Returns the store's figures, hits and misses since the last CONFIG RESETSTAT.
     fn store_stats(&self) -> Stats {
         let mut stats = self.store.stats();
         let base = self.store_reset_at.lock();
@@ -587,7 +587,7 @@ impl Server {
 }
 
 impl Worker {
-    /// The parameters; a change is seen by every turn that starts after it.
+    /// Returns the parameters; a change is seen by every turn that starts after it.
     fn options(&self) -> Arc<ServerOptions> {
         let version = self.server.options_version.load(Ordering::Acquire);
         let mut own = self.options.borrow_mut();
@@ -597,12 +597,12 @@ impl Worker {
         own.1.clone()
     }
 
-    /// Whether the times of commands go into histograms.
+    /// Returns whether durations of commands are recorded in histograms.
     fn tracks_latency(&self) -> bool {
         self.options.borrow().1.latency_tracking
     }
 
-    /// Whether there are newer parameters than the last call of [`options`](Self::options) gave.
+    /// Returns whether there are newer parameters than those of the last call of [`options`](Self::options).
     fn options_changed(&self) -> bool {
         self.options.borrow().0 != self.server.options_version.load(Ordering::Acquire)
     }
@@ -684,7 +684,7 @@ impl Worker {
 
     /// Sends the replies that wait, and wakes who was invited meanwhile, whenever there are some.
     async fn send_batches(self: Rc<Self>) {
-        /// However the task ends, nobody waits for it.
+        /// However the task ends, no wake-up must depend on it.
         struct Unset;
         impl Drop for Unset {
             fn drop(&mut self) {
@@ -742,7 +742,7 @@ impl Worker {
     }
 }
 
-/// Tells the store what of its parameters is its own.
+/// Passes the store's own parameters to the store.
 fn apply(store: &Store, options: &ServerOptions) {
     store.0.limits.set(&options.limits);
     store.0.limits.lfu_decay.set(options.lfu_decay_time.into());
@@ -754,7 +754,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 
-/// Whether protected mode refuses a client from this address.
+/// Returns whether protected mode refuses a client from this address.
 fn is_refused(options: &ServerOptions, peer: IpAddr) -> bool {
     options.refuses_strangers() && !client::is_own_machine(peer)
 }
@@ -766,12 +766,12 @@ fn note(listeners: &mut Vec<String>, listener: String) {
     }
 }
 
-/// Whether accepting failed for want of descriptors or memory, which waiting may mend.
+/// Returns whether accepting failed for lack of descriptors or memory, so that waiting may help.
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Forty hexadecimal digits that tell this run from every other.
+/// Returns forty hexadecimal digits that identify this run.
 fn random_id() -> String {
     use std::hash::{BuildHasher, RandomState};
     let part = || RandomState::new().hash_one(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());

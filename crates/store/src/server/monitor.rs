@@ -1,9 +1,10 @@
-//! MONITOR: every command that any worker runs, shown to those who watch.
+//! MONITOR: every command of any worker, sent to the monitoring clients.
 //!
-//! A worker that runs a command posts a line to each watching client, whose own worker sends it; without a watcher that
-//! is one load. Lines of one worker come in its order, those of several in the order of their posting. A watcher that
-//! does not read is closed, as its lines wait in a buffer with a limit. Administrators' commands and passwords are not
-//! shown, as in Redis. Commands of scripts come from `lua`; of a script that began anew, those of both times.
+//! A worker that runs a command posts a line to each monitoring client, whose own worker sends it; without such a
+//! client that is one load. Lines of one worker are in its order, those of several in the order of their posting. A
+//! client that does not read is closed, as its lines wait in a bounded buffer. Administrative commands and passwords
+//! are not shown, as in Redis. Commands of scripts have the origin `lua`; those of a restarted script are shown for
+//! both runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use crate::script::Watches;
 /// Bytes of lines that may wait for a watcher where `client-output-buffer-limit normal` sets no limit.
 const WAITING_MAX: u64 = 64 << 20;
 
-/// What stands for a word that is not shown.
+/// The replacement of a hidden word.
 const REDACTED: &[u8] = b"(redacted)";
 
 /// Clients that watch.
@@ -31,7 +32,7 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
-    /// Whether somebody watches.
+    /// Returns whether there is a monitoring client.
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
@@ -45,7 +46,7 @@ impl Monitors {
         scripts.show(true);
     }
 
-    /// A client that has gone, or watches no more.
+    /// Removes a client that has disconnected, or monitors no more.
     pub fn remove(&self, client: &Client, scripts: &Watches) {
         client.set_monitor(false);
         let mut clients = self.clients.lock();
@@ -71,7 +72,7 @@ impl Monitors {
     }
 }
 
-/// A word in quotes, with escapes for what is not printable.
+/// Appends a word in quotes, with unprintable bytes escaped.
 fn quote(word: &[u8], line: &mut Vec<u8>) {
     line.push(b'"');
     for byte in word {
@@ -89,7 +90,7 @@ fn quote(word: &[u8], line: &mut Vec<u8>) {
     line.push(b'"');
 }
 
-/// Whether a word is a password, or belongs to one.
+/// Returns whether a word is a password, or belongs to one.
 pub(super) fn is_secret(row: &Row, args: &[&[u8]], at: usize) -> bool {
     row.traits.is_secret.is_some_and(|is_secret| is_secret(args, at))
 }
@@ -100,7 +101,7 @@ pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         out.error("ERR MONITOR isn't allowed for DENY BLOCKING client");
         return Outcome::Done;
     }
-    // Redis says nothing to one that watches.
+    // Redis does not reply if the client already monitors.
     if context.client.is_monitor() {
         return Outcome::Done;
     }

@@ -1,4 +1,5 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH of a connection, and what a [transaction](crate::transaction) asks of it.
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH of a connection, and the connection's side of a
+//! [transaction](crate::transaction).
 
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -89,7 +90,7 @@ pub(super) fn poll(exec: &mut Exec, waker: &Waker, context: &mut Context<'_>, ou
     polled
 }
 
-/// Forgets what is queued since MULTI, if anything is.
+/// Drops the commands queued since MULTI, if any.
 pub(super) fn end_queue(session: &mut Session, inner: &Inner) {
     if let Some(multi) = session.rare.multi.take() {
         multi.free(inner);

@@ -1,6 +1,6 @@
-//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE. What expires is
-//! hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis,
-//! scripts count as writes unless they say that they write nothing, and so does what replicas would be told of.
+//! CLIENT PAUSE: commands, either writes or all of them, wait before execution until a time or CLIENT UNPAUSE. Expired
+//! keys are hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis, scripts count as writes
+//! unless they declare that they do not write, and so do commands that are replicated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,12 +47,12 @@ impl Pause {
         self.ended.notify_waiters();
     }
 
-    /// Whether there may be a pause.
+    /// Returns whether there may be a pause.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Whether a command must wait.
+    /// Returns whether a command must wait.
     pub fn holds(&self, is_write: bool) -> bool {
         self.is_active() && self.until(is_write).is_some()
     }
@@ -82,7 +82,7 @@ impl Pause {
     }
 }
 
-/// Whether a command waits while writes are paused.
+/// Returns whether a command waits while writes are paused.
 #[cold]
 pub(super) fn may_write(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]]) -> bool {
     if spec.counts_as_write() {

@@ -1,4 +1,4 @@
-//! What the scripts of a store have of its server: commands about it, and those who watch what they call.
+//! The server's side of a store's scripts: commands about the server, and observers of their commands.
 
 use std::sync::Weak;
 use std::time::Duration;

@@ -20,7 +20,7 @@ const WORD_MAX: usize = 128;
 /// Entries without a number.
 const SHOWN: usize = 10;
 
-/// Most entries whatever `slowlog-max-len` says: some 4 KiB each.
+/// The maximum number of entries, regardless of `slowlog-max-len`: some 4 KiB each.
 const ENTRIES_MAX: i64 = 100_000;
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Slowlog {
     }
 }
 
-/// The words of a command as they are kept: the first ones, each shortened, passwords left out.
+/// Returns the words of a command as they are kept: the first ones, each shortened, passwords left out.
 pub(super) fn shortened(row: &Row, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = (0..shown)

@@ -1,8 +1,8 @@
-//! SUBSCRIBE and its kin: what a connection listens to.
+//! SUBSCRIBE and related commands: the subscriptions of a connection.
 //!
-//! Messages come through the connection's outbox (`crate::pubsub`) and are moved to its output after each command, so
-//! a client that publishes to itself gets the reply first (Redis 7.2). Leaving a channel moves first what came for it:
-//! nothing of it follows the confirmation.
+//! Messages arrive in the connection's outbox (`crate::pubsub`) and are moved to its output after each command, so a
+//! client that publishes to itself gets the reply first (Redis 7.2). Unsubscribing first moves the messages of the
+//! channel: none follows the confirmation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::outbox::Outbox;
 use crate::pubsub::{Kind, PubSub, Subscriber};
 use crate::slab::heap_bytes;
 
-/// What can be listened to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topic {
     Channel,
@@ -26,7 +26,7 @@ enum Topic {
 }
 
 impl Topic {
-    /// The name of its confirmations: `subscribe`, `punsubscribe`…
+    /// Returns the name of its confirmations: `subscribe`, `punsubscribe`…
     fn confirmation(self, begins: bool) -> &'static str {
         match (self, begins) {
             (Topic::Channel, true) => "subscribe",
@@ -39,17 +39,17 @@ impl Topic {
     }
 }
 
-/// What a connection listens to.
+/// The subscriptions of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; 3],
-    /// Bytes that they take here, and what the client's account knows of it.
+    /// Their size here, and the share of it on the client's account.
     bytes: usize,
     share: Share,
 }
 
-/// What a subscription takes here beside its name, in bytes (measured with 500,000 channels). The channel's own entry is
-/// counted where it stands (`crate::pubsub`).
+/// The size of a subscription here in addition to its name, in bytes (measured with 500,000 channels). The channel's
+/// own entry is counted in its table (`crate::pubsub`).
 const SUBSCRIPTION_BYTES: usize = 50;
 
 fn bytes_of(name: &[u8]) -> usize {
@@ -61,7 +61,7 @@ impl Subscriptions {
         &mut self.names[topic as usize]
     }
 
-    /// The number that a confirmation tells: shard channels are counted apart.
+    /// Returns the number in a confirmation: shard channels are counted separately.
     fn told(&self, topic: Topic) -> usize {
         match topic {
             Topic::Shard => self.names[2].len(),
@@ -74,7 +74,7 @@ impl Subscriptions {
     }
 }
 
-/// How much a client listens to, for others: channels, patterns, shard channels.
+/// The numbers of a client's subscriptions, for other threads: channels, patterns, shard channels.
 #[derive(Debug, Default)]
 pub(super) struct Listening([AtomicU32; 3]);
 

@@ -35,7 +35,7 @@ const fn slots_at(capacity: usize) -> usize {
     if capacity == FULL { (HEAD + FULL).next_multiple_of(64) } else { HEAD + capacity }
 }
 
-/// The bytes of a segment of `capacity` slots.
+/// Returns the bytes of a segment of `capacity` slots.
 pub(super) const fn layout(capacity: usize) -> Layout {
     match Layout::from_size_align(slots_at(capacity) + 8 * capacity, 8) {
         Ok(layout) => layout,
@@ -207,12 +207,12 @@ impl<T: Item> Segment<T> {
     }
 }
 
-/// The byte kept of a hash: 2 to 255, from bits that choose neither segment nor group.
+/// Returns the byte kept of a hash: 2 to 255, from bits that choose neither segment nor group.
 fn fingerprint(hash: u64) -> u8 {
     (((hash & 0xff) * 254) >> 8) as u8 + 2
 }
 
-/// A word with the top bit of each byte set where `word` has `byte`.
+/// Returns a word with the top bit of each byte set where `word` has `byte`.
 fn equal(word: u64, byte: u8) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let difference = word ^ (u64::from(byte) * 0x0101_0101_0101_0101);

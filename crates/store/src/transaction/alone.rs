@@ -1,12 +1,12 @@
-//! A transaction that is alone, and how it lets the others in.
+//! An exclusive transaction, and its transition to a non-exclusive one.
 //!
-//! Behind the last command that changes whole databases it holds what its commands name, like any other transaction.
-//! KEYS may still come: of keys that others may change meanwhile it says what there was at this moment, which is read
-//! now, and of those that are held what there is when its turn comes. So all of it is as if it had happened at once.
+//! After its last command that changes whole databases it holds the keys of its remaining commands, like any other
+//! transaction. KEYS may still follow: for keys that other clients may change meanwhile, its result is read now, and
+//! for held keys when KEYS runs. So the transaction is still atomic.
 //!
-//! Cost: what KEYS finds is read under the closed gate, as KEYS itself would, and kept until its turn. Where a
-//! command whose keys show only when it runs comes before KEYS, the transaction stays alone until then: what such a
-//! command finds is not held yet.
+//! Cost: the result of KEYS is read under the closed gate, as by KEYS itself, and stored until it runs. If a command
+//! whose keys are known only when it runs precedes KEYS, the transaction stays exclusive until then: the keys of such a
+//! command are not held yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::section::Section;
 
-/// What one KEYS finds among the keys that are not held.
+/// The result of one KEYS for keys that are not held.
 pub(super) struct Listed {
     /// Its place among the commands.
     at: usize,
     names: Vec<Vec<u8>>,
 }
 
-/// The first command from which on the transaction need not be alone.
+/// Returns the first command from which on the transaction need not be alone.
 pub(super) fn alone_until(commands: &[Queued]) -> usize {
     let Some(last) = commands.iter().rposition(|queued| queued.spec().needs_everything()) else { return 0 };
     let stays = |queued: &Queued| match queued.spec().handler {
@@ -91,7 +91,7 @@ impl Exec {
                 self.run_next(context, output, Some((&closed, &collected)));
             }
         }
-        // Nobody passes the gate before the effects of this have left; publishing doesn't.
+        // No pass of the gate occurs before these effects are emitted; publishing needs none.
         inner.emit(collected.into_inner());
         drop(closed);
         inner.serve_woken();
@@ -122,7 +122,7 @@ impl Exec {
         }
     }
 
-    /// Gives up the place in the gate's queue and lets those behind it have their turn.
+    /// Leaves the gate's queue and lets the waiters behind it proceed.
     pub(super) fn leave_gate(&mut self) {
         if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Over) {
             self.inner.gate.leave(&ticket);
@@ -130,7 +130,7 @@ impl Exec {
         }
     }
 
-    /// Whether the next command is one for a thread aside.
+    /// Returns whether the next command is to run on the thread pool.
     pub(super) fn takes_long(&self, context: &impl Connection) -> bool {
         let queued = &self.commands[self.next];
         queued.may_take_long()
@@ -138,12 +138,12 @@ impl Exec {
             && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.db(), None)
     }
 
-    /// Whether at this place is a KEYS that has been read ahead.
+    /// Returns whether the command at this index is a KEYS that was read ahead.
     pub(super) fn is_listed(&self, at: usize) -> bool {
         self.listed.front().is_some_and(|listed| listed.at == at)
     }
 
-    /// Says what the KEYS at this place finds, if it has been read ahead.
+    /// Writes the result of the KEYS at this index, if it was read ahead.
     pub(super) fn say_listed(&mut self, at: usize, db: u32, out: &mut dyn ReplySink) -> bool {
         if !self.is_listed(at) {
             return false;

@@ -1,4 +1,4 @@
-//! A transaction's section on other threads: with a long command, and after its client has gone.
+//! A transaction's section on other threads: with a long command, and after its client has disconnected.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,13 +18,13 @@ use crate::owned::ReplyForm;
 use crate::script::Pending;
 use crate::section::Section;
 
-/// What is left of a transaction whose client has gone.
+/// The rest of a transaction whose client has disconnected.
 pub(super) struct Rest {
     pub(super) inner: Arc<Inner>,
     pub(super) commands: Vec<Queued>,
     pub(super) next: usize,
     pub(super) db: u32,
-    /// What the commands take of the account of their client, which has gone.
+    /// The memory of the commands on the account of their client, which has disconnected.
     pub(super) _share: Share,
 }
 
@@ -50,7 +50,7 @@ impl Rest {
             if let Handler::Script(handle) = spec.handler {
                 let place = RefCell::new(Some(section));
                 let (inner, form) = (self.inner.clone(), ReplyForm::Value);
-                // Its client has gone.
+                // Its client has disconnected.
                 let client = 0;
                 let start = Start {
                     inner: &inner,
@@ -81,7 +81,7 @@ impl Rest {
             }
             if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
                 let mut unheard = ReplyBuilder::new();
-                // What panicked has lost its reply, which nobody waits for.
+                // A panicking command has lost its reply, which has no receiver.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
                 }));
@@ -91,11 +91,11 @@ impl Rest {
     }
 }
 
-/// What comes back from another thread.
+/// The data that returns from another thread.
 pub(super) struct Back {
     pub(super) section: Section,
     pub(super) reply: Vec<u8>,
-    /// How long the command took.
+    /// The duration of the command.
     pub(super) spent: Duration,
 }
 
@@ -106,13 +106,13 @@ pub(super) struct Away(Mutex<Errand>);
 #[derive(Default)]
 #[allow(clippy::large_enum_variant, reason = "there is one for a transaction that has gone away")]
 enum Errand {
-    /// The command is being carried out; who is to be woken afterwards.
+    /// The command is being executed; the task to wake afterwards.
     #[default]
     Unheard,
     Heard(Waker),
     /// It has replied.
     Back(Back),
-    /// The client has gone: that thread does the rest.
+    /// The client has disconnected: that thread does the rest.
     Left(Rest),
 }
 

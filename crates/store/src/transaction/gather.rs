@@ -1,11 +1,11 @@
-//! What the commands of a transaction name is gathered before it queues.
+//! Collection of a transaction's key set before it queues.
 //!
-//! Which keys they name is known without looking at the store, so it is found out in slices, while others go on, be they
-//! the keys of very many commands or of one: the keys with their stripes, and, if they are more than a few, the tables
-//! that the stripes are given when all are free ([`hold::Gathered`](Gathered)). What then is done with all stripes locked,
-//! or behind the closed gate, is a few words for each stripe.
+//! The keys that it names are known without reading the store, so they are collected in slices, while other tasks run,
+//! whether they are the keys of very many commands or of one: the keys with their stripes, and, if they are more than a
+//! few, the tables that the stripes receive when all are free ([`hold::Gathered`](Gathered)). The work left with all
+//! stripes locked, or behind the closed gate, is a few words for each stripe.
 //!
-//! Cost: about a third of a microsecond for each key, and as much again if its keys are held when it comes.
+//! Cost: about a third of a microsecond for each key, and as much again if its keys are held on arrival.
 
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -30,7 +30,7 @@ pub(super) struct Gathering {
     is_alone: bool,
     /// It has a script, which may write what others of its transaction only read.
     has_script: bool,
-    /// The next command, and what is left of its keys if it has begun.
+    /// The next command, and the rest of its keys if it has been started.
     next: usize,
     places: Option<Places>,
     db: u32,
@@ -39,7 +39,7 @@ pub(super) struct Gathering {
     keys: Gathered,
 }
 
-/// What there is to know before a transaction is alone.
+/// The data needed before a transaction becomes exclusive.
 pub(super) struct Ready {
     /// Its ticket, should it go on as a section.
     pub(super) ticket: Ticket,
@@ -58,7 +58,7 @@ impl Ready {
 }
 
 impl Queued {
-    /// Where the keys stand that it names.
+    /// Returns the positions of the keys that it names.
     fn places(&self) -> Places {
         let rule = match self.spec().handler {
             Handler::Keyspace(_) | Handler::Script(_) => self.spec().keys,
@@ -91,14 +91,14 @@ impl Gathering {
         self.next += 1;
     }
 
-    /// Adds the keys that its words lead to, and lets what follows a SELECT mean keys of that database.
+    /// Adds the keys to which its words refer, and applies a SELECT to the following commands.
     fn add_led(&mut self, inner: &Inner, queued: &Queued) {
         let spec = queued.spec();
         if let KeyRule::WithDatabase { second, .. } = spec.keys {
             let key = second(&queued.words.to_vec(), self.db).filter(|key| key.db < inner.keyspace.databases());
             key.into_iter().for_each(|key| self.add(inner, key.db, queued.words.get(key.word as usize), spec.mode()));
         }
-        // Who is to be alone reads nothing before it is.
+        // An exclusive transaction reads nothing before it is exclusive.
         if !self.is_alone && spec.others.is_some() {
             let words = queued.words.to_vec();
             let led = spec.leads(&words).map(|others| (others.find)(inner, &words, self.db, DECLARED_MAX));

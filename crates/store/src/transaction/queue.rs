@@ -13,7 +13,7 @@ use crate::visits::ELEMENTS_MAX;
 
 /// Commands of more bytes than this are freed by a thread aside.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
-/// What a queued command takes beside its words, in bytes.
+/// The size of a queued command in addition to its words, in bytes.
 const OVERHEAD: usize = size_of::<Queued>() + 32;
 
 /// A command that waits for EXEC.
@@ -42,7 +42,7 @@ impl Queued {
         context.judge(self.row.number, spent, || self.words.to_vec());
     }
 
-    /// Whether it may have to be carried out by another thread.
+    /// Returns whether it may have to run on another thread.
     pub(super) fn may_take_long(&self) -> bool {
         match self.cost() {
             _ if matches!(self.spec().handler, Handler::Script(_)) => true,
@@ -53,12 +53,12 @@ impl Queued {
     }
 }
 
-/// What is queued since MULTI.
+/// The commands queued since MULTI.
 #[derive(Debug, Default)]
 pub(crate) struct Multi {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
-    /// What its client's account knows of that.
+    /// Their share on the client's account.
     pub(super) share: Share,
     /// A command was refused, so EXEC will be, and nothing more is queued.
     pub(crate) aborted: bool,
@@ -98,16 +98,16 @@ impl Multi {
         self.share.set(account, self.bytes);
     }
 
-    /// Frees what was queued because there is no memory: EXEC will be refused.
+    /// Frees the queue because there is no memory: EXEC will be refused.
     pub(crate) fn give_up(&mut self, inner: &Inner) {
         let given_up = Multi { aborted: true, dropped: self.size().0, flags: self.flags, ..Multi::default() };
         let mut queued = std::mem::replace(self, given_up);
-        // What is freed aside is as good as free: its client is not to be closed because of it.
+        // Memory being freed on the thread pool counts as free: its client is not to be closed because of it.
         queued.share.set_own(0);
         queued.free(inner);
     }
 
-    /// Frees what is queued and will not be run, a long queue aside.
+    /// Frees queued commands that will not run, a long queue on the thread pool.
     pub(crate) fn free(self, inner: &Inner) {
         if self.bytes > FREED_ASIDE {
             inner.aside.run(move || drop(self));
@@ -124,7 +124,7 @@ impl Multi {
         self.commands.iter().any(|queued| is(queued.spec(), &queued.words.to_vec()))
     }
 
-    /// Whether one of the commands has this flag.
+    /// Returns whether one of the commands has this flag.
     pub(crate) fn has(&self, flag: Flags) -> bool {
         Flags(self.flags).has(flag)
     }

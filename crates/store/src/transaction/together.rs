@@ -26,11 +26,11 @@ struct Step {
     planned: Option<usize>,
 }
 
-/// What commands leave that were run under one locking.
+/// The results of commands that ran under one locking.
 pub(super) struct Together {
-    /// Where the first reply starts in the output.
+    /// The start of the first reply in the output.
     pub(super) head: usize,
-    /// Where each ends; none if the transaction was refused because of a watched key.
+    /// The end of each reply; none if the transaction was refused because of a watched key.
     pub(super) ends: SmallVec<[usize; 8]>,
     /// Places of commands whose own time may be wanted, with it: none unless such times are asked for.
     pub(super) timed: Vec<(usize, Duration)>,

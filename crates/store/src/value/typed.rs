@@ -38,7 +38,7 @@ impl<K: Kind> Drop for EditingAs<'_, K> {
 }
 
 impl Entry {
-    /// The object, to be edited. [`None`], and nothing is done, if the value is not of this type.
+    /// Returns the object, to be edited. [`None`], and nothing is done, if the value is not of this type.
     #[inline]
     pub(crate) fn edit_as<K: Kind>(&mut self) -> Option<EditingAs<'_, K>> {
         if self.form() != Form::Object {

@@ -21,7 +21,7 @@ const MAX_LINE: u32 = 64 * 1024;
 /// Bytes of all trailer lines.
 const MAX_TRAILERS: usize = 15 * 1024;
 
-/// Why a chunked body was refused. The connection can't be used any further.
+/// The reason for refusing a chunked body. The connection is not usable any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
     /// No digits, a size of 2^52 or more, or something else where digits belong.
@@ -114,8 +114,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Takes bytes from the start of `buf`: how many, and what they were. To be called again with the rest until it
-    /// says [`ChunkEvent::More`] or [`ChunkEvent::End`].
+    /// Consumes bytes from the start of `buf`; returns their number and meaning. To be called again with the rest until
+    /// it returns [`ChunkEvent::More`] or [`ChunkEvent::End`].
     pub fn decode(&mut self, buf: &[u8]) -> Result<(usize, ChunkEvent), ChunkError> {
         let mut at = 0;
         while at < buf.len() {
@@ -391,7 +391,7 @@ pub fn write_chunk_start(size: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends what follows a chunk's data.
+/// Appends the line end after a chunk's data.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

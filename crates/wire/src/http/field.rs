@@ -3,7 +3,7 @@
 //! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
 //! as white space here.
 
-/// SP, HT, and what is left of a fold.
+/// SP, HT, and the rest of a fold.
 pub(super) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
@@ -23,7 +23,7 @@ pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// The elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
+/// Returns the elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
@@ -65,7 +65,7 @@ pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize
             number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
             at += 1;
         }
-        // Beyond this HAProxy refuses, as do all who keep lengths in signed numbers.
+        // Larger lengths are refused, as by HAProxy and all programs that store lengths in signed numbers.
         if number > i64::MAX as u64 {
             return None;
         }
@@ -165,7 +165,7 @@ impl Connection {
     }
 }
 
-/// The options of a Connection field that are not about this connection's life, joined by commas.
+/// Returns the options of a Connection field that are not about this connection's life, joined by commas.
 pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(value.len());
     for element in elements(value) {
@@ -244,7 +244,7 @@ fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-/// Where the authority ends: at the path, the query or the fragment.
+/// Returns the end of the authority: at the path, the query or the fragment.
 fn authority_end(rest: &[u8]) -> usize {
     memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len())
 }

@@ -31,7 +31,7 @@ pub struct Limits {
     pub max_head: usize,
     /// `tune.http.maxhdr`: fields of a head, the end of the head counted as one.
     pub max_fields: usize,
-    /// Some malformed heads are taken as well (`option accept-unsafe-violations-in-http-request` and its kin).
+    /// Accepts some malformed heads (`option accept-unsafe-violations-in-http-request`, `-response`).
     pub lenient: bool,
 }
 
@@ -81,7 +81,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a request line; methods are case-sensitive.
+    /// Returns the method of a request line; methods are case-sensitive.
     pub fn of(token: &[u8]) -> Method {
         match token {
             b"GET" => Method::Get,
@@ -130,7 +130,7 @@ pub struct ResponseHead {
     pub tunnel: bool,
 }
 
-/// Why a head was refused. The bytes that follow it on the connection can't be trusted: it is to be closed.
+/// The reason for refusing a head. The following bytes on the connection cannot be trusted: it must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     /// Not a request line or status line.
@@ -164,7 +164,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status that a client gets for such a request. A server's response of this kind is always a 502.
+    /// Returns the status that a client gets for such a request. A server's response of this kind is always a 502.
     pub fn request_status(self) -> u16 {
         match self {
             HeadError::BodyNotAllowed => 413,
@@ -329,7 +329,7 @@ pub fn parse_response(
     }))
 }
 
-/// An incomplete head that already fills its room will never be complete.
+/// Returns an incomplete head that already fills its room will never be complete.
 fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TooLarge) } else { Ok(incomplete) }
 }
@@ -352,7 +352,7 @@ fn fuzz_request_of(data: &[u8], limits: Limits) {
         assert!(head.head_len <= data.len() && head.head_len <= limits.max_head);
         assert!(head.body != Framing::UntilClose);
         check_fields(&message, &limits);
-        // What is written again reads again as the same message.
+        // A written message is parsed as the same message.
         let mut wire = Vec::new();
         super::write_request(&message, head.body, super::ConnectionField::None, &mut wire);
         let roomy = Limits { max_head: 1 << 16, max_fields: 64, ..limits };

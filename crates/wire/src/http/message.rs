@@ -82,7 +82,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// An empty message, ready for `set_request` or `set_response`.
+    /// Returns an empty message, ready for `set_request` or `set_response`.
     pub fn new() -> Message {
         Message::default()
     }
@@ -152,7 +152,7 @@ impl Message {
         self.second = Span::default();
     }
 
-    /// An empty message with this one's memory; this one is left empty, without any.
+    /// Returns an empty message with this one's memory; this one is left empty, without any.
     pub fn take(&mut self) -> Message {
         let mut taken = std::mem::take(self);
         taken.clear();
@@ -195,7 +195,7 @@ impl Message {
         self.status = status;
     }
 
-    /// The start line.
+    /// Returns the start line.
     pub fn start_line(&self) -> StartLine<'_> {
         if self.status == 0 {
             StartLine::Request {
@@ -208,22 +208,22 @@ impl Message {
         }
     }
 
-    /// The request's method; empty in a response.
+    /// Returns the request's method; empty in a response.
     pub fn method(&self) -> &[u8] {
         self.bytes(self.first)
     }
 
-    /// The request's target; a response's reason.
+    /// Returns the request's target; a response's reason.
     pub fn target(&self) -> &[u8] {
         self.bytes(self.second)
     }
 
-    /// The response's status; 0 in a request.
+    /// Returns the response's status; 0 in a request.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -321,7 +321,7 @@ impl Message {
         self.add(name, value);
     }
 
-    /// All fields in order: place, name in lower case, value.
+    /// Returns all fields in order: place, name in lower case, value.
     pub fn fields(&self) -> impl DoubleEndedIterator<Item = (EntryId, &[u8], &[u8])> {
         self.entries
             .iter()
@@ -330,7 +330,8 @@ impl Message {
             .map(|(index, entry)| (EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
-    /// The first field behind `place` (from the start without one), for a walk during which the message may change.
+    /// Returns the first field behind `place` (from the start without one), for a walk during which the message may
+    /// change.
     pub fn field_after(&self, place: Option<EntryId>) -> Option<(EntryId, &[u8], &[u8])> {
         let from = place.map_or(0, |place| place.0 as usize + 1);
         let entries = self.entries.get(from..)?;
@@ -339,12 +340,12 @@ impl Message {
         Some((EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
-    /// The fields of one name (ASCII case ignored), in order.
+    /// Returns the fields of one name (ASCII case ignored), in order.
     pub fn fields_named<'a>(&'a self, name: &'a [u8]) -> impl DoubleEndedIterator<Item = (EntryId, &'a [u8])> {
         self.fields().filter(move |(_, field, _)| is_named(field, name)).map(|(id, _, value)| (id, value))
     }
 
-    /// The first value of this name.
+    /// Returns the first value of this name.
     pub fn first(&self, name: &[u8]) -> Option<&[u8]> {
         self.entries
             .iter()

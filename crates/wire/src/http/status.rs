@@ -2,7 +2,7 @@
 
 use super::{Message, Version};
 
-/// The reason phrase that goes with a status where nothing else gives one.
+/// Returns the reason phrase that goes with a status where nothing else gives one.
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -155,7 +155,7 @@ pub static ERROR_PAGES: [ErrorPage; 21] = [
     page!(504, "Gateway Time-out", 92, "The server didn't respond in time."),
 ];
 
-/// The built-in page of a status; 500's for a status that has none.
+/// Returns the built-in page of a status; 500's for a status that has none.
 pub fn error_page(status: u16) -> &'static ErrorPage {
     let find = |status: u16| ERROR_PAGES.iter().find(|page| page.status == status);
     find(status).or_else(|| find(500)).unwrap_or(&ERROR_PAGES[0])

@@ -21,7 +21,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The checksum of these bytes.
+/// Returns the checksum of these bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }

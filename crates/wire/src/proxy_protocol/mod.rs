@@ -33,7 +33,7 @@ pub mod tlv {
     pub const NOOP: u8 = 0x04;
     /// An identifier of the connection, at most 128 bytes.
     pub const UNIQUE_ID: u8 = 0x05;
-    /// What is known of the client's TLS; it holds TLVs itself.
+    /// Information about the client's TLS; contains TLVs itself.
     pub const SSL: u8 = 0x20;
     /// The version of TLS, within [`SSL`].
     pub const SSL_VERSION: u8 = 0x21;
@@ -41,9 +41,9 @@ pub mod tlv {
     pub const SSL_CN: u8 = 0x22;
     /// The cipher, within [`SSL`].
     pub const SSL_CIPHER: u8 = 0x23;
-    /// How the proxy's certificate was signed, within [`SSL`].
+    /// The signature algorithm of the proxy's certificate, within [`SSL`].
     pub const SSL_SIG_ALG: u8 = 0x24;
-    /// How the proxy's key works, within [`SSL`].
+    /// The key algorithm of the proxy's certificate, within [`SSL`].
     pub const SSL_KEY_ALG: u8 = 0x25;
     /// The namespace of the network.
     pub const NETNS: u8 = 0x30;
@@ -70,7 +70,7 @@ pub struct Header {
     pub len: usize,
     /// The connection was made by the proxy on its own behalf (a check).
     pub local: bool,
-    /// Whose it is.
+    /// The addresses of the connection.
     pub addresses: Addresses,
     /// The TLVs of version 2 as they came; well-formed.
     pub tlvs: Tlvs,

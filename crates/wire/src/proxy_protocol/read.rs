@@ -7,14 +7,14 @@ use super::{Addresses, Header, SIGNATURE, crc32c, tlv};
 /// The longest header of version 1, its line end included.
 pub const V1_MAX: usize = 107;
 
-/// Where the TLVs and addresses of a header of version 2 begin.
+/// The start of the addresses and TLVs of a header of version 2.
 const V2_START: usize = 16;
 
 /// The longest value of a unique id and of an authority that HAProxy accepts.
 const UNIQUE_ID_MAX: usize = 128;
 const AUTHORITY_MAX: usize = 255;
 
-/// Why bytes are no header. The texts are those of HAProxy's log lines.
+/// The reason why bytes are not a header. The texts are those of HAProxy's log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Neither version begins so.
@@ -43,7 +43,7 @@ impl Tlvs {
         })
     }
 
-    /// The value of the first one of a type.
+    /// Returns the value of the first one of a type.
     pub fn get(&self, kind: u8) -> Option<&[u8]> {
         self.iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
     }
@@ -83,14 +83,14 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let addresses = match words.next().unwrap_or_default() {
         "TCP4" => inet::<Ipv4Addr>(words)?,
         "TCP6" => inet::<Ipv6Addr>(words)?,
-        // What follows UNKNOWN is to be ignored.
+        // The rest after UNKNOWN is ignored.
         "UNKNOWN" => Addresses::Own,
         _ => return Err(HeaderError::Protocol),
     };
     Ok(Some(Header { len: end + 1, local: false, addresses, tlvs: Tlvs::default() }))
 }
 
-/// The four words behind a protocol: two addresses of its family, two ports.
+/// Returns the four words behind a protocol: two addresses of its family, two ports.
 fn inet<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Result<Addresses, HeaderError>
 where
     A: std::str::FromStr + Into<IpAddr>,
@@ -129,7 +129,7 @@ fn read_v2(bytes: &[u8], limit: usize) -> Result<Option<Header>, HeaderError> {
     let Some(header) = bytes.get(..len) else { return Ok(None) };
     let body = &header[V2_START..];
     if local {
-        // Whatever else it says is to be ignored.
+        // The rest is ignored.
         return Ok(Some(Header { len, local, addresses: Addresses::Own, tlvs: Tlvs::default() }));
     }
     let (addresses, rest) = match start[13] >> 4 {
@@ -157,7 +157,7 @@ fn addresses<const N: usize, const ALL: usize>(
     Ok((Addresses::Inet { source, destination }, rest))
 }
 
-/// The first TLV and what follows it; `None` at the end.
+/// Returns the first TLV and what follows it; `None` at the end.
 #[allow(clippy::type_complexity)]
 fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, HeaderError> {
     let [kind, high, low, rest @ ..] = bytes else {
@@ -195,7 +195,7 @@ fn check(header: &[u8], mut rest: &[u8]) -> Result<(), HeaderError> {
 pub fn fuzz_proxy_protocol(data: &[u8]) {
     let whole = read(data, 16 * 1024);
     let Ok(Some(header)) = &whole else {
-        // More bytes never make a header of what is none.
+        // More bytes never turn invalid data into a header.
         if whole.is_err() {
             let longer = [data, b"\r\n"].concat();
             assert_eq!(read(&longer, 16 * 1024), whole);

@@ -40,7 +40,8 @@ impl Default for CommandLimits {
     }
 }
 
-/// Why a request can't be read. The connection answers with [`message`](ProtocolError::message) and closes.
+/// The reason why a request cannot be parsed. The connection answers with [`message`](ProtocolError::message) and
+/// closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A line without an end in sight, where an inline request should be.
@@ -64,7 +65,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The error reply, without the dash. A byte quoted in it is not always UTF-8.
+    /// Returns the error reply, without the dash. A byte quoted in it is not always UTF-8.
     pub fn message(self) -> SmallVec<[u8; 64]> {
         let text: &[u8] = match self {
             ProtocolError::TooBigInline => b"too big inline request",
@@ -125,7 +126,7 @@ pub struct CommandParser {
 }
 
 impl CommandParser {
-    /// A parser at the start of a request.
+    /// Returns a parser at the start of a request.
     pub fn new() -> CommandParser {
         CommandParser::default()
     }
@@ -176,7 +177,7 @@ impl CommandParser {
         Some((buf.len() - rest.len(), count))
     }
 
-    /// The arguments of the request that was just completed, the command's name first.
+    /// Returns the arguments of the request that was just completed, the command's name first.
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> SmallVec<[&'a [u8]; 8]> {
         let from = if self.is_inline { &self.inline[..] } else { buf };
         self.spans.iter().map(|span| &from[span.start..span.end]).collect()
@@ -278,7 +279,7 @@ impl CommandParser {
         }
     }
 
-    /// An argument's length and where it starts, from a line of any form.
+    /// Returns an argument's length and where it starts, from a line of any form.
     #[cold]
     fn read_length(&self, buf: &[u8]) -> Result<(u64, usize), CommandStatus> {
         let (text, next) = match count_line(buf, self.position) {
@@ -321,8 +322,8 @@ enum Line<'a> {
     TooLong,
 }
 
-/// An argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not looked
-/// at.
+/// Returns an argument's length of up to three digits, and the bytes of its line. The byte behind the line's CR is not
+/// looked at.
 #[inline(always)]
 fn plain_length(rest: &[u8]) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
@@ -343,8 +344,8 @@ fn plain_length(rest: &[u8]) -> Option<(usize, usize)> {
     (last <= 9 && rest.get(4) == Some(&b'\r')).then_some((len * 10 + last, 6))
 }
 
-/// A count of up to four digits that starts at `from`, and where the line behind it starts, if it is as every client
-/// writes it and its line has come. Nearly all are, and the general way costs three times as much.
+/// Returns a count of up to four digits that starts at `from`, and where the line behind it starts, if it is as every
+/// client writes it and its line has come. Nearly all are, and the general way costs three times as much.
 #[inline]
 fn short_count(buf: &[u8], from: usize) -> Option<(u32, usize)> {
     let rest = buf.get(from..)?;
@@ -362,7 +363,7 @@ fn short_count(buf: &[u8], from: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// The line that starts at `from`, up to its CR; the byte behind the CR must have come and is not looked at.
+/// Returns the line that starts at `from`, up to its CR; the byte behind the CR must have come and is not looked at.
 fn count_line(buf: &[u8], from: usize) -> Line<'_> {
     let rest = &buf[from..];
     // A count has a handful of digits: a plain loop finds its end faster than setting up a vector search.
@@ -496,7 +497,7 @@ pub fn fuzz_resp_command(data: &[u8]) {
     assert_eq!(whole, odd, "in odd pieces");
 }
 
-/// All requests of `data`, which arrives in pieces of `step(bytes arrived)` bytes, and the error that ended it.
+/// Returns all requests of `data`, which arrives in pieces of `step(bytes arrived)` bytes, and the error that ended it.
 fn run(
     data: &[u8],
     limits: &CommandLimits,

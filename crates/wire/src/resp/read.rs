@@ -109,7 +109,7 @@ enum Element {
 }
 
 impl ReplyParser {
-    /// A parser at the start of a reply.
+    /// Returns a parser at the start of a reply.
     pub fn new(limits: ReplyLimits) -> ReplyParser {
         ReplyParser { limits, ..ReplyParser::default() }
     }
@@ -169,7 +169,7 @@ impl ReplyParser {
         Ok(Some(reply))
     }
 
-    /// The next element and its length, or how many bytes are missing at least.
+    /// Returns the next element and its length, or how many bytes are missing at least.
     fn element(&self, buf: &[u8]) -> Result<Result<(Element, usize), usize>, ReplyParseError> {
         if self.elements > self.limits.max_elements {
             return Err(ReplyParseError::TooMany);
@@ -213,7 +213,8 @@ impl ReplyParser {
         Ok(Ok((Element::Value(value), used)))
     }
 
-    /// The string of `len` bytes behind the line that ended at `from`: none (null), whole, or so many bytes short.
+    /// Returns the string of `len` bytes behind the line that ended at `from`: none (null), whole, or so many bytes
+    /// short.
     #[allow(clippy::type_complexity)]
     fn bulk<'a>(
         &self,
@@ -307,7 +308,7 @@ pub fn fuzz_resp_reply(data: &[u8]) {
     }
 }
 
-/// All replies of `data` as text (a NaN is not equal to itself), and the error that ended it.
+/// Returns all replies of `data` as text (a NaN is not equal to itself), and the error that ended it.
 fn run(data: &[u8], limits: ReplyLimits, step: usize) -> (Vec<String>, Option<ReplyParseError>) {
     let mut parser = ReplyParser::new(limits);
     let (mut replies, mut start, mut arrived) = (Vec::new(), 0, 0);

@@ -49,7 +49,7 @@ pub struct ReplyScanner {
 }
 
 impl ReplyScanner {
-    /// A scanner at the start of a reply.
+    /// Returns a scanner at the start of a reply.
     pub fn new(limits: ReplyLimits) -> ReplyScanner {
         ReplyScanner { limits, ..ReplyScanner::default() }
     }
@@ -123,7 +123,7 @@ impl ReplyScanner {
         }
     }
 
-    /// The element at `at`: bytes taken, or nothing if it is not there yet. A string's own bytes are left to
+    /// Returns the element at `at`: bytes taken, or nothing if it is not there yet. A string's own bytes are left to
     /// [`ReplyScanner::pass_string`].
     fn element(&mut self, buf: &[u8], at: usize) -> Result<Option<usize>, ReplyParseError> {
         if self.elements > self.limits.max_elements {
@@ -274,7 +274,7 @@ pub fn fuzz_resp_scan(data: &[u8]) {
     }
 }
 
-/// The ends that the parser finds, with kinds, and whether an error ended it.
+/// Returns the ends that the parser finds, with kinds, and whether an error ended it.
 fn ends(data: &[u8], limits: ReplyLimits) -> (Vec<(usize, ReplyKind)>, bool) {
     use crate::reply::Reply;
     let mut parser = super::ReplyParser::new(limits);

@@ -113,12 +113,12 @@ pub struct ReplyWriter<'a> {
 }
 
 impl<'a> ReplyWriter<'a> {
-    /// A writer that appends to `out`.
+    /// Returns a writer that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> ReplyWriter<'a> {
         ReplyWriter { out, protocol }
     }
 
-    /// The protocol written.
+    /// Returns the protocol written.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -352,17 +352,17 @@ enum Kind {
 }
 
 impl ReplyBuilder {
-    /// An empty builder.
+    /// Returns an empty builder.
     pub fn new() -> ReplyBuilder {
         ReplyBuilder::default()
     }
 
-    /// The finished reply and an empty builder again; [`None`] while elements are missing.
+    /// Returns the finished reply and an empty builder again; [`None`] while elements are missing.
     pub fn take(&mut self) -> Option<Reply> {
         self.done.take()
     }
 
-    /// The reply. A command that wrote an incomplete one is a programmer's error: it panics in debug builds and
+    /// Returns the reply. A command that wrote an incomplete one is a programmer's error: it panics in debug builds and
     /// answers an error otherwise.
     pub fn finish(mut self) -> Reply {
         debug_assert!(self.open.is_empty() && self.done.is_some(), "an incomplete reply");

@@ -13,10 +13,10 @@ use super::{NEVER, Reactor};
 /// First and longest pause before another attempt to connect, ns.
 const PAUSE: (u64, u64) = (10_000_000, 1_000_000_000);
 
-/// Attempts in a row after which a connection is given up if nobody has ever reached the server.
+/// The number of attempts after which a connection is given up if the server was never reached.
 pub(super) const ATTEMPTS_UNREACHED: u32 = 3;
 
-/// Attempts in a row after which a connection is given up if only a number of requests ends the run.
+/// The number of attempts after which a connection is given up if the run ends only by its number of requests.
 const ATTEMPTS_COUNTED: u32 = 12;
 
 impl<P: Protocol> Reactor<'_, P> {

@@ -12,9 +12,9 @@ use crate::load::stats::{ConnectFault, RequestFault};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    /// When it was meant to be sent.
+    /// The scheduled sending time.
     pub(super) intended: u64,
-    /// When it was.
+    /// The actual sending time.
     pub(super) sent: u64,
     pub(super) command: u16,
 }
@@ -40,7 +40,7 @@ pub(super) struct Connection<S> {
     pub(super) session: S,
     /// The beginning of an answer.
     pub(super) partial: Vec<u8>,
-    /// What is to be sent, and how much of it has been.
+    /// The bytes to send, and the number already sent.
     pub(super) out: Vec<u8>,
     pub(super) written: usize,
     pub(super) watches_write: bool,
@@ -95,7 +95,7 @@ impl<S> Connection<S> {
     }
 }
 
-/// A connection's socket, as the poller names it.
+/// Returns a connection's socket, as the poller names it.
 pub(super) fn token(id: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | id as u64
 }

@@ -143,7 +143,7 @@ impl GlobalReader {
         }
     }
 
-    /// The whole section, once every line was read.
+    /// Returns the whole section, once every line was read.
     pub(crate) fn finish(mut self) -> Global {
         let tag = self.global.log_tag.clone();
         self.global.log.iter_mut().for_each(|target| target.tag.clone_from(&tag));
@@ -191,7 +191,7 @@ impl Reading<'_> {
         }
     }
 
-    /// A number by HAProxy's rules for the keyword: most end at the first character that is no digit.
+    /// Returns a number by HAProxy's rules for the keyword: most end at the first character that is no digit.
     fn number(&self, given: &str, min: i64, max: i64) -> Result<i64, String> {
         let read = if WHOLE.contains(&self.name) { unit::integer } else { unit::leading_integer };
         read(given, min, max)
@@ -234,7 +234,7 @@ const fn row(
     Row { name, contexts: Contexts::GLOBAL, min, max, usage, docs, parser: GlobalRow(parser) }
 }
 
-/// The keyword alone.
+/// Returns the keyword alone.
 const fn flag(name: &'static str, docs: &'static str, field: fn(&mut Global) -> &mut bool) -> Row<GlobalRow> {
     row(name, 0, 0, "", docs, Parser::Flag(field))
 }
@@ -244,7 +244,7 @@ const fn one(name: &'static str, usage: &'static str, docs: &'static str, parser
     row(name, 1, 1, usage, docs, parser)
 }
 
-/// A grammar of its own.
+/// Returns a grammar of its own.
 const fn line(
     name: &'static str,
     min: usize,

@@ -28,7 +28,7 @@ const COPYING: &str = "No effect on data: it tunes HAProxy's forwarding.";
 const SCHEDULING: &str = "No effect: it tunes HAProxy's own scheduler.";
 const MEMORY: &str = "No effect: it tunes HAProxy's own memory pools.";
 
-/// The keyword alone.
+/// Returns the keyword alone.
 const fn alone(name: &'static str, docs: &'static str) -> Row<GlobalRow> {
     row(name, 0, 0, "", docs, WORDS)
 }
@@ -37,7 +37,7 @@ const fn number(name: &'static str, docs: &'static str) -> Row<GlobalRow> {
     one(name, "N", docs, NUMBER)
 }
 
-/// A number from `min` to `max`.
+/// Returns a number from `min` to `max`.
 const fn bounded(name: &'static str, min: i64, max: i64, docs: &'static str) -> Row<GlobalRow> {
     one(name, "N", docs, Parser::Integer(min, max, |_, _| ()))
 }

@@ -95,7 +95,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// The fetch of a cookie by name.
+    /// Returns the fetch of a cookie by name.
     fn rdp_cookie(&mut self, line: &Line, name: &str) -> Option<Expr> {
         let reader = ExpressionReader { stores: self.stores, place: Place::Balance, acl: false };
         let text = format!("req.rdp_cookie({name})");
@@ -126,8 +126,8 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// An algorithm behind which nothing may stand.
-    /// An algorithm without arguments; HAProxy passes over whatever follows.
+    /// Returns an algorithm behind which nothing may stand. An algorithm without arguments; HAProxy passes over
+    /// whatever follows.
     fn alone(&mut self, balance: Balance) -> Option<Balance> {
         Some(balance)
     }

@@ -141,7 +141,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// A duration of whole seconds, as the kernel's probes know them; without a unit the number is seconds.
+    /// Returns a duration of whole seconds, as the kernel's probes know them; without a unit the number is seconds.
     pub(super) fn seconds(&mut self, line: &Line) -> Option<std::time::Duration> {
         match self.diagnostics.duration(line.at(1), line.text(1), crate::unit::TimeUnit::Seconds) {
             Ok(time) => Some(time),

@@ -56,7 +56,7 @@ impl ProxyReader<'_> {
         self.settings.proxy.logging.tag = Some(line.text(1).into());
     }
 
-    /// The word behind the keyword as a format of log lines, or of what HAProxy reads by the same rules.
+    /// Returns the word behind the keyword as a format of log lines, or of what HAProxy reads by the same rules.
     pub(super) fn log_format(&mut self, line: &Line, place: Place) -> Option<Arc<LogFormat>> {
         let reader = ExpressionReader { stores: self.stores, place, acl: false };
         rule::log_line(&reader, line, 1, self.diagnostics).map(Arc::new)

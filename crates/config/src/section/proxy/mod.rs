@@ -459,7 +459,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// A number that ends at the first character that is no digit.
+    /// Returns a number that ends at the first character that is no digit.
     pub(crate) fn leading_integer(&mut self, line: &Line, index: usize, min: i64, max: i64) -> Option<i64> {
         match unit::leading_integer(line.text(index), min, max) {
             Ok(value) => Some(value),
@@ -535,7 +535,7 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// A named backend, known or an error.
+    /// Returns a named backend, known or an error.
     fn backend(&mut self, line: &Line, index: usize) -> Option<ProxyId> {
         let name = line.text(index);
         if let Some(id) = self.names.backends.get(name) {

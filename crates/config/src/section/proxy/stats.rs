@@ -188,7 +188,7 @@ pub(super) const URI: Row<ProxyParser> =
     });
 
 impl ProxyReader<'_> {
-    /// The section's page, which this line may make be there.
+    /// Returns the section's page, which this line may make be there.
     fn stats_page(&mut self, line: &Line) -> &mut StatsPage {
         let settings = &mut *self.settings;
         if !std::mem::replace(&mut settings.own_stats, true) {

@@ -8,7 +8,7 @@ impl ActionReader<'_, '_> {
         Some(Action::Carrier(Carrier::Address(part, self.expression()?)))
     }
 
-    /// A number, in hexadecimal behind `0x`, or an expression that gives one.
+    /// Returns a number, in hexadecimal behind `0x`, or an expression that gives one.
     fn number_or(&mut self, max: u32) -> Option<NumberOr> {
         let text = self.line.text(self.next);
         let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -69,7 +69,7 @@ impl ActionReader<'_, '_> {
         Some(Action::SwitchMode)
     }
 
-    /// A duration, or an expression that gives milliseconds.
+    /// Returns a duration, or an expression that gives milliseconds.
     pub(super) fn time_or(&mut self) -> Option<TimeOr> {
         let text = self.line.text(self.next);
         if !text.starts_with(|c: char| c.is_ascii_digit()) {

@@ -174,7 +174,7 @@ impl ActionReader<'_, '_> {
         }
     }
 
-    /// A whole number within bounds, or an error.
+    /// Returns a whole number within bounds, or an error.
     pub(super) fn integer_at(&mut self, index: usize, min: i64, max: i64) -> Option<i64> {
         match unit::integer(self.line.text(index), min, max) {
             Ok(number) => Some(number),

@@ -45,7 +45,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The header, if there is to be one.
+    /// Returns the header, if there is to be one.
     pub(super) fn finish(self) -> Option<SendProxy> {
         let Settings { v1, v2, checksum, unique_id, authority, tlvs } = self;
         (v1 || v2).then_some(SendProxy { v2, checksum, unique_id, authority, tlvs })

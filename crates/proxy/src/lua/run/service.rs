@@ -21,7 +21,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// A service that has not begun; `None` where there is no such state.
+    /// Returns a service that has not begun; `None` where there is no such state.
     pub(super) fn new(inner: &Rc<Inner>, service: &BoundService) -> Option<Service> {
         let inner = inner.clone();
         let cell = inner.cell(&service.code)?.clone();

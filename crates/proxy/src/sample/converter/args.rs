@@ -32,7 +32,7 @@ impl Args<'_> {
         }
     }
 
-    /// Returns an argument as an integer, if it is there.
+    /// Returns an argument as an integer, if present.
     pub(super) fn int(&self, index: usize) -> Result<Option<i64>, String> {
         match self.list.get(index) {
             Some(Arg::Int(number)) => Ok(Some(*number)),
@@ -53,7 +53,7 @@ impl Args<'_> {
         })
     }
 
-    /// Returns an argument as a variable, if it is there.
+    /// Returns an argument as a variable, if present.
     pub(super) fn variable(&self, index: usize) -> Result<Option<VarRef>, String> {
         match self.list.get(index) {
             Some(Arg::Var(name)) => {
@@ -72,7 +72,7 @@ impl Args<'_> {
         self.variable(index)?.ok_or_else(|| "a variable is needed".to_owned())
     }
 
-    /// Returns an argument as an IPv6 mask, if it is there.
+    /// Returns an argument as an IPv6 mask, if present.
     pub(super) fn mask6(&self, index: usize) -> Result<Option<Ipv6Addr>, String> {
         match self.list.get(index) {
             Some(Arg::Str(mask)) => mask.parse().map(Some).map_err(|_| format!("'{mask}' is no IPv6 mask")),

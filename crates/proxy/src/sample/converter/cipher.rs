@@ -26,7 +26,7 @@ pub enum KeySize {
 }
 
 impl KeySize {
-    /// Returns the size of so many bits.
+    /// Returns the size with this number of bits.
     pub(super) fn of_bits(bits: i64) -> Option<KeySize> {
         Some(match bits {
             128 => KeySize::Bits128,
@@ -138,7 +138,7 @@ impl Composed {
         Some(())
     }
 
-    /// The tag of encrypted bytes.
+    /// Returns the tag of encrypted bytes.
     fn tag(&self, bytes: &[u8]) -> Option<[u8; TAG]> {
         let mut block = self.first.to_be_bytes();
         self.key.encrypt(&mut block).ok()?;
@@ -146,7 +146,7 @@ impl Composed {
     }
 }
 
-/// The hash of bytes and a last block.
+/// Returns the hash of bytes and a last block.
 fn ghash(key: u128, bytes: &[u8], last: u128) -> u128 {
     let blocks = bytes.chunks(BLOCK).map(|chunk| {
         let mut block = [0; BLOCK];
@@ -156,7 +156,7 @@ fn ghash(key: u128, bytes: &[u8], last: u128) -> u128 {
     blocks.chain([last]).fold(0, |sum, block| multiply(sum ^ block, key))
 }
 
-/// The product in GF(2^128), bits in the order of the standard.
+/// Returns the product in GF(2^128), bits in the order of the standard.
 fn multiply(x: u128, y: u128) -> u128 {
     const REDUCTION: u128 = 0xe1 << 120;
     let (mut product, mut shifted) = (0, y);

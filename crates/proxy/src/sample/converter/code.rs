@@ -1,8 +1,8 @@
 //! A converter that is ready to run: its compiled arguments and the function that applies it.
 //!
 //! **Why.** A converter is one function that reads its arguments and returns this value, made by [`value`] or by
-//! [`changing`] from what the arguments became and a closure over it. The closure is known to the compiler by its type,
-//! so applying a converter is one indirect call without a second dispatch on the converter's kind.
+//! [`changing`] from the compiled arguments and a closure over them. The closure's type is known to the compiler, so
+//! applying a converter is one indirect call without a second dispatch on the converter's kind.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub enum ConverterCode {
     Lua(Arc<ScriptCall>),
 }
 
-/// What applies a converter.
+/// The application of a converter.
 pub trait Convert: Send + Sync {
     /// Converts a sample.
     fn convert<'a>(&'a self, value: Value<'a>, cx: &'a StreamContext) -> Converted<'a>;
 }
 
-/// What the function of a converter returns.
+/// The result of a converter's compile function.
 pub(super) type Compiled = Result<ConverterCode, String>;
 
 struct ToValue<T, F> {
@@ -118,7 +118,7 @@ impl ConverterCode {
         }
     }
 
-    /// Returns what the store's reply means: a null is no sample, an error is a failure.
+    /// Interprets the store's reply: a null is no sample, an error is a failure.
     pub fn finish(reply: Reply) -> Converted<'static> {
         finish(reply)
     }

@@ -68,25 +68,25 @@ fn to_hex(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The integer of hexadecimal digits, whose highest bits are lost beyond 64; `None` at any other character.
+/// Returns the integer of hexadecimal digits, whose highest bits are lost beyond 64; `None` at any other character.
 fn hex_to_int(text: &[u8]) -> Option<i64> {
     text.iter()
         .try_fold(0, |number: u64, byte| Some((number << 4) | u64::from(char::from(*byte).to_digit(16)?)))
         .map(|number| number as i64)
 }
 
-/// The bytes in binary digits.
+/// Returns the bytes in binary digits.
 fn binary_digits(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| b'0' + (byte >> bit & 1))).collect()
 }
 
-/// How `be2dec` and its kin cut bytes into chunks.
+/// The division into chunks of `be2dec`, `le2dec`, `be2hex` and `le2hex`.
 struct Chunks {
     /// Between two chunks.
     separator: Box<[u8]>,
     /// Bytes of a chunk; 0 for all bytes in one.
     size: usize,
-    /// Whether a last chunk that is too short is left out.
+    /// Whether an incomplete last chunk is dropped.
     truncate: bool,
 }
 

@@ -16,7 +16,7 @@ const MSG_TYPE: u32 = 35;
 /// Tags that belong to users, in every version.
 const USER_TAGS: std::ops::RangeInclusive<u32> = 10_000..=19_999;
 
-/// What is known of a message, or of a part of one.
+/// The result of parsing a message, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<T> {
     /// The answer.
@@ -27,7 +27,7 @@ pub(super) enum Found<T> {
     Nothing,
 }
 
-/// Returns whether a message is well-formed and has the length and the checksum that it says.
+/// Returns whether a message is well-formed with correct length and checksum.
 pub(super) fn is_valid(message: &[u8]) -> Found<bool> {
     if message.len() < SHORTEST {
         return Found::NeedsMore;
@@ -85,7 +85,7 @@ pub(super) fn tag_value(message: &[u8], wanted: u32) -> Found<&[u8]> {
     Found::NeedsMore
 }
 
-/// The tag of the next field, its value and what follows; `None` where the field does not end.
+/// Returns the tag of the next field, its value and the rest; `None` if the field is unterminated.
 fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     // As HAProxy: the delimiter is looked for behind the first `=`, wherever that is.
     let equals = memchr::memchr(b'=', rest)?;
@@ -93,7 +93,7 @@ fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&rest[..equals], &rest[equals + 1..end], &rest[end + 1..]))
 }
 
-/// A number of decimal digits and nothing else, which wraps like C's; 0 is none.
+/// Returns a number of decimal digits and nothing else, which wraps like C's; 0 is none.
 fn tag_number(text: &[u8]) -> Option<u32> {
     decimal(text).filter(|number| *number != 0)
 }
@@ -104,12 +104,12 @@ fn decimal(text: &[u8]) -> Option<u32> {
     })
 }
 
-/// Whether a version has a tag; before the version is known every one is good.
+/// Returns whether a version has a tag; before the version is known every tag is valid.
 fn allowed(tag: u32, highest: Option<u32>) -> bool {
     highest.is_none_or(|highest| tag <= highest || USER_TAGS.contains(&tag))
 }
 
-/// The greatest tag that a version of the protocol defines.
+/// Returns the greatest tag that a version of the protocol defines.
 fn highest_tag(version: &[u8]) -> Option<u32> {
     Some(match version {
         b"FIX.4.0" => 140,

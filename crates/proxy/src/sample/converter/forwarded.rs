@@ -53,7 +53,7 @@ impl Parameter {
     }
 }
 
-/// Where the values of a field's parameters are, without quotes.
+/// The places of the values of a field's parameters, without quotes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed([Option<Range<usize>>; 4]);
 
@@ -64,7 +64,7 @@ impl Parsed {
     }
 }
 
-/// What is left to parse.
+/// The unparsed rest.
 struct Input<'a>(&'a [u8]);
 
 /// Parses a whole field; `None` if it is not valid, or empty.
@@ -97,27 +97,27 @@ pub(super) fn parse(field: &[u8]) -> Option<Parsed> {
         }
         count += 1;
     }
-    // As in HAProxy: what stands behind the fourth parameter is not looked at.
+    // As in HAProxy, text after the fourth parameter is ignored.
     (count > 0).then_some(parsed)
 }
 
-/// Whether a value of the field is valid.
+/// Returns whether a value of the field is valid.
 pub(crate) fn is_forwarded(text: &[u8]) -> bool {
     parse(text).is_some()
 }
 
-/// Parses a node, whose name may be an IPv6 address in brackets; what follows it is ignored, as in HAProxy.
+/// Parses a node, whose name may be an IPv6 address in brackets; text after it is ignored, as in HAProxy.
 pub(super) fn node(text: &[u8]) -> Option<Node<'_>> {
     Input(text).node(true)
 }
 
-/// Whether a text is a host, with a port or without, as it may stand between quotes.
+/// Returns whether a text is a host, with or without a port, as allowed in quotes.
 pub(crate) fn is_host(text: &[u8]) -> bool {
     let mut input = Input(text);
     input.host(true).is_some() && input.0.is_empty()
 }
 
-/// A text as a node's name: as it is if it is one, hidden behind a `_` if it can be; `None` if neither.
+/// Returns a text as a node's name: as it is if it is one, hidden behind a `_` if it can be; `None` if neither.
 pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.name(true) {
@@ -126,7 +126,7 @@ pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A text as a node's port, in the same way.
+/// Returns a text as a node's port, in the same way.
 pub(crate) fn node_port(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.port() {
@@ -135,7 +135,7 @@ pub(crate) fn node_port(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a text is an obfuscated identifier but for its `_`.
+/// Returns whether a text is an obfuscated identifier without its `_`.
 pub(super) fn is_obfuscated(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().copied().all(in_obfuscated)
 }
@@ -150,7 +150,7 @@ impl<'a> Input<'a> {
         Some(())
     }
 
-    /// What belongs to a class, from the front.
+    /// Returns the prefix of characters of a class.
     fn take_while(&mut self, belongs: impl Fn(u8) -> bool, most: usize) -> &'a [u8] {
         let length = self.0.iter().take(most).position(|byte| !belongs(*byte)).unwrap_or(self.0.len().min(most));
         let (taken, rest) = self.0.split_at(length);

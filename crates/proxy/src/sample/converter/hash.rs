@@ -7,7 +7,7 @@ use super::args::Args;
 use super::code::{Compiled, value};
 use crate::hash::Hash;
 
-/// A hash that is an integer; the argument is a seed, or other than 0 for an avalanche function behind it.
+/// Returns a hash that is an integer; the argument is a seed, or other than 0 for an avalanche function behind it.
 fn integer(args: &Args<'_>, hash: Hash) -> Compiled {
     value((hash, args.int(0)?.unwrap_or(0)), |(hash, argument), value, _| {
         Some(Value::Int(hash.of(&value.into_bytes(), *argument)))
@@ -100,7 +100,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The digest by any of OpenSSL's names of it.
+    /// Returns the digest by any of OpenSSL's names of it.
     pub fn named(name: &str) -> Option<DigestKind> {
         Some(match sluicegate_config::digest_name(name)? {
             "md5" => DigestKind::Md5,
@@ -124,12 +124,12 @@ impl DigestKind {
         })
     }
 
-    /// The digest of bytes.
+    /// Returns the digest of bytes.
     pub fn of(self, bytes: &[u8]) -> Value<'static> {
         Value::Bin(self.digest(&[bytes]).into())
     }
 
-    /// The digest of several parts in a row.
+    /// Returns the digest of several parts in a row.
     fn digest(self, parts: &[&[u8]]) -> Vec<u8> {
         fn run<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut digest = D::new();
@@ -173,7 +173,7 @@ impl DigestKind {
         }
     }
 
-    /// The keyed digest of bytes (HMAC, RFC 2104); keys of any length are good.
+    /// Returns the keyed digest of bytes (HMAC, RFC 2104); keys of any length are good.
     pub fn keyed(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
         let size = self.block();
         let mut block = if key.len() > size { self.digest(&[key]) } else { key.to_vec() };

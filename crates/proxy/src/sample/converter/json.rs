@@ -1,8 +1,8 @@
-//! JSON: escaping a text for it, and looking one value up by its path.
+//! JSON: escaping text, and looking up one value by its path.
 //!
-//! A lookup walks the text once, without a tree and without allocating; what follows the value is not looked at, so a
-//! document that is wrong behind it still gives it, as in HAProxy. Nesting is limited to [`DEPTH`]; what is deeper has
-//! no value.
+//! A look-up scans the text once, without a tree and without allocating; text after the value is not examined, so a
+//! document malformed after it still yields it, as in HAProxy. Nesting is limited to [`DEPTH`]; deeper values do not
+//! exist.
 
 use sluicegate_config::model::Arg;
 
@@ -26,7 +26,7 @@ pub(super) fn json_query(args: &Args<'_>) -> Compiled {
     value((path, integer), |(path, integer), value, _| value.with_text(|text| query(text, path, *integer)))
 }
 
-/// One of a token's parts, by number, and what a path finds in it.
+/// Returns one of a token's parts, by number, and the value at a path in it.
 fn token_part(args: &Args<'_>, part: usize) -> Compiled {
     let integer = !args.text(1)?.is_empty();
     value((part, path(args)?, integer), |(part, path, integer), value, _| {
@@ -54,19 +54,19 @@ fn path(args: &Args<'_>) -> Result<Option<Path>, String> {
     }
 }
 
-/// How `json` reads its input.
+/// The input encoding of `json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputCode {
     /// UTF-8; else every byte is a character.
     utf8: bool,
     /// Characters encoded in more bytes than needed are accepted.
     permissive: bool,
-    /// What cannot be decoded is left out; else there is no result.
+    /// Undecodable bytes are dropped; otherwise there is no result.
     silent: bool,
 }
 
 impl InputCode {
-    /// The code by its name; `None` for a name that is none.
+    /// Returns the code by its name; `None` for a name that is none.
     pub fn named(name: &str) -> Option<InputCode> {
         let (utf8, permissive, silent) = match name {
             "" | "ascii" => (false, false, false),
@@ -80,7 +80,7 @@ impl InputCode {
     }
 }
 
-/// The text for the inside of a JSON string, ASCII only; `None` where it cannot be decoded.
+/// Returns the text for the inside of a JSON string, ASCII only; `None` where it cannot be decoded.
 pub fn escape(text: &[u8], code: InputCode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() + 16);
     let mut rest = text;
@@ -115,7 +115,7 @@ pub fn escape(text: &[u8], code: InputCode) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What is wrong with a character.
+/// An error of a character.
 enum Problem {
     /// The bytes are no character.
     Sequence,
@@ -125,7 +125,7 @@ enum Problem {
     Range,
 }
 
-/// The first character of a text that is not empty, the bytes it takes, and what is wrong with it.
+/// Returns the first character of a non-empty text, its length in bytes, and its error.
 fn decode(text: &[u8]) -> (u32, usize, Option<Problem>) {
     let first = text[0];
     let (length, bits) = match first {
@@ -207,8 +207,8 @@ impl Path {
     }
 }
 
-/// The value at a path: text, number, truth, or an array as it stands; with `integer` a number is an integer. Nothing
-/// for null, for objects, and where there is no such value.
+/// Returns the value at a path: text, number, truth, or an array as it stands; with `integer` a number is an integer.
+/// Nothing for null, for objects, and where there is no such value.
 pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
@@ -271,7 +271,7 @@ fn append_general(out: &mut Vec<u8>, number: f64) {
     }
 }
 
-/// The inside of a string without its escapes; characters beyond ASCII become UTF-8.
+/// Returns the inside of a string without its escapes; characters beyond ASCII become UTF-8.
 fn unescape(inside: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inside.len());
     let mut rest = inside;
@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// A string with its quotes.
+    /// Returns a string with its quotes.
     fn string(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         if self.peek()? != b'"' {
@@ -489,7 +489,7 @@ pub fn fuzz_json(data: &[u8]) {
         let code = InputCode::named(code).expect("a code");
         let Some(escaped) = escape(data, code) else { continue };
         assert!(escaped.is_ascii() && escaped.len() <= data.len() * 6);
-        // What was escaped reads as a JSON string.
+        // Escaped text reads as a JSON string.
         let quoted = [b"\"", &escaped[..], b"\""].concat();
         let path = Path(Vec::new());
         if code == InputCode::named("utf8").expect("a code") {

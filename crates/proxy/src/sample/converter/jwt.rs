@@ -1,8 +1,8 @@
 //! Signatures of JSON web tokens (`jwt_verify`; RFC 7515, RFC 7518).
 //!
 //! A key is a secret for HMAC and the name of a file with a public key for RSA and ECDSA. The configuration's reader
-//! reads every file that a converter names; a variable may hold the name of any of them, so they are kept by name for
-//! the life of the process. What a file of a name holds changes with a reload.
+//! reads every file named by a converter; a variable may contain the name of any of them, so they are kept by name for
+//! the lifetime of the process. The content of a file changes with a reload.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ pub(super) fn keep(file: &str, key: &Arc<[u8]>) {
     KEYS.write().insert(file.into(), key.clone());
 }
 
-/// What is found out about a token.
+/// The verdict about a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Wrong = 0,
@@ -118,7 +118,7 @@ fn rsa(family: Family, digest: DigestKind) -> &'static dyn VerificationAlgorithm
     }
 }
 
-/// The algorithm of the key's curve, which the token's does not fix, as in HAProxy.
+/// Returns the algorithm of the key's curve, which the token's does not fix, as in HAProxy.
 fn ecdsa(key: &[u8], digest: DigestKind) -> Option<&'static dyn VerificationAlgorithm> {
     // Object identifiers of the curves, with their lengths.
     const P256: &[u8] = &[0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];

@@ -122,12 +122,12 @@ pub(super) fn rfc7239_np(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// A name with its `_`, if it is made of what such names are made of.
+/// Returns a name with its `_`, if it is made of what such names are made of.
 fn hidden(text: &[u8]) -> Option<Value<'static>> {
     forwarded::is_obfuscated(text).then(|| Value::owned_text([b"_", text].concat()))
 }
 
-/// What was found; content rules wait for data that is missing, and for no more than that.
+/// Returns the result; content rules wait only if data is missing.
 fn found<T>(found: Found<T>, cx: &StreamContext) -> Option<T> {
     cx.inspection.settle();
     match found {

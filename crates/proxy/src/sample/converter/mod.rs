@@ -54,8 +54,8 @@ pub use json::fuzz_json;
 /// double their text from growing without end.
 pub const VALUE_LIMIT: usize = 1 << 20;
 
-/// The functions of the converters: each reads its arguments and returns the code that applies it. The compiler asks for
-/// one for every row of the catalogue.
+/// Returns the functions of the converters: each reads its arguments and returns the code that applies it. The compiler
+/// asks for one for every row of the catalogue.
 fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
     match converter {
         Converter::Add => number::add(args),
@@ -166,7 +166,7 @@ fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
     }
 }
 
-/// What a converter changes besides its sample.
+/// A side effect of a converter.
 pub enum Effect {
     /// A variable gets a value, or is unset.
     Set(VarRef, Option<Sample>),
@@ -174,14 +174,14 @@ pub enum Effect {
     Capture {
         /// Of the response, or of the request.
         response: bool,
-        /// Which one; it exists.
+        /// The slot, which exists.
         slot: usize,
         /// The text, cut to its length.
         text: Box<[u8]>,
     },
 }
 
-/// What a converter made of its sample.
+/// The result of a converter.
 pub enum Converted<'a> {
     /// A value.
     Value(Value<'a>),
@@ -191,7 +191,7 @@ pub enum Converted<'a> {
     Assign(VarRef, bool, Value<'a>),
     /// Something else changes; the sample is passed on.
     Effect(Box<Effect>, Value<'a>),
-    /// The store could not answer; the expression gives nothing and `txn.store_err` says this.
+    /// The store could not answer; the expression has no result and `txn.store_err` is set to this.
     Failed(String),
     /// The store answers later; pass its reply to [`ConverterCode::finish`].
     Pending(PendingReply),

@@ -18,7 +18,7 @@ mod flag {
     pub(super) const USERNAME: u8 = 0x80;
 }
 
-/// How a property's value is written.
+/// The encoding of a property's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// 0 or 1.
@@ -32,7 +32,7 @@ enum Form {
     FilledText,
 }
 
-/// What was read of a packet.
+/// A parsed packet.
 #[derive(Default)]
 pub(super) struct Packet<'a> {
     kind: Option<MqttPacket>,
@@ -63,7 +63,7 @@ const USER_PROPERTY: u8 = 38;
 const AUTHENTICATION_METHOD: u8 = 21;
 const AUTHENTICATION_DATA: u8 = 22;
 
-/// Which properties a CONNECT has.
+/// Returns the encoding of a property of CONNECT.
 fn of_connect(id: u8) -> Option<Form> {
     Some(match id {
         17 => Form::Four,
@@ -76,7 +76,7 @@ fn of_connect(id: u8) -> Option<Form> {
     })
 }
 
-/// Which properties a will has.
+/// Returns the encoding of a property of a will.
 fn of_will(id: u8) -> Option<Form> {
     Some(match id {
         24 | 2 => Form::Four,
@@ -86,7 +86,7 @@ fn of_will(id: u8) -> Option<Form> {
     })
 }
 
-/// Which properties a CONNACK has.
+/// Returns the encoding of a property of CONNACK.
 fn of_connack(id: u8) -> Option<Form> {
     Some(match id {
         17 => Form::Four,
@@ -122,7 +122,8 @@ impl<'a> Reader<'a> {
         self.take(4).map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A variable byte integer: at most four bytes. One that the data ends in counts as far as it goes, as in HAProxy.
+    /// Returns a variable byte integer: at most four bytes. One that the data ends in counts as far as it goes, as in
+    /// HAProxy.
     fn varint(&mut self) -> Option<u32> {
         let mut number = 0;
         for place in 0..4 {

@@ -21,8 +21,8 @@ pub(super) fn port_only(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| Some(Value::Int(value.with_text(port))))
 }
 
-/// The address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC 4291), 6to4
-/// (RFC 3056).
+/// Returns the address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC
+/// 4291), 6to4 (RFC 3056).
 fn address(value: &Value<'_>) -> Option<IpAddr> {
     let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
     Some(match ip.segments() {
@@ -41,7 +41,7 @@ fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
     })
 }
 
-/// Where the host of a Host header's value ends: before the last colon, unless a bracket closes behind that.
+/// Returns the end of the host in a Host header's value: before the last colon, unless a bracket closes after that.
 fn host_end(text: &[u8]) -> usize {
     match memchr::memrchr2(b':', b']', text) {
         Some(at) if text[at] == b':' => at,
@@ -49,12 +49,12 @@ fn host_end(text: &[u8]) -> usize {
     }
 }
 
-/// The host.
+/// Returns the host.
 fn host(text: &[u8]) -> Range<usize> {
     0..host_end(text)
 }
 
-/// The port, 0 if there is none or it is no number.
+/// Returns the port, 0 if there is none or it is not a number.
 fn port(text: &[u8]) -> i64 {
     let digits = text.get(host_end(text) + 1..).unwrap_or(b"");
     digits

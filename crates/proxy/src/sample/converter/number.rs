@@ -19,7 +19,7 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// Its value; none without an integer in the variable.
+    /// Returns its value; none without an integer in the variable.
     pub(super) fn value(&self, cx: &StreamContext) -> Option<i64> {
         match self {
             Operand::Constant(number) => Some(*number),

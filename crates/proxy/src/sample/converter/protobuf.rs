@@ -43,7 +43,7 @@ impl FieldType {
     }
 }
 
-/// A field and what it is read as.
+/// A field and the type as which it is read.
 #[derive(Clone, Debug)]
 pub struct FieldPath {
     /// Its number, behind those of the fields around it.
@@ -55,7 +55,7 @@ pub struct FieldPath {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Integer(i64),
-    /// Where its bytes are.
+    /// The place of its bytes.
     Bytes(Range<usize>),
 }
 
@@ -93,7 +93,7 @@ impl FieldPath {
     fn search(&self, bytes: &[u8], at: &mut usize, left: usize) -> Option<Field> {
         let end = (*at + left).min(bytes.len());
         let mut level = 0;
-        // What is left of the length-delimited field that the search is in.
+        // The rest of the length-delimited field that contains the search.
         let mut inside = 0_i64;
         while *at < end {
             let mut before = *at;
@@ -176,7 +176,7 @@ fn skip(at: &mut usize, length: usize, end: usize) -> Option<()> {
     Some(())
 }
 
-/// A varint of at most ten bytes; one of none at all is 0.
+/// Returns a varint of at most ten bytes; one of none at all is 0.
 fn varint(bytes: &[u8], at: &mut usize, end: usize) -> Option<u64> {
     let mut number = 0_u64;
     if *at >= end {

@@ -108,7 +108,7 @@ fn key(args: &Args<'_>, index: usize) -> Result<Key, String> {
     })
 }
 
-/// The public key of a file: the first block that PEM calls so.
+/// Returns the public key of a file: the first block that PEM calls so.
 fn public_key(file: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(file).ok()?;
     let (_, text) = text.split_once("-----BEGIN PUBLIC KEY-----")?;

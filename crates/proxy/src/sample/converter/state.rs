@@ -1,4 +1,4 @@
-//! Converters that look up or change what is not in the sample: servers by name, captures, and the program's own output.
+//! Converters that access data outside of the sample: servers by name, captures, and the program's own output.
 
 use std::io::Write;
 

@@ -82,7 +82,7 @@ pub(super) fn call(args: &Args<'_>) -> Compiled {
     StoreCode::new("store_call", args, &command, rest)
 }
 
-/// Returns what the store's reply means: a null is no sample, an error is a failure.
+/// Interprets the store's reply: a null is no sample, an error is a failure.
 pub(super) fn finish(reply: Reply) -> Converted<'static> {
     match reply {
         Reply::Null => Converted::Nothing,
@@ -94,7 +94,7 @@ pub(super) fn finish(reply: Reply) -> Converted<'static> {
     }
 }
 
-/// A reply as a sample; `None` for nulls, errors and whatever holds several values.
+/// Returns a reply as a sample; `None` for nulls, errors and whatever holds several values.
 pub fn reply_value(reply: Reply) -> Option<Value<'static>> {
     Some(match reply {
         Reply::Integer(number) => Value::Int(number),

@@ -1,4 +1,4 @@
-//! `in_table` and `table_…`: what the entry under the sample holds (HAProxy configuration manual 7.3.1).
+//! `in_table` and `table_…`: data of the entry under the sample (HAProxy configuration manual 7.3.1).
 
 use sluicegate_config::catalogue::CounterFigure;
 
@@ -8,8 +8,8 @@ use super::args::Args;
 use super::code::{Compiled, value};
 use crate::stick::Key;
 
-/// A figure of an entry. A sample that can't be a key, and an entry that does not store the figure, give nothing; the
-/// default is that of `table_expire` and `table_idle` where there is no entry.
+/// Returns a figure of an entry. A sample that can't be a key, and an entry that does not store the figure, give
+/// nothing; the default is that of `table_expire` and `table_idle` where there is no entry.
 pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
     let at = usize::from(figure.has_element());
     let element = if at == 1 { args.int(0)?.unwrap_or(0) } else { 0 };
@@ -25,7 +25,7 @@ pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
                 let idle = life().map(|life| i64::from(life.expire_ms.saturating_sub(life.left_ms)));
                 Value::Int(idle.or(*default)?)
             }
-            // HAProxy counts who asks, too.
+            // HAProxy counts the querying stream, too.
             CounterFigure::Trackers => Value::Int(life().map_or(0, |life| i64::from(life.trackers) + 1)),
             figure => Value::Int(of_key(table, &key, figure, *element, true)?),
         })

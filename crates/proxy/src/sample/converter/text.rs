@@ -13,17 +13,17 @@ use super::code::{Compiled, value};
 use super::{VALUE_LIMIT, variable_value};
 use crate::stream::StreamContext;
 
-/// Where parts start and end; few texts have more than fit without an allocation.
+/// Starts and ends of parts; few texts have more than fit without an allocation.
 type Spans = SmallVec<[(usize, usize); 16]>;
 
-/// Which part `field` and `word` take.
+/// The part selected by `field` and `word`.
 #[derive(Clone, Debug)]
 struct Cut {
     /// From 1, negative from the end.
     index: i64,
     /// Any of these bytes separates.
     delimiters: Box<[u8]>,
-    /// How many parts; 0 means all that follow.
+    /// The number of parts; 0 means all the rest.
     count: usize,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| value.with_text(reverse_domain).map(Value::owned_text))
 }
 
-/// A text, a variable and another text, which `concat` and `add_item` append.
+/// Returns a text, a variable and another text, which `concat` and `add_item` append.
 fn appended(args: &Args<'_>) -> Result<(Box<[u8]>, Option<VarRef>, Box<[u8]>), String> {
     Ok((args.text(0)?, args.variable(1)?, args.text(2)?))
 }
@@ -208,7 +208,7 @@ pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Rang
     part(value.into_text(), cut).map(Value::Str)
 }
 
-/// A part of a text; owned text is cut in place.
+/// Returns a part of a text; owned text is cut in place.
 fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Cow<'a, [u8]>> {
     let range = cut(&text)?;
     Some(match text {
@@ -221,7 +221,7 @@ fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) ->
     })
 }
 
-/// The labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
+/// Returns the labels of a domain name in reverse order; `None` if one is empty. One final dot is ignored.
 fn reverse_domain(name: &[u8]) -> Option<Vec<u8>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let labels: SmallVec<[&[u8]; 8]> = name.rsplit(|byte| *byte == b'.').collect();
@@ -298,8 +298,8 @@ impl Cut {
     }
 }
 
-/// The bytes from an offset on, at most as many as given; `None` for figures below 0, and for what is not there if more
-/// may come.
+/// Returns the range from an offset on, limited to the given length; `None` for negative numbers, and for missing data
+/// if more may arrive.
 fn range(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     if start >= text.len() {
@@ -321,14 +321,14 @@ fn compare(a: &[u8], b: &[u8]) -> i64 {
     }
 }
 
-/// Whether two byte strings are equal, in a time that their lengths alone decide.
+/// Compares two byte strings in a time that depends only on their lengths.
 pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differing = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
     // The hint keeps the loop from being left early by a clever compiler.
     a.len() == b.len() && std::hint::black_box(differing) == 0
 }
 
-/// The value of a parameter in a query string.
+/// Returns the value of a parameter in a query string.
 fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     let mut start = 0;
     for pair in text.split(|byte| *byte == delimiter) {
@@ -343,7 +343,8 @@ fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     None
 }
 
-/// The language of a list that an Accept-Language header gives the highest weight; among equals the header's first.
+/// Returns the language of a list that an Accept-Language header gives the highest weight; among equals the header's
+/// first.
 fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for element in header.split(|byte| *byte == b',') {

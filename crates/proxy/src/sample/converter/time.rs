@@ -69,7 +69,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How many of it a second has.
+    /// Returns the number of units per second.
     fn per_second(self) -> i64 {
         match self {
             Unit::Seconds => 1,
@@ -136,7 +136,7 @@ impl DateFormat {
         Some(DateFormat { parts, offset, unit, local })
     }
 
-    /// The date as text; `None` if its year does not fit the calendar or the text is longer than 4 kB.
+    /// Returns the date as text; `None` if its year does not fit the calendar or the text is longer than 4 kB.
     pub fn render(&self, date: i64) -> Option<Vec<u8>> {
         let (seconds, nanoseconds) = match self.unit {
             Unit::Seconds => (date & DATE_MASK, 0),
@@ -155,11 +155,11 @@ impl DateFormat {
     }
 }
 
-/// A date as header fields have it (RFC 9110 5.6.7).
+/// Returns a date as header fields have it (RFC 9110 5.6.7).
 fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     let date = date.wrapping_add(offset);
     let at = calendar((date / unit.per_second()) & DATE_MASK, false)?;
-    // What is less than a second is shown as HAProxy does: a count, not a decimal fraction.
+    // The part below a second is shown as in HAProxy: a count, not a decimal fraction.
     let rest = match unit {
         Unit::Seconds => String::new(),
         _ => format!(".{}", date % unit.per_second()),
@@ -170,13 +170,13 @@ fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     Some(format!("{day}, {:02} {month} {year:04} {hour:02}:{minute:02}:{second:02}{rest} GMT", at.tm_mday).into_bytes())
 }
 
-/// The time since 1970 of a date of a header field, in any of the three forms of RFC 9110 5.6.7. As HAProxy: figures are
-/// taken as they come, so the 31st of June is the 1st of July, and what follows the date is ignored.
+/// Parses a date of a header field, in any of the three forms of RFC 9110 5.6.7, into the time since 1970. As in
+/// HAProxy, numbers are not checked, so the 31st of June is the 1st of July, and text after the date is ignored.
 fn parse_http_date(text: &[u8]) -> Option<i64> {
     parse_short(text).or_else(|| parse_rfc850(text))
 }
 
-/// The two forms that begin with three letters of the day.
+/// Returns the two forms that begin with three letters of the day.
 fn parse_short(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&DAYS)?;
@@ -206,7 +206,7 @@ const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 const LONG_DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// What is left of a date.
+/// The unparsed rest of a date.
 struct DateInput<'a>(&'a [u8]);
 
 impl DateInput<'_> {
@@ -215,7 +215,7 @@ impl DateInput<'_> {
         Some(())
     }
 
-    /// The place of the name that comes next, in upper and lower case as it stands.
+    /// Returns the place of the name that comes next, in upper and lower case as it stands.
     fn word(&mut self, names: &[&str]) -> Option<i64> {
         let place = names.iter().position(|name| self.0.starts_with(name.as_bytes()))?;
         self.0 = &self.0[names[place].len()..];
@@ -241,7 +241,7 @@ impl DateInput<'_> {
     }
 }
 
-/// The older form with the whole name of the day; its year has two digits, or four.
+/// Returns the older form with the whole name of the day; its year has two digits, or four.
 fn parse_rfc850(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&LONG_DAYS)?;

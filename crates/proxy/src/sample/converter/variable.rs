@@ -1,7 +1,7 @@
-//! Variables that are set under conditions, by rules and by the converters `set-var` and `unset-var`.
+//! Conditional changes of variables, by rules and by the converters `set-var` and `unset-var`.
 //!
-//! A converter only reads its stream, so it hands the change out ([`Converted::Assign`]) to whoever evaluates, who
-//! makes it and goes on with the sample.
+//! A converter only reads its stream, so it returns the change ([`Converted::Assign`]) to the evaluator, which applies
+//! it and continues with the sample.
 //!
 //! [`Converted::Assign`]: super::Converted::Assign
 
@@ -40,12 +40,12 @@ pub(super) fn unset_var(args: &Args<'_>) -> Compiled {
 pub struct Setting {
     /// The variable.
     pub variable: VarRef,
-    /// What must hold.
+    /// The conditions.
     pub conditions: Box<[VarCondition]>,
 }
 
 impl Setting {
-    /// Whether the variable may become this.
+    /// Returns whether the variable may be set to this.
     pub fn may(&self, variables: &Variables, new: &Value<'_>) -> bool {
         if self.conditions.is_empty() {
             return true;
@@ -62,8 +62,8 @@ impl Setting {
     }
 }
 
-/// Whether all conditions hold for a variable's value and what it is to become. A `permanent` variable exists without a
-/// value too: to HAProxy all of the process do that its file names.
+/// Returns whether all conditions hold for a variable's present and new value. A `permanent` variable exists without a
+/// value, too, as HAProxy's `proc.` variables of the file do.
 pub(crate) fn conditions_hold(
     conditions: &[VarCondition],
     permanent: bool,

@@ -28,7 +28,7 @@ pub(super) fn when(args: &Args<'_>) -> Compiled {
     value((when, negated != inverted), |(when, negated), value, cx| (when.holds(cx) != *negated).then_some(value))
 }
 
-/// What must hold.
+/// The condition.
 enum When {
     /// `stopping`: the process ends.
     Stopping,
@@ -45,7 +45,7 @@ enum When {
 }
 
 impl When {
-    /// Whether it holds now.
+    /// Returns whether it holds now.
     fn holds(&self, cx: &StreamContext) -> bool {
         let forwarded = || cx.log.connect_done.is_some();
         let to_applet = || cx.log.applet.is_some();

@@ -42,7 +42,7 @@ impl Args<'_> {
         }
     }
 
-    /// A table's name.
+    /// Returns a table's name.
     pub(super) fn table(&self, index: usize) -> Result<Option<&str>, String> {
         match self.list.get(index) {
             Some(Arg::Table(name)) => Ok(Some(name)),
@@ -54,7 +54,7 @@ impl Args<'_> {
         self.int(index)?.ok_or_else(|| format!("argument {} of a fetch is missing", index + 1))
     }
 
-    /// An offset or a number of something: not negative.
+    /// Returns an offset or a number of something: not negative.
     pub(super) fn wanted_size(&self, index: usize) -> Result<usize, String> {
         let number = self.wanted_int(index)?;
         usize::try_from(number).map_err(|_| format!("'{number}' is negative"))
@@ -78,7 +78,7 @@ impl Args<'_> {
         }
     }
 
-    /// The section that the expression stands in, if it stands in one.
+    /// Returns the section that the expression stands in, if it stands in one.
     pub(super) fn own(&self) -> Option<Arc<Sides>> {
         self.scope.directory.zip(self.scope.own).map(|(directory, index)| directory.proxies[index].clone())
     }

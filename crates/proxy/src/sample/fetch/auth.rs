@@ -1,4 +1,4 @@
-//! Who a request is by a user list (HAProxy configuration manual 7.3.6).
+//! Authentication of a request by a user list (HAProxy configuration manual 7.3.6).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ enum Gives {
 }
 
 impl AuthFetch {
-    /// The list.
+    /// Returns the list.
     pub(crate) fn list(&self) -> &Arc<UserList> {
         &self.list
     }

@@ -1,9 +1,9 @@
 //! A fetch that is ready to run: its compiled arguments and the function that reads the sample.
 //!
 //! **Why.** A fetch is one function that reads its arguments and returns this value, made by [`read`] or [`read_with`]
-//! from what the arguments became and a closure over it. The closure is known to the compiler by its type, so reading a
-//! sample is one indirect call without a second dispatch on the fetch's kind. What the rule runner treats apart
-//! (constants, variables, scripts, user lists, ACLs) are variants of their own.
+//! from the compiled arguments and a closure over them. The closure's type is known to the compiler, so reading a
+//! sample is one indirect call without a second dispatch on the fetch's kind. Fetches that the rule runner handles
+//! separately (constants, variables, scripts, user lists, ACLs) have their own variants.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::stream::{ScriptCall, StreamContext};
 
 /// A fetch with its arguments.
 pub enum FetchCode {
-    /// One value, and what it looks at.
+    /// One value, and the data that it reads.
     One(Box<dyn Read>, Looks),
-    /// One of several values at a time, and what it looks at.
+    /// One of several values at a time, and the data that it reads.
     Each(Box<dyn ReadEach>, Looks),
     /// `var`, with its default.
     Variable(VarRef, Option<Sample>),
@@ -36,17 +36,17 @@ pub enum FetchCode {
     Lua(Arc<ScriptCall>),
     /// ACLs of the section.
     Acl(AclCode),
-    /// Who a request is by a user list.
+    /// Authentication by a user list.
     Auth(AuthFetch),
 }
 
-/// What reads a sample.
+/// The reading of a sample.
 pub trait Read: Send + Sync {
     /// Returns the sample, if there is one.
     fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>>;
 }
 
-/// What reads one of several samples.
+/// The reading of one of several samples.
 pub trait ReadEach: Send + Sync {
     /// Returns the one that is meant where one alone is asked for.
     fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>>;
@@ -55,7 +55,7 @@ pub trait ReadEach: Send + Sync {
     fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>>;
 }
 
-/// What the function of a fetch returns.
+/// The result of a fetch's compile function.
 pub(super) type Compiled = Result<FetchCode, String>;
 
 struct Plain<F>(F);
@@ -103,7 +103,7 @@ pub(super) fn constant(sample: Sample) -> Compiled {
     Ok(FetchCode::Constant(sample))
 }
 
-/// Returns the fetch with what it looks at.
+/// Returns the fetch with the data that it reads.
 pub(super) fn looking(looks: Looks, compiled: Compiled) -> Compiled {
     Ok(match compiled? {
         FetchCode::One(code, _) => FetchCode::One(code, looks),
@@ -123,7 +123,7 @@ impl FetchCode {
         super::compile(fetch, &Args { list: args, scope })
     }
 
-    /// What it looks at besides heads.
+    /// Returns the data other than heads that it reads.
     pub fn looks(&self) -> Looks {
         match self {
             FetchCode::One(_, looks) | FetchCode::Each(_, looks) => *looks,
@@ -141,7 +141,7 @@ impl FetchCode {
         }
     }
 
-    /// The sample, if there is one.
+    /// Returns the sample, if there is one.
     #[inline]
     pub fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         match self {
@@ -158,9 +158,9 @@ impl FetchCode {
         }
     }
 
-    /// The occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time costs
-    /// the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be kept
-    /// while an operation waits.
+    /// Returns the occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time
+    /// costs the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be
+    /// kept while an operation waits.
     pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         match self {
             FetchCode::Each(code, _) => code.read_next(cx, cursor),

@@ -1,9 +1,9 @@
-//! Addresses, and what the kernel knows of a connection (HAProxy configuration manual 7.3.3).
+//! Addresses, and the kernel's data about a connection (HAProxy configuration manual 7.3.3).
 //!
-//! `src` and `dst` are what a PROXY protocol header said, if one came, or what rules set for the stream; `fc_src` and its
-//! kin are what the connection has. What stands behind a descriptor
-//! (the server's addresses, round trip times) is asked of the kernel when it is fetched: one system call, and none for
-//! those who don't ask.
+//! `src` and `dst` are the addresses of the PROXY protocol header, if there was one, or those that rules set for the
+//! stream; `fc_src`, `fc_dst` and their ports are those of the connection. Data of the descriptor (the server's
+//! addresses, round trip times) is read from the kernel when it is fetched: one system call, and none without such a
+//! fetch.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -14,7 +14,7 @@ use super::code::{Compiled, read, read_with};
 use crate::sample::value::Value;
 use crate::stream::{Side, StreamContext, TcpFigure};
 
-/// The peer of the client's connection.
+/// Returns the peer of the client's connection.
 pub(super) fn source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.source
 }
@@ -24,12 +24,12 @@ pub(super) fn destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.destination
 }
 
-/// The peer of the client's connection, whatever its header says.
+/// Returns the peer of the client's connection, ignoring its header.
 pub(super) fn own_source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().0.or(cx.source), |proxied| proxied.peer)
 }
 
-/// This end of the client's connection, whatever its header says.
+/// Returns the local address of the client's connection, ignoring its header.
 pub(super) fn own_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().1.or(cx.destination), |proxied| proxied.local)
 }
@@ -39,32 +39,32 @@ pub(super) fn server_source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.sockets.server_local()
 }
 
-/// The peer of the server's connection.
+/// Returns the peer of the server's connection.
 pub(super) fn server_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.sockets.server_peer()
 }
 
-/// An address without its port.
+/// Returns an address without its port.
 pub(super) fn ip(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Ip(of(cx)?.ip())))
 }
 
-/// The port of an address.
+/// Returns the port of an address.
 pub(super) fn port(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Int(i64::from(of(cx)?.port()))))
 }
 
-/// Whether an address is one of this machine.
+/// Returns whether an address is one of this machine.
 pub(super) fn local(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Bool(is_local(of(cx)?.ip()))))
 }
 
-/// A figure of the kernel's.
+/// Returns a figure of the kernel's.
 pub(super) fn tcp(side: Side, figure: TcpFigure) -> Compiled {
     read_with((side, figure), |(side, figure), cx| Some(Value::Int(i64::from(cx.sockets.tcp(*side, *figure)?))))
 }
 
-/// A time of the kernel's, in milliseconds unless `us` is given.
+/// Returns a time of the kernel's, in milliseconds unless `us` is given.
 pub(super) fn tcp_time(args: &Args<'_>, side: Side, figure: TcpFigure) -> Compiled {
     match args.str(0)? {
         Some("us") => tcp(side, figure),
@@ -94,7 +94,7 @@ pub(super) fn fc_rcvd_proxy(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// A part of the PROXY protocol's header.
+/// Returns a part of the PROXY protocol's header.
 fn proxied(kind: u8) -> Compiled {
     read_with(kind, |kind, cx| Some(Value::Str(cx.client.proxied()?.tlv(*kind)?.into())))
 }
@@ -146,7 +146,7 @@ pub(super) fn bc_err_str(_: &Args<'_>) -> Compiled {
     read(|cx| cx.sockets.is_there(Side::Server).then_some(Value::text(b"Success")))
 }
 
-/// The number of a TLV that `fc_pp_tlv` names.
+/// Returns the number of a TLV that `fc_pp_tlv` names.
 fn tlv_number(name: &[u8]) -> Result<u8, String> {
     let name = String::from_utf8_lossy(name);
     Ok(match &*name {

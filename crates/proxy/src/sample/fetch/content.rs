@@ -1,6 +1,8 @@
-//! What came of a message, before or besides its head (HAProxy configuration manual 7.3.5 and bodies of 7.3.6).
+//! Received data of a message, before or in addition to its head (HAProxy configuration manual 7.3.5 and bodies of
+//! 7.3.6).
 //!
-//! In TCP mode contents are the bytes received and not forwarded yet; in HTTP mode they are what is here of the body.
+//! In TCP mode contents are the bytes received and not forwarded yet; in HTTP mode they are the available part of the
+//! body.
 
 use super::args::Args;
 use super::code::{Compiled, looking, read, read_with};
@@ -10,7 +12,7 @@ use crate::sample::Looks;
 use crate::sample::value::Value;
 use crate::stream::{Content as Received, ContentForm, StreamContext};
 
-/// Which message.
+/// The message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The request.
@@ -19,7 +21,7 @@ pub(super) enum Direction {
     Response,
 }
 
-/// A fetch of a message's contents, which rules with it must be given.
+/// Returns a fetch of a message's contents, which rules with it must be given.
 fn contents<T, F>(direction: Direction, args: T, read: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -44,7 +46,7 @@ pub(super) fn length(direction: Direction) -> Compiled {
     })
 }
 
-/// `payload(offset,length)`; length 0: all that is there.
+/// `payload(offset,length)`; length 0: all available bytes.
 pub(super) fn payload(args: &Args<'_>, direction: Direction) -> Compiled {
     let part = (direction, args.wanted_size(0)?, args.wanted_size(1)?);
     contents(direction, part, |(direction, offset, length), cx| {
@@ -100,8 +102,8 @@ pub(super) fn proto_http(_: &Args<'_>) -> Compiled {
     looking(Looks { request: true, response: false, head: true }, read)
 }
 
-/// The bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head was
-/// parsed: contents of a TCP stream may hold one.
+/// Returns the bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head
+/// was parsed: contents of a TCP stream may hold one.
 fn hello(cx: &StreamContext) -> Option<&[u8]> {
     bytes(cx, Direction::Request).map(|content| &content.data[..])
 }
@@ -164,10 +166,10 @@ pub(super) fn body_size(direction: Direction) -> Compiled {
     })
 }
 
-/// Where the bytes of `payload_lv` stand.
+/// The start of the bytes of `payload_lv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// Behind the length, moved by so much.
+    /// After the length, moved by this offset.
     Behind(i64),
     /// At an offset.
     At(usize),
@@ -201,7 +203,7 @@ fn received(cx: &StreamContext, direction: Direction) -> &Received {
     }
 }
 
-/// The bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
+/// Returns the bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
 fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     (!is_http(cx)).then(|| received(cx, direction))
 }
@@ -232,7 +234,7 @@ fn prefixed(data: &[u8], at: usize, width: usize, from: Start) -> Look<&[u8]> {
     }
 }
 
-/// The cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
+/// Returns the cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
 fn find_rdp_cookie<'a>(data: &'a [u8], name: &[u8]) -> Look<&'a [u8]> {
     const HEADERS: usize = 11;
     const WORD: &[u8] = b"Cookie:";

@@ -1,8 +1,8 @@
-//! Stick tables: what a tracked counter, or the entry of the client's address, holds (HAProxy configuration manual
+//! Stick tables: data of a tracked counter, or of the entry of the client's address (HAProxy configuration manual
 //! 7.3.3).
 //!
-//! A counter that tracks nothing gives no sample; an entry that is not there gives 0, and one whose table does not
-//! store what is asked gives no sample.
+//! A counter that tracks nothing has no sample; a missing entry yields 0, and a table that does not store the datum
+//! yields no sample.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn of_slot(args: &Args<'_>, slot: usize, index: usize, figure: CounterFigure, el
     })
 }
 
-/// What a change gives. HAProxy says 0 where a counter that is to rise is not stored.
+/// Returns the result of a change. As in HAProxy it is 0 if the counter to increase is not stored.
 fn changed(value: Option<u64>, figure: CounterFigure) -> Option<i64> {
     match (value, figure) {
         (None, CounterFigure::IncGpc | CounterFigure::IncGpc0 | CounterFigure::IncGpc1) => Some(0),
@@ -93,7 +93,7 @@ fn changed(value: Option<u64>, figure: CounterFigure) -> Option<i64> {
     }
 }
 
-/// What the entry of a key answers. `create`: one that is raised is made if it is not there.
+/// Returns a datum of the entry of a key. `create`: a missing entry is created if it is increased.
 pub(crate) fn of_key(table: &Table, key: &Key, figure: CounterFigure, element: u32, create: bool) -> Option<i64> {
     match stick::change(figure) {
         Some((kind, change @ Change::Add(_))) if create => {

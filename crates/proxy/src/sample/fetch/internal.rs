@@ -1,4 +1,4 @@
-//! Clocks, random numbers, the process, and what a stream knows of itself (HAProxy configuration manual 7.3.2).
+//! Clocks, random numbers, the process, and internal state of a stream (HAProxy configuration manual 7.3.2).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -156,7 +156,7 @@ pub(super) fn uuid(args: &Args<'_>) -> Compiled {
     read_with(version, |version, _| Some(Value::owned_text(new_uuid(*version))))
 }
 
-/// A phase's milliseconds; -1 where it was not reached. A phase that has not ended counts up to now.
+/// Returns a phase's milliseconds; -1 where it was not reached. A phase that has not ended counts up to now.
 pub(super) fn timer(phase: impl Fn(&Timers) -> i64 + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Int(phase(&Timers::of(&cx.log, cx.log.ended.unwrap_or_else(Instant::now))))))
 }
@@ -209,7 +209,7 @@ fn this_hostname() -> &'static [u8] {
     })
 }
 
-/// An identifier of RFC 9562: random (version 4), or a time in milliseconds and random bits (version 7).
+/// Returns an identifier of RFC 9562: random (version 4), or a time in milliseconds and random bits (version 7).
 fn new_uuid(version: u8) -> Vec<u8> {
     let mut bits = (u128::from(random()) << 64) | u128::from(random());
     if version == 7 {

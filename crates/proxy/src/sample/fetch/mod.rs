@@ -1,20 +1,21 @@
 //! Sample fetches, compiled: arguments resolved, names interned, proxies and servers found.
 //!
-//! The manual's layers have a module each: [`internal`] (7.3.2: clocks, the stream's own state), [`constant`] (7.3.2: constants and variables), [`state`]
-//! (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5) with [`tls`], and [`http`] (7.3.6). TLS
-//! (7.3.4) answers as HAProxy does on a clear connection, here.
+//! The manual's layers have a module each: [`internal`] (7.3.2: clocks, the stream's own state), [`constant`] (7.3.2:
+//! constants and variables), [`state`] (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5) with
+//! [`tls`], and [`http`] (7.3.6). Fetches about TLS (7.3.4) are here and have HAProxy's values for a plain connection.
 //!
 //! **Items.** A fetch is its row in the configuration's catalogue, its line in [`compile`] and the function there,
 //! which reads the arguments and returns the code that reads the sample ([`code`]).
 //!
-//! A fetch that can occur several times (a header, a cookie, a parameter) gives one occurrence, the last or the first
-//! as HAProxy's does; under a [`Cursor`] it gives one after another, which is how a condition looks at all of them.
+//! A fetch with several occurrences (a header, a cookie, a parameter) returns one, the last or the first as in HAProxy;
+//! under a [`Cursor`] it returns one after another, which is how a condition examines all of them.
 //!
-//! **Data that has not come.** A fetch that looks at contents and finds too little tells the stream's
-//! [`Inspection`](crate::stream::Inspection), besides giving no sample: content rules then wait and run again.
+//! **Missing data.** A fetch of contents that finds too little data records that in the stream's
+//! [`Inspection`](crate::stream::Inspection), in addition to returning no sample: content rules then wait and run
+//! again.
 //!
-//! Cost: what is borrowed from the message or the configuration allocates nothing; joined texts (`base`, `req.hdrs`)
-//! and what the system is asked for (`fc_rtt`, `src_is_local`) do, or make a system call, where they say so.
+//! Cost: values borrowed from the message or the configuration allocate nothing; joined texts (`base`, `req.hdrs`)
+//! allocate, and queries of the system (`fc_rtt`, `src_is_local`) make a system call, as documented.
 
 mod args;
 mod auth;
@@ -50,14 +51,14 @@ use content::Direction;
 use http::Side::{Request, Response};
 use http::{Cast, List};
 
-/// How far a condition has looked through the occurrences of a fetch.
+/// The position of a condition among the occurrences of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Occurrences already given.
     pub seen: u32,
 }
 
-/// What names in arguments refer to.
+/// The scope in which names in arguments are resolved.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FetchScope<'a> {
     /// Every proxy of the configuration.
@@ -67,15 +68,15 @@ pub struct FetchScope<'a> {
 }
 
 impl FetchScope<'_> {
-    /// The stick table of a name.
+    /// Returns the stick table of a name.
     pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>, String> {
         let directory = self.directory.ok_or_else(|| format!("no table is named '{name}'"))?;
         directory.table(name).cloned().ok_or_else(|| format!("no table is named '{name}'"))
     }
 }
 
-/// The functions of the fetches: each reads its arguments and returns the code that reads the sample. The compiler asks for
-/// one for every row of the catalogue.
+/// Returns the functions of the fetches: each reads its arguments and returns the code that reads the sample. The
+/// compiler asks for one for every row of the catalogue.
 fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
     match fetch {
         // Internal.

@@ -1,7 +1,7 @@
-//! Proxies and servers: what they are called, how they stand, how busy they are (HAProxy configuration manual 7.3.2).
+//! Proxies and servers: names, states, and load (HAProxy configuration manual 7.3.2).
 //!
-//! Names are found when the rule is compiled, so a fetch reads the figures themselves; rates and queue lengths are sums
-//! over workers, a few loads each.
+//! Names are resolved when the rule is compiled, so a fetch reads the figures themselves; rates and queue lengths are
+//! sums over workers, a few loads each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ pub(super) fn fe_client_timeout(_: &Args<'_>) -> Compiled {
     read(|cx| Some(ms(cx.frontend.config.timeouts.client)))
 }
 
-/// A connection that failed before its first request has no stream, so no backend.
+/// Returns a connection that failed before its first request has no stream, so no backend.
 pub(super) fn be_name(_: &Args<'_>) -> Compiled {
     read(|cx| (!cx.log.no_request).then(|| Value::text(backend_of(cx).config.name.as_bytes())))
 }
@@ -104,7 +104,7 @@ pub(super) fn bc_srv_queue(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(i64::from(cx.log.server_queue))))
 }
 
-/// A figure of a frontend; without a name of the own section, or of the stream's frontend.
+/// Returns a figure of a frontend; without a name of the own section, or of the stream's frontend.
 fn frontend(args: &Args<'_>, figure: impl Fn(&Sides) -> i64 + Send + Sync + 'static) -> Compiled {
     let sides = match args.str(0)? {
         None => args.own(),
@@ -130,7 +130,7 @@ pub(super) fn fe_sess_rate(args: &Args<'_>) -> Compiled {
     frontend(args, |sides| sides.frontend.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64)
 }
 
-/// A figure of a backend; without a name of the own section, or of the stream's backend.
+/// Returns a figure of a backend; without a name of the own section, or of the stream's backend.
 fn backend(args: &Args<'_>, figure: impl Fn(&Sides) -> i64 + Send + Sync + 'static) -> Compiled {
     let sides = match args.str(0)? {
         None => args.own(),
@@ -180,7 +180,7 @@ pub(super) fn queue(args: &Args<'_>) -> Compiled {
     backend(args, |sides| queued(sides))
 }
 
-/// A figure of a server.
+/// Returns a figure of a server.
 fn server(args: &Args<'_>, figure: impl Fn(&ServerRun) -> Value<'static> + Send + Sync + 'static) -> Compiled {
     let name = args.str(0)?.ok_or("a server's name is missing")?;
     let (sides, server) = match name.split_once('/') {
@@ -234,7 +234,7 @@ fn ms(timeout: Option<Duration>) -> Value<'static> {
     Value::Int(timeout.map_or(0, |timeout| timeout.as_millis() as i64))
 }
 
-/// The stream's backend; before one is chosen its frontend.
+/// Returns the stream's backend; before one is chosen its frontend.
 fn backend_of(cx: &StreamContext) -> &Site {
     cx.backend.as_ref().unwrap_or(&cx.frontend)
 }
@@ -257,7 +257,7 @@ pub(in crate::sample) fn queue_of(server: &ServerRun) -> i64 {
     i64::from(server.shared.queued.load(Ordering::Relaxed))
 }
 
-/// What the servers that take requests have left together; -1 as soon as one has no limit.
+/// Returns the total capacity left of the usable servers; -1 as soon as one has no limit.
 fn left(sides: &Sides, of: impl Fn(&ServerShared, u32) -> Option<i64>) -> i64 {
     let (active, _) = sides.backend.usable_servers();
     let mut sum = 0;

@@ -1,18 +1,19 @@
-//! A TLS hello in the first bytes of a connection, looked at and left alone (RFC 8446 4.1.2, RFC 6066 3, RFC 7301).
+//! A TLS hello in the first bytes of a connection, parsed without consuming it (RFC 8446 4.1.2, RFC 6066 3, RFC 7301).
 //!
-//! Routing by server name needs no key: the client's hello is in the clear. Every length that it names is checked
-//! against what holds it. Too little is told from nonsense, because the first waits for more and the second decides.
+//! Routing by server name needs no key: the client's hello is in clear text. Every length in it is checked against its
+//! container. Incomplete data is distinguished from invalid data, because the former waits for more and the latter
+//! decides.
 //!
 //! Cost: one pass over the hello, nothing allocated.
 
-/// What a look at a hello gave.
+/// The result of parsing a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look<T> {
     /// This.
     Found(T),
     /// A hello, without it; or no hello at all.
     None,
-    /// Not enough has come to tell.
+    /// The data is incomplete.
     Short,
 }
 
@@ -36,7 +37,7 @@ const CLIENT_HELLO: u8 = 1;
 /// A record's length at most (RFC 8446 5.2, with what older versions allow).
 const RECORD_MAX: usize = (1 << 14) + 2048;
 
-/// Takes parts off the front; what a length promises must be there.
+/// Takes parts off the front; the data must be at least as long as its lengths say.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -46,19 +47,19 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// A big-endian number of `width` bytes.
+    /// Returns a big-endian number of `width` bytes.
     fn number(&mut self, width: usize) -> Option<usize> {
         Some(self.take(width)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// A part whose length stands before it, in `width` bytes.
+    /// Returns a part whose length stands before it, in `width` bytes.
     fn part(&mut self, width: usize) -> Option<Reader<'a>> {
         let length = self.number(width)?;
         self.take(length).map(Reader)
     }
 }
 
-/// The type of the handshake message in the first record, once the whole message has come.
+/// Returns the type of the handshake message in the first record, once the whole message has come.
 pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     match data.first() {
         None => return Look::Short,
@@ -74,7 +75,7 @@ pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     if data.len() < 9 + length { Look::Short } else { Look::Found(head[5]) }
 }
 
-/// The version in the hello, major number times 65536 plus minor, once the whole first record has come.
+/// Returns the version in the hello, major number times 65536 plus minor, once the whole first record has come.
 pub(super) fn version(data: &[u8]) -> Look<i64> {
     match data.first() {
         None => return Look::Short,
@@ -89,7 +90,7 @@ pub(super) fn version(data: &[u8]) -> Look<i64> {
     if data.len() - 5 < record { Look::Short } else { Look::Found(i64::from(head[9]) << 16 | i64::from(head[10])) }
 }
 
-/// The extensions of a client's hello.
+/// Returns the extensions of a client's hello.
 fn extensions(data: &[u8]) -> Look<Reader<'_>> {
     match data {
         [] => return Look::Short,
@@ -120,7 +121,7 @@ fn extensions(data: &[u8]) -> Look<Reader<'_>> {
     Look::of(parse())
 }
 
-/// An extension's contents by its number.
+/// Returns an extension's contents by its number.
 fn extension(data: &[u8], wanted: usize) -> Look<Reader<'_>> {
     extensions(data).and_then(|mut list| {
         loop {
@@ -133,7 +134,7 @@ fn extension(data: &[u8], wanted: usize) -> Look<Reader<'_>> {
     })
 }
 
-/// The server name (extension 0).
+/// Returns the server name (extension 0).
 pub(super) fn server_name(data: &[u8]) -> Look<&[u8]> {
     extension(data, 0).and_then(|mut part| {
         let mut name = || {
@@ -146,7 +147,7 @@ pub(super) fn server_name(data: &[u8]) -> Look<&[u8]> {
     })
 }
 
-/// The first protocol name (extension 16).
+/// Returns the first protocol name (extension 16).
 pub(super) fn first_protocol(data: &[u8]) -> Look<&[u8]> {
     extension(data, 16).and_then(|mut part| {
         let mut first = || part.part(2)?.part(1).map(|name| name.0);
@@ -154,12 +155,12 @@ pub(super) fn first_protocol(data: &[u8]) -> Look<&[u8]> {
     })
 }
 
-/// Whether there is an extension of supported groups (10).
+/// Returns whether there is an extension of supported groups (10).
 pub(super) fn has_groups(data: &[u8]) -> Look<bool> {
     extension(data, 10).and_then(|_| Look::Found(true))
 }
 
-/// The session ticket extension (35): 0 none, 1 empty, 2 with a ticket.
+/// Returns the session ticket extension (35): 0 none, 1 empty, 2 with a ticket.
 pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     match extension(data, 35) {
         Look::Found(part) => Look::Found(if part.0.is_empty() { 1 } else { 2 }),
@@ -168,7 +169,7 @@ pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     }
 }
 
-/// Looks at `data` in every way; nothing may panic, and what is found must be part of it.
+/// Parses `data` in every way; must not panic, and results must be part of it.
 pub fn fuzz_hello(data: &[u8]) {
     for end in [data.len(), data.len() / 2] {
         let data = &data[..end];
@@ -186,7 +187,7 @@ pub fn fuzz_hello(data: &[u8]) {
 pub(super) mod tests {
     use super::*;
 
-    /// A client's hello with these extensions.
+    /// Returns a client's hello with these extensions.
     pub(crate) fn hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
         let mut list = Vec::new();
         for (kind, bytes) in extensions {

@@ -49,7 +49,7 @@ pub(super) fn mysql(bytes: &[u8], ended: bool) -> Option<Judgement> {
     }
 }
 
-/// An LDAP server's answer to a bind (RFC 4511 4.2.2), in BER.
+/// Returns an LDAP server's answer to a bind (RFC 4511 4.2.2), in BER.
 pub(super) fn ldap(bytes: &[u8], ended: bool) -> Option<Judgement> {
     const NOT_LDAP: &[u8] = b"Not LDAPv3 protocol";
     let short = || if ended { fault(CheckStatus::L7Rsp, 0, b"") } else { None };

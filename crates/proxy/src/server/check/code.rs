@@ -121,7 +121,7 @@ pub(super) struct ExpectCode {
 }
 
 impl ExpectCode {
-    /// An expectation without any modifier.
+    /// Returns an expectation without any modifier.
     fn new(what: ExpectedCode) -> ExpectCode {
         ExpectCode {
             what,
@@ -161,14 +161,14 @@ pub(super) enum TextCode {
 }
 
 impl CheckCode {
-    /// A check that only connects.
+    /// Returns a check that only connects.
     pub(crate) fn connect() -> CheckCode {
         let connect = ConnectCode { implicit: true, default: true, ..ConnectCode::default() };
         let connect = StepCode { number: 0, comment: None, kind: KindCode::Connect(connect) };
         CheckCode { protocol: CheckProtocol::Fixed, steps: vec![connect] }
     }
 
-    /// An agent's check: it may be sent something, and answers with a line.
+    /// Returns an agent's check: it may be sent something, and answers with a line.
     pub(crate) fn agent(send: &[u8]) -> CheckCode {
         let mut code = CheckCode::connect();
         let mut step = |number, kind| code.steps.push(StepCode { number, comment: None, kind });

@@ -87,7 +87,7 @@ fn waits(matched: bool, expect: &ExpectCode, seen: Seen) -> bool {
 }
 
 impl Probe<'_> {
-    /// An expectation of a protocol of bytes.
+    /// Returns an expectation of a protocol of bytes.
     pub(super) fn judge_bytes(&mut self, step: &StepCode, expect: &ExpectCode, seen: Seen) -> Verdict {
         let status = expect.error_status.unwrap_or(CheckStatus::L7Rsp);
         let length = self.received().len();
@@ -168,7 +168,7 @@ impl Probe<'_> {
         }
     }
 
-    /// An expectation of `option httpchk`.
+    /// Returns an expectation of `option httpchk`.
     pub(super) fn judge_http(&mut self, step: &StepCode, expect: &ExpectCode, mut seen: Seen) -> Verdict {
         let mut message = std::mem::take(self.message());
         let head = loop {

@@ -190,7 +190,7 @@ impl<'a> Probe<'a> {
         self.passed(last)
     }
 
-    /// Every step went well.
+    /// Returns every step went well.
     fn passed(&mut self, last: Option<&StepCode>) -> Outcome {
         let plain = self.aim.code.protocol == CheckProtocol::Tcp;
         match last.map(|step| &step.kind) {
@@ -510,7 +510,8 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// A request as HAProxy writes it: names in small letters, then the length of a body, then how the connection ends.
+/// Returns a request as HAProxy writes it: names in small letters, then the length of a body, then how the connection
+/// ends.
 fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(request.method.as_bytes());
@@ -611,8 +612,8 @@ enum Phase {
 }
 
 impl Phase {
-    /// The result of a check whose connection was not made. The system answers for a unix socket at once, which to
-    /// HAProxy is no problem of the network.
+    /// Returns the result of a check whose connection was not made. The system answers for a unix socket at once, which
+    /// to HAProxy is no problem of the network.
     fn status(self, error: &io::Error) -> CheckStatus {
         match self {
             Phase::Connecting { unix: false, .. } if error.raw_os_error().is_some() => CheckStatus::L4Con,

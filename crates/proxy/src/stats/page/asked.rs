@@ -113,7 +113,7 @@ impl Asked {
         name.windows(scope.len()).any(|part| part.eq_ignore_ascii_case(scope))
     }
 
-    /// The words that lead to the same view again, with these in place of `;up`, `;no-maint` and `;norefresh`.
+    /// Returns the words that lead to the same view again, with these in place of `;up`, `;no-maint` and `;norefresh`.
     pub fn words(&self, up: bool, no_maint: bool, no_refresh: bool) -> String {
         let mut words = String::new();
         for (word, there) in [(";up", up), (";no-maint", no_maint), (";norefresh", no_refresh)] {

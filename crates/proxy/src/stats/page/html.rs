@@ -46,13 +46,13 @@ pub(super) struct Page {
 }
 
 impl View<'_> {
-    /// The columns of a proxy's table behind the name and the state.
+    /// Returns the columns of a proxy's table behind the name and the state.
     pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column> {
         let modules: &[_] = if self.page.modules { &MODULES } else { &[] };
         COLUMNS.iter().chain(modules)
     }
 
-    /// The address of a view, with these words.
+    /// Returns the address of a view, with these words.
     fn address(&self, words: &str) -> String {
         Text(&format!("{}{words}", self.page.uri)).to_string()
     }
@@ -384,7 +384,7 @@ fn line(view: &View<'_>, proxy: &ProxyRun, object: Object<'_>, out: &mut Vec<u8>
     put!(out, "</tr>\n");
 }
 
-/// The line below a server's name: that it is a backup, and the rest for `show-legends`.
+/// Returns the line below a server's name: that it is a backup, and the rest for `show-legends`.
 fn legend(view: &View<'_>, server: &ServerRun, text: &dyn Fn(&'static str) -> String, out: &mut Vec<u8>) {
     let backup = if server.config.backup { "backup" } else { "" };
     if !view.page.legends {

@@ -151,7 +151,7 @@ fn shows_more(view: &View<'_>) -> bool {
     view.page.scope.iter().all(|name| name != ".")
 }
 
-/// The tables that this page has behind the proxies: class, heading and columns.
+/// Returns the tables that this page has behind the proxies: class, heading and columns.
 fn tables(view: &View<'_>) -> Vec<(&'static str, &'static str, &'static Headings)> {
     if !shows_more(view) {
         return Vec::new();

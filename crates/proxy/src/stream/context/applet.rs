@@ -14,7 +14,7 @@ pub(crate) const APPLET_ROOM: usize = 32 << 10;
 
 /// A service that answers a request inside the process. Its stream runs it burst by burst and moves its bytes meanwhile.
 pub trait Applet {
-    /// Runs one burst, unless what it runs in is in use elsewhere.
+    /// Runs one burst, unless its state is in use elsewhere.
     fn try_burst(&mut self, cx: &mut StreamContext) -> Bursted;
 
     /// Waits until a burst can run, and runs it. `Some`: it was the last, and whether it ended without an error.
@@ -24,7 +24,7 @@ pub trait Applet {
     fn poll_ready(&mut self, cx: &mut Context<'_>, io: &AppletIo) -> Poll<()>;
 }
 
-/// How a burst of an [`Applet`] ended.
+/// The result of a burst of an [`Applet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bursted {
     /// Another one is needed once [`Applet::poll_ready`] is.
@@ -46,7 +46,7 @@ impl dyn Applet + '_ {
     }
 }
 
-/// What a service waits for from its stream.
+/// The event for which a service waits from its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppletWait {
     /// More input than this many bytes, or its end.
@@ -55,19 +55,19 @@ pub enum AppletWait {
     Room,
 }
 
-/// What stands between a service and its stream.
+/// The buffers between a service and its stream.
 #[derive(Debug, Default)]
 pub struct AppletIo {
     /// Received and not taken: `input[start..]`.
     pub(crate) input: Vec<u8>,
     pub(crate) start: usize,
-    /// Where the search for the end of a line goes on.
+    /// The place at which the search for a line's end continues.
     pub(crate) scanned: usize,
     /// Nothing more will be received.
     pub(crate) input_ended: bool,
     /// Sent by the script and not yet taken by the stream.
     pub(crate) output: Vec<u8>,
-    /// How many bytes of input the script waits for; the stream reads no further.
+    /// The number of input bytes for which the script waits; the stream reads no further.
     pub(crate) wanted: usize,
     /// Until when it waits for them.
     pub(crate) deadline: Option<Instant>,
@@ -88,7 +88,7 @@ impl AppletIo {
         &self.input[self.start..]
     }
 
-    /// Where the stream puts bytes that it received.
+    /// Returns the buffer for received bytes.
     pub(crate) fn input(&mut self) -> &mut Vec<u8> {
         if self.start == self.input.len() {
             self.input.clear();
@@ -115,7 +115,7 @@ impl AppletIo {
         self.wanted.saturating_sub(self.pending().len())
     }
 
-    /// What the script waits for is there.
+    /// Returns whether the awaited event has occurred.
     pub(crate) fn is_ready(&self, wait: AppletWait) -> bool {
         match wait {
             AppletWait::Input(seen) => self.input_ended || self.pending().len() > seen,
@@ -123,7 +123,7 @@ impl AppletIo {
         }
     }
 
-    /// Answers with a page instead of what the script prepared.
+    /// Replaces the script's prepared response by an error page.
     pub(crate) fn fail(&mut self, status: u16, page: impl FnOnce(&mut Message) -> &'static [u8]) {
         self.status = status;
         self.reason = None;
@@ -133,7 +133,7 @@ impl AppletIo {
         self.started = true;
     }
 
-    /// The head of the answer, once `start_response` was called.
+    /// Returns the head of the answer, once `start_response` was called.
     pub(crate) fn head(&self) -> Option<(u16, &[u8], &Message)> {
         let reason = self.reason.as_deref().unwrap_or_else(|| status::reason(self.status).as_bytes());
         self.started.then_some((self.status, reason, &self.headers))

@@ -23,17 +23,17 @@ pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
 pub struct Client {
     /// Its session's place among its worker's.
     pub(crate) session: u32,
-    /// Where it was accepted; `None` in tests that have no session.
+    /// The listener that accepted it; `None` in tests without a session.
     pub(crate) listener: Option<Arc<Listener>>,
-    /// The descriptor of its socket, open for as long as the connection has streams.
+    /// The descriptor of its socket, open as long as the connection has streams.
     pub(crate) fd: Option<RawFd>,
     ends: Cell<Ends>,
     proxied: OnceCell<Proxied>,
     /// `sess.` variables.
     pub(crate) variables: SessionVariables,
-    /// What the session's rules track.
+    /// The counters tracked by the session's rules.
     pub(crate) tracked: RefCell<Tracked>,
-    /// When it was accepted.
+    /// The time of its acceptance.
     pub(crate) accepted: Instant,
     last_active: Cell<Instant>,
     requests: Cell<u32>,
@@ -41,12 +41,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A connection that was accepted now.
+    /// Returns a connection that was accepted now.
     pub(crate) fn new(session: u32, listener: Arc<Listener>, fd: RawFd, ends: Ends) -> Client {
         Client { session, listener: Some(listener), fd: Some(fd), ends: Cell::new(ends), ..Client::unconnected() }
     }
 
-    /// The client of a stream without a session.
+    /// Returns the client of a stream without a session.
     pub(crate) fn unconnected() -> Client {
         let now = Instant::now();
         Client {
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// The client's address and the one that it connected to: those of its PROXY protocol header, or those that
+    /// Returns the client's address and the one that it connected to: those of its PROXY protocol header, or those that
     /// `tcp-request session` rules set, or the connection's own.
     pub(crate) fn ends(&self) -> Ends {
         self.ends.get()
@@ -80,12 +80,13 @@ impl Client {
         self.ends.set(ends);
     }
 
-    /// The connection's own addresses and what its PROXY protocol header said, where its streams see other addresses.
+    /// Returns the connection's own addresses and what its PROXY protocol header said, where its streams see other
+    /// addresses.
     pub(crate) fn proxied(&self) -> Option<&Proxied> {
         self.proxied.get()
     }
 
-    /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
+    /// Returns the time of the last activity at which a clock was read: the start of the idle time of a connection.
     pub(crate) fn last_active(&self) -> Instant {
         self.last_active.get()
     }
@@ -107,7 +108,7 @@ impl Client {
         number
     }
 
-    /// The server of its last request.
+    /// Returns the server of its last request.
     pub(crate) fn last_server(&self) -> LastServer {
         self.last_server.get()
     }
@@ -125,7 +126,7 @@ impl Client {
     }
 }
 
-/// A backend and the place of a server in it, twelve bits each. Who is beyond is not remembered.
+/// A backend and the index of a server in it, twelve bits each. Higher numbers are not remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct LastServer([u8; 3]);
 
@@ -142,7 +143,7 @@ impl LastServer {
         LastServer([high, middle, low])
     }
 
-    /// The server's place, if it is one of this backend's.
+    /// Returns the server's place, if it is one of this backend's.
     pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
         let [high, middle, low] = self.0;
         let both = u32::from_be_bytes([0, high, middle, low]);

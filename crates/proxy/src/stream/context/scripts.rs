@@ -66,7 +66,7 @@ pub trait Bindings {
     fn bind_service(&self, name: &str, http: bool) -> Option<BoundService>;
 }
 
-/// How far a script came in its first burst.
+/// The state of a script after its first burst.
 pub enum ScriptAttempt<T: 'static> {
     /// It finished.
     Ready(T),
@@ -147,7 +147,7 @@ impl fmt::Debug for ScriptCall {
 }
 
 impl ScriptCall {
-    /// Returns the fetch that `args` name: its name first, then what it is called with.
+    /// Returns the fetch in `args`: its name, followed by its arguments.
     pub fn fetch(args: &[Arg]) -> Result<ScriptCall, String> {
         ScriptCall::new(false, args)
     }
@@ -178,7 +178,7 @@ impl ScriptCall {
 
 pub use crate::hook::ScriptHook;
 
-/// What an action decided (HAProxy's `act.*`). A Lua error is logged and gives [`ActionOutcome::Continue`].
+/// The result of an action (HAProxy's `act.*`). A Lua error is logged and yields [`ActionOutcome::Continue`].
 #[derive(Debug)]
 pub enum ActionOutcome {
     /// `act.CONTINUE`: the next rule.
@@ -204,19 +204,19 @@ pub enum ActionOutcome {
 pub struct ChannelIo {
     /// The script waits for more bytes.
     pub(crate) wants: Cell<bool>,
-    /// What came since it began to.
+    /// Bytes received since it began to wait.
     pub(crate) came: RefCell<Vec<u8>>,
     /// Nothing more will come in time.
     pub(crate) over: Cell<bool>,
     /// The bytes as the script left them, outgoing ones first.
     pub(crate) edited: RefCell<Option<Vec<u8>>>,
-    /// What the client gets from a request's rules.
+    /// Bytes for the client from a request's rules.
     pub(crate) to_client: RefCell<Vec<u8>>,
     /// Rung when the script can go on.
     pub(crate) bell: Arc<Notify>,
 }
 
-/// What scripts keep of a stream.
+/// Private values of scripts for a stream.
 #[derive(Default)]
 pub struct StreamScripts {
     /// Between scripts that work on the stream's bytes and who drives its content rules.
@@ -239,7 +239,7 @@ impl fmt::Debug for StreamScripts {
 }
 
 impl StreamScripts {
-    /// Keeps that a stream has a private value in a state, which is told when the stream ends.
+    /// Records that a stream has a private value in a state, which is notified of the stream's end.
     pub(crate) fn keep_private(&mut self, values: Weak<dyn PrivateValues>, id: u64) {
         if !self.private.iter().any(|(known, _)| known.ptr_eq(&values)) {
             self.private.push((values, id));

@@ -1,17 +1,17 @@
-//! `http-after-response`: rules for whatever leaves, a server's response or one that was made here.
+//! `http-after-response`: rules for every response sent, a server's or one made here.
 //!
-//! They are the last that see a head, the backend's before the frontend's. They can't answer: a list that fails makes
-//! the response a 500. What they wait for is bounded, because a client waits behind them with its answer at hand.
+//! They are the last rules to see a head, the backend's before the frontend's. They cannot respond: a list that fails
+//! makes the response a 500. Their waits are bounded, because the client waits for a response that is ready.
 
 use std::time::Duration;
 
 use super::*;
 
-/// How long the rules of one proxy may wait in all.
+/// The total time for which the rules of one proxy may wait.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Exchange<'_> {
-    /// Whether there are any for this stream.
+    /// Returns whether there are any for this stream.
     pub(super) fn has_after_rules(&self) -> bool {
         let proxies = &self.stream.worker().running.proxies;
         let some = |site: &Site| !proxies[site.id.0 as usize].rules.http_after_response.is_empty();

@@ -8,7 +8,7 @@ use super::*;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
-    /// A rule's answer.
+    /// Returns a rule's answer.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
@@ -24,7 +24,7 @@ impl Exchange<'_> {
                 if reply.source == ReplySource::Auth {
                     self.stream.cx.count(Counted::Error);
                 }
-                // What a backend answers was not intercepted before it.
+                // A response of a backend was not intercepted before it.
                 let cx = &self.stream.cx;
                 let request = !hook.is_response();
                 if request && cx.backend.as_ref().is_none_or(|backend| backend.id == cx.frontend.id) {
@@ -94,7 +94,7 @@ impl Exchange<'_> {
         log.queue_done = Some(Instant::now());
     }
 
-    /// The page of a status: the proxies' or the built-in one.
+    /// Returns the page of a status: the proxies' or the built-in one.
     pub(super) async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
         if let Some(page) = self.stream.cx.error_page(code) {
@@ -104,7 +104,7 @@ impl Exchange<'_> {
         self.answer(body.as_ref(), Ending::length(matches!(code, 400 | 408))).await
     }
 
-    /// A request that asks whether this proxy is there (`monitor-uri`): no rule sees it, and no line tells of it.
+    /// Answers a health request for this proxy (`monitor-uri`): no rule sees it, and it is not logged.
     pub(super) async fn monitored(&mut self, frontend: &ProxyRun) -> After {
         let worker = self.stream.worker().clone();
         self.stream.cx.log.level = Some(LogLevel::Silent);
@@ -132,7 +132,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// A page of a file. What is logged is the status that it stands for.
+    /// Sends the page of a file. The logged status is the one that it represents.
     pub(super) async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
         let after = match page {
             ErrorPage::Silent => {
@@ -178,8 +178,8 @@ impl Exchange<'_> {
         after
     }
 
-    /// A built-in page as it is, no rule asked: what follows on the client's connection can't be understood. A page of
-    /// the proxies is not sent here, as in HAProxy, except that an empty one still means silence.
+    /// Sends a built-in page without running rules: the rest of the client's data cannot be parsed. As in HAProxy, a
+    /// page of the proxies is not used here, except that an empty one still means no response.
     pub(super) async fn refuse(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
         if self.answered {
@@ -254,7 +254,7 @@ impl Exchange<'_> {
         self.head.keep_alive && self.mode != ConnectionMode::Close && !self.stream.is_stopping()
     }
 
-    /// Passes an interim response on to clients that know what it is.
+    /// Forwards an interim response to clients that support it.
     pub(super) async fn interim(&mut self, head: &Message) -> Step<()> {
         if self.version == Version::Http10 {
             return Ok(());
@@ -289,8 +289,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Takes a request out of the rules' sight that is on its way to a server: HAProxy has none of it any more but its
-/// method. Variables of requests are gone as well.
+/// Hides a request being forwarded to a server from rules: HAProxy keeps only its method then. Variables of the request
+/// are dropped as well.
 fn hide_request(cx: &mut StreamContext) -> (Message, Content) {
     cx.variables.enter_response();
     let request = std::mem::take(&mut cx.request);

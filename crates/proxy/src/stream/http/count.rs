@@ -1,9 +1,9 @@
-//! What is counted, and kept for the operator, of an exchange that goes wrong.
+//! Counters of an exchange, and messages captured when it fails.
 
 use super::*;
 
 impl Exchange<'_> {
-    /// Counts what was compressed of the bodies.
+    /// Counts the compressed bytes of the bodies.
     pub(super) fn count_encoded(&mut self, down: &mut Flow) {
         if let Some((read @ 1.., written, false)) = self.up.take_encoded() {
             self.count_cost(read, written);
@@ -71,7 +71,7 @@ impl Exchange<'_> {
         self.count_broken_response(connection);
     }
 
-    /// The same of a response that began well.
+    /// The same for a response with a valid head.
     pub(super) fn count_broken_response(&self, connection: &ServerConnection) {
         let index = self.stream.worker().index;
         if let Some(backend) = &self.stream.cx.backend {

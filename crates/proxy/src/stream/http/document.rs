@@ -1,13 +1,13 @@
-//! Answers that are made while they are sent: the statistics page and the exporter.
+//! Responses generated while they are sent: the statistics page and the exporter.
 //!
-//! A piece is made when the one before was written, so what a client does not read is not made, and between two pieces
-//! others on the worker have their turn.
+//! A piece is generated when the previous one was written, so unread data is never generated, and other tasks of the
+//! worker run between two pieces.
 
 use super::*;
 use crate::running::pages::Document;
 
 impl Exchange<'_> {
-    /// A service of this process answers: what the log line and the figures say of it.
+    /// Records in log and figures that a service of this process responds.
     pub(super) fn begin_service(&mut self, name: &'static str) {
         let now = Instant::now();
         self.client_active = now;
@@ -21,7 +21,7 @@ impl Exchange<'_> {
         self.choose_compression();
     }
 
-    /// How a service's answer is to be compressed, if it can be: as a server's.
+    /// Chooses the compression of a service's response, as for a server's.
     pub(super) fn choose_compression(&mut self) {
         let cx = &mut self.stream.cx;
         let frontend = cx.frontend.clone();
@@ -122,7 +122,7 @@ impl Exchange<'_> {
         Ok((silent, filter))
     }
 
-    /// The rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
+    /// Returns the rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
     pub(super) async fn local_response_rules(&mut self) -> Step<()> {
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());

@@ -1,4 +1,4 @@
-//! Responses that do not come, can't be understood, or are not wanted: who is told what, and what is tried once more.
+//! Missing, invalid or rejected responses: the error sent to the client, and retries.
 
 use super::*;
 
@@ -66,14 +66,14 @@ impl Exchange<'_> {
             Event::BadBody => {
                 self.stream.capture_request(self.front.input(), Fault::Chunk);
                 self.stream.at_front(|counters| counters.ereq.add(1));
-                // What came with the head counts as part of it, as it does for HAProxy.
+                // Body bytes that arrived with the head count as part of it, as in HAProxy.
                 match self.up.has_written() {
                     true => Err(self.page(400, b'P', b'H').await),
                     false => Err(self.refuse(400, b'P', b'H').await),
                 }
             }
-            // In the middle of its request nobody reads an answer, nor on a broken connection. A client that ended its
-            // side could still read one.
+            // A client in the middle of its request does not read a response, nor does one with a broken connection. A
+            // client that has ended its side may still read.
             Event::ClientGone if !self.up.is_done() => Err(self.lost_client(b'H')),
             Event::ClientGone if !self.front.has_ended() => Err(self.lost_client(b'D')),
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
@@ -83,8 +83,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The client left before it had anything of a response: as in HAProxy since 2.8, a 400 that nobody gets is logged
-    /// and counted.
+    /// Returns the client disconnected before it received any of a response: as in HAProxy since 2.8, a 400 is logged
+    /// and counted, though not sent.
     pub(super) fn lost_client(&mut self, phase: u8) -> After {
         self.count_client_abort();
         self.stream.cx.log.status = 400;
@@ -102,12 +102,12 @@ impl Exchange<'_> {
         Outcome::Done { after: After::Close, keep_server: false }
     }
 
-    /// Tells the server's health what its answer was like.
+    /// Reports the quality of the response to the server's health.
     pub(super) fn observe(&self, backend: &Site, connection: &ServerConnection, seen: Observed) {
         server::observe(&self.stream.worker().running, backend, connection.server(), seen);
     }
 
-    /// Tells it that the body of its answer is malformed, unless that is said of its head.
+    /// Reports a malformed body of its response, unless its head was reported.
     pub(super) fn observe_body(&self, backend: &Site, connection: &ServerConnection) {
         if !self.begins_malformed {
             self.observe(backend, connection, Observed::InvalidBody);

@@ -1,4 +1,4 @@
-//! How a request and its response move: one look at both sides, again whenever one of them has something.
+//! The movement of a request and its response: both sides are polled whenever one of them is ready.
 
 use std::task::{Context, Poll, ready};
 
@@ -7,10 +7,10 @@ use sluicegate_wire::http::Limits;
 use super::*;
 use crate::mux::{FlowError, HeadError, Wait};
 
-/// What waiting for a response's head gave.
+/// The result of waiting for a response's head.
 pub(super) enum Event {
     Head(ResponseHead),
-    /// 100, 103 and their kin.
+    /// An interim response such as 100 or 103.
     Interim(ResponseHead),
     Invalid(Fault),
     /// The server closed or broke the connection.
@@ -25,7 +25,7 @@ pub(super) enum Event {
     Killed(Killer),
 }
 
-/// How the two bodies ended.
+/// The end of the two bodies.
 pub(super) enum Finish {
     /// The response is complete, and so is the request unless its server stopped taking it.
     Complete,
@@ -134,7 +134,7 @@ impl Exchange<'_> {
     /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity: a peer that
     /// sends those a byte at a time would otherwise never time out.
     pub(super) fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
-        // What the server took came from the client; with equal timeouts it is then the server's that passes first.
+        // Data accepted by the server came from the client; with equal timeouts the server's expires first then.
         let client = up.body > 0 || up.written > 0 || client_took;
         let server = server_sent || (up.written > 0 && (self.answered || !self.independent));
         if client || server {

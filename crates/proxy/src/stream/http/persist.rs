@@ -1,4 +1,4 @@
-//! Persistence around an exchange: who asks for which server, and what is kept of the one that answered.
+//! Persistence of an exchange: the server that a request selects, and the data stored about the one that responded.
 
 use super::*;
 use crate::persist;

@@ -1,10 +1,9 @@
-//! A service of a script answers the request (`http-request use-service lua.NAME`).
+//! A service of a script as the responder of a request (`http-request use-service lua.NAME`).
 //!
-//! The script and the client's socket meet in two bounded buffers
-//! ([`AppletIo`]): between two bursts this loop writes what the script sent, reads what it asked
-//! for, and waits for whatever else it waits for. The response's head goes through the http-response rules like a
-//! server's. As in HAProxy a service is a target that is reached at once, so the line of the stream has its times and
-//! the service's name where a server's stand, and its ending is `LR`.
+//! The script and the client's socket share two bounded buffers ([`AppletIo`]): between two bursts this loop writes the
+//! script's output, reads the requested input, and waits for the script's other operations. The response's head passes
+//! the http-response rules like a server's. As in HAProxy a service is a target reached immediately, so the log line of
+//! the stream has its times and the service's name in place of a server's, and its termination state is `LR`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -24,7 +23,7 @@ use crate::stream::{Applet, AppletIo, BoundService};
 struct Outgoing {
     /// Known once the head was made.
     framing: Option<Framing>,
-    /// What a Content-Length still promises.
+    /// The number of bytes left of a Content-Length.
     left: u64,
     /// The client wants a head only.
     silent: bool,
@@ -45,7 +44,7 @@ impl Exchange<'_> {
         self.stream.end(b'L', b'R');
         self.choose_compression();
         let mut io = Box::new(AppletIo::new());
-        // What came with the head is there when the script begins; HAProxy's `length` counts it.
+        // Body bytes that arrived with the head are available when the script begins; HAProxy's `length` includes them.
         let mut moved = Moved::default();
         let room = worker.buffers.size();
         match self.up.collect(&mut self.front, io.input(), room, &mut moved) {
@@ -116,7 +115,7 @@ impl Exchange<'_> {
             self.stream.count(moved.body, 0);
             return Ok(if complete { After::Close } else { After::Drain });
         }
-        // What the script did not read is read and forgotten, so that the next request can be found.
+        // Input not read by the script is discarded, so that the next request can be found.
         poll_fn(|cx| self.poll_rest(cx)).await?;
         Ok(After::KeepAlive)
     }

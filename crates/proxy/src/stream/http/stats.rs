@@ -1,4 +1,4 @@
-//! The statistics page (`stats …`) of a proxy: who may see it, what they get, and what they change.
+//! The statistics page (`stats …`) of a proxy: access, documents, and changes of servers.
 
 use sluicegate_config::model::{StatsAccess, StatsPage};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::running::pages::{Posted, Statistics};
 use crate::sample::{basic, path_and_query};
 
-/// What browsers ask a password for where the file does not say.
+/// The default realm that browsers show when asking for a password.
 const REALM: &str = "HAProxy Statistics";
 
 /// The page's name in place of a server's.
@@ -47,7 +47,7 @@ impl Exchange<'_> {
         Err(Box::pin(self.document(&mut *report.document)).await?)
     }
 
-    /// Lets those through who may see the page.
+    /// Admits clients that may see the page.
     async fn stats_access(&mut self, proxy: &ProxyRun, page: &StatsPage) -> Step<()> {
         if !page.users.is_empty() {
             let known = basic(&self.stream.cx.request).is_some_and(|(user, password)| knows(page, &user, &password));

@@ -1,8 +1,8 @@
 //! Rules that wait for a message's body.
 //!
-//! A body stays in the buffer from which it is forwarded later, so what is waited for is at most `tune.bufsize` bytes;
-//! rules see a copy. While the response's is waited for, the rest of the request goes on to the server, who may have to
-//! hear it before the response comes.
+//! A body stays in the buffer from which it is forwarded later, so at most `tune.bufsize` bytes are awaited; rules see
+//! a copy. During the wait for the response's body, the rest of the request is forwarded to the server, which may need
+//! it before it sends its response.
 
 use std::task::{Context, Poll, ready};
 
@@ -18,12 +18,12 @@ pub(super) struct Coming<'a> {
     pub(super) framing: Framing,
     /// `tune.http.maxhdr`.
     pub(super) max_fields: usize,
-    /// How far rules have seen the body, if any wanted to.
+    /// How far rules have read the body, if any did.
     pub(super) peek: Option<Peek>,
 }
 
 impl Coming<'_> {
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(super) fn look(&mut self, content: &mut Content) -> &Peek {
         let peek = self.peek.get_or_insert_with(|| Peek::new(self.framing, self.max_fields, content));
         self.back.look(peek, content);
@@ -31,9 +31,9 @@ impl Coming<'_> {
     }
 }
 
-/// What waiting for a response's body gave.
+/// The result of waiting for a response's body.
 enum Came {
-    /// What was wanted, or all there will be before something is forwarded.
+    /// The requested amount, or all that can arrive before anything is forwarded.
     Enough,
     /// The server ended its connection before.
     Ended,
@@ -49,7 +49,7 @@ enum Came {
 }
 
 impl Exchange<'_> {
-    /// Shows rules what is here of the request's body.
+    /// Updates the rules' view of the request's body.
     pub(super) fn peek_request(&mut self) {
         let max_fields = self.stream.worker().limits.max_fields;
         let content = &mut self.stream.cx.request_content;
@@ -57,8 +57,8 @@ impl Exchange<'_> {
         self.front.look(peek, content);
     }
 
-    /// How long a proxy waits for the request's body: `timeout http-request` from the request's first byte on, or without
-    /// one the client's inactivity.
+    /// Returns the time limit for the request's body: `timeout http-request` from the request's first byte on, or the
+    /// client's inactivity timeout.
     pub(super) fn patience(&self, proxy: &ProxyRun) -> Patience {
         let started = self.stream.cx.log.request_started;
         match (proxy.config.timeouts.http_request, self.client_timeout) {
@@ -68,7 +68,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits for the request's body, or so many bytes of it. A client that waits for a 100 gets it.
+    /// Waits for the request's body, or this many bytes of it. A client that expects a 100 gets it.
     pub(super) async fn await_body(&mut self, patience: Patience, at_least: u64) -> Step<()> {
         self.peek_request();
         let Some(peek) = &mut self.peek else { return Ok(()) };
@@ -101,7 +101,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits for a server's body, or so many bytes of it. One that ends too early is passed on as it is.
+    /// Waits for a server's body, or this many bytes of it. One that ends too early is forwarded as it is.
     pub(super) async fn await_response_body(&mut self, coming: &mut Coming<'_>, wait: BodyWait) -> Step<()> {
         let deadline = Instant::now() + wait.time;
         match poll_fn(|cx| self.poll_response_body(cx, coming, deadline, wait.at_least)).await {

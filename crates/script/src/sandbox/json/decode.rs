@@ -183,7 +183,7 @@ impl Decoder {
         }
     }
 
-    /// The first byte of the next token.
+    /// Returns the first byte of the next token.
     #[inline(always)]
     unsafe fn token(&mut self) -> u8 {
         // SAFETY: the text ends with a zero byte.
@@ -272,7 +272,7 @@ impl Decoder {
         }
     }
 
-    /// How many bytes of a string there are up to its end or its next escape, about [`CHUNK`] at most.
+    /// Returns how many bytes of a string there are up to its end or its next escape, about [`CHUNK`] at most.
     #[inline(always)]
     unsafe fn plain_len(&self, first: *const u8) -> usize {
         // SAFETY: no byte beyond the zero byte at the end is read.

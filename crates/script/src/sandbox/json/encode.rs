@@ -227,9 +227,9 @@ impl Encoder {
         }
     }
 
-    /// The length of the table as an array, 0 if it is none. The first `seen` keys are known to be those from 1 on,
-    /// the next one and its value are on the stack, and both are gone afterwards. Lengths and counts have 32 bits and
-    /// overflow, as in Redis.
+    /// Returns the length of the table as an array, 0 if it is none. The first `seen` keys are known to be those from 1
+    /// on, the next one and its value are on the stack, and both are gone afterwards. Lengths and counts have 32 bits
+    /// and overflow, as in Redis.
     unsafe fn array_len(&mut self, seen: i32) -> i32 {
         // SAFETY: as `shape`.
         unsafe {

@@ -63,7 +63,7 @@ impl Options {
         decode_invalid: true,
     };
 
-    /// Those of the function that runs.
+    /// Returns those of the function that runs.
     ///
     /// # Safety
     /// The function was made by [`open`].

@@ -1,6 +1,6 @@
-//! Eight bytes of a text at once: which of them end what can be copied as it is.
+//! Scanning of text eight bytes at a time: finds the bytes that end a run to be copied unchanged.
 //!
-//! A sign in the highest bit of a byte says so. Only the first one is sure to be right, those behind it may be false.
+//! The highest bit of a byte marks it. Only the first mark is reliable, later ones may be wrong.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -16,7 +16,7 @@ fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ (ONES * u64::from(byte)), 1)
 }
 
-/// The place of the first sign.
+/// Returns the place of the first sign.
 #[inline(always)]
 pub(super) fn first(signs: u64) -> usize {
     signs.trailing_zeros() as usize / 8

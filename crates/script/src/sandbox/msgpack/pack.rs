@@ -213,8 +213,8 @@ impl Packer {
         }
     }
 
-    /// The length of the table as an array, if it is one. The first `seen` keys are known to be those from 1 on, the
-    /// next one and its value are on the stack, and both are gone afterwards.
+    /// Returns the length of the table as an array, if it is one. The first `seen` keys are known to be those from 1
+    /// on, the next one and its value are on the stack, and both are gone afterwards.
     unsafe fn array_len(&mut self, seen: i64) -> Option<i64> {
         // SAFETY: as `table`.
         unsafe {
@@ -262,7 +262,7 @@ impl Packer {
     }
 }
 
-/// The key at `index` if it is a whole number from 1 on, else 0.
+/// Returns the key at `index` if it is a whole number from 1 on, else 0.
 #[inline(always)]
 unsafe fn positive(lua: *mut lua_State, index: c_int) -> i64 {
     // SAFETY: a key is at `index`; one that is no whole number gives 0.

@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::{errand, version};
 use crate::shape::channel;
 
-/// What the commands can tell.
+/// The data shown by the commands.
 pub struct Master {
     /// The worker process.
     worker: i32,
-    /// When it was forked.
+    /// The time of its fork.
     begun: Instant,
     /// The way to it.
     channel: UnixStream,
@@ -136,7 +136,7 @@ impl Commands for Master {
                 return Ok(());
             }
             let word = |at: usize| request.words.get(at).map(Vec::as_slice);
-            // What concerns the session alone is the master's, whoever was chosen to answer.
+            // Commands about the session are the master's, whatever target was chosen.
             let own = match word(0) {
                 Some(b"quit" | b"prompt") => true,
                 Some(b"operator" | b"user") => prefix.is_none(),
@@ -166,17 +166,17 @@ impl Commands for Master {
     }
 }
 
-/// What the prompt is called while the master answers.
+/// The name in the prompt while the master answers.
 const MASTER: &str = "master";
 
-/// Who is meant by a prefix.
+/// The target selected by a prefix.
 enum Target {
     Master,
     Worker,
 }
 
 impl Master {
-    /// The commands of a master.
+    /// Returns the commands of a master.
     pub fn new(worker: i32, begun: Instant, channel: UnixStream, ask: mpsc::Sender<errand::Answer>) -> Master {
         let (reloads, failed, behind) = Default::default();
         Master { worker, begun, channel, ask, reloads, failed, behind }
@@ -191,7 +191,7 @@ impl Master {
         }
     }
 
-    /// The worker serves another configuration, whoever brought it.
+    /// Records that the worker serves another configuration, whatever triggered it.
     pub fn served_anew(&self) {
         self.reloads.fetch_add(1, Relaxed);
         self.behind.store(0, Relaxed);
@@ -303,7 +303,7 @@ fn list() -> String {
     text
 }
 
-/// A command as a client would write it.
+/// Returns a command as a client would write it.
 fn line(request: &Request) -> Vec<u8> {
     let mut line = Vec::new();
     for word in &request.words {

@@ -9,22 +9,22 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 
-/// What an errand says is kept up to here for those who asked for it; all of it goes to stderr.
+/// The size up to which a reload's output is kept for its requesters; all of it goes to stderr.
 const KEPT: usize = 64 * 1024;
 
-/// Who waits for an errand's end.
+/// The channel to a requester of a reload.
 pub type Answer = oneshot::Sender<String>;
 
-/// How an errand ended.
+/// The result of a reload.
 pub struct Ended {
     /// Another configuration is served.
     pub succeeded: bool,
-    /// What it said.
+    /// Its output.
     pub said: String,
 }
 
 impl Ended {
-    /// What HAProxy answers to `reload`.
+    /// Returns HAProxy's reply to `reload`.
     pub fn answer(&self) -> String {
         format!("Success={}\n--\n{}\n", u8::from(self.succeeded), self.said)
     }
@@ -57,7 +57,7 @@ async fn errand(pid: u32) -> io::Result<(bool, String)> {
             said.extend_from_slice(&part[..count.min(KEPT - said.len())]);
         }
     }
-    // Its streams are closed, so its end is there or a moment away.
+    // Its output streams are closed, so it ends now or very soon.
     let status = child.wait()?;
     Ok((status.success(), String::from_utf8_lossy(&said).into_owned()))
 }

@@ -92,19 +92,20 @@ impl Cell {
         Cell { bits: spread(latitude) | spread(longitude) << 1, steps: self.steps }
     }
 
-    /// The scores of positions in it: from the first one up to the second, without it.
+    /// Returns the scores of positions in it: from the first one up to the second, without it.
     fn scores(self) -> (f64, f64) {
         let shift = 2 * (STEPS - self.steps);
         ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
     }
 }
 
-/// The score of a position.
+/// Returns the score of a position.
 pub(super) fn score_of(position: Position) -> f64 {
     Cell::of(position, STEPS, LATITUDE_MAX).bits as f64
 }
 
-/// A score as an integer, as the machine converts it: whatever is in a sorted set may be asked for its position.
+/// Returns a score as an integer, as the machine converts it: whatever is in a sorted set may be asked for its
+/// position.
 pub(super) fn bits_of(score: f64) -> u64 {
     const HALF: f64 = (1_u64 << 63) as f64;
     match score {
@@ -114,14 +115,14 @@ pub(super) fn bits_of(score: f64) -> u64 {
     }
 }
 
-/// The position that a score is: the middle of its cell.
+/// Returns the position that a score is: the middle of its cell.
 pub(super) fn position_of(score: f64) -> Position {
     let area = Cell { bits: bits_of(score), steps: STEPS }.area();
     let middle = |(min, max): (f64, f64), limit: f64| ((min + max) / 2.0).clamp(-limit, limit);
     Position { longitude: middle(area.longitude, LONGITUDE_MAX), latitude: middle(area.latitude, LATITUDE_MAX) }
 }
 
-/// A position as the eleven letters of a standard geohash, which has latitudes up to 90 degrees.
+/// Returns a position as the eleven letters of a standard geohash, which has latitudes up to 90 degrees.
 pub(super) fn letters_of(position: Position) -> [u8; 11] {
     const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     let bits = Cell::of(position, STEPS, 90.0).bits;
@@ -140,7 +141,7 @@ fn degrees(radians: f64) -> f64 {
     radians / (std::f64::consts::PI / 180.0)
 }
 
-/// The distance in metres, by the haversine formula.
+/// Returns the distance in metres, by the haversine formula.
 pub(super) fn distance_m(from: Position, to: Position) -> f64 {
     let v = ((radians(to.longitude) - radians(from.longitude)) / 2.0).sin();
     if v == 0.0 {
@@ -175,7 +176,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// The distance of a position in metres, if it is within the shape.
+    /// Returns the distance of a position in metres, if it is within the shape.
     pub(super) fn distance_m(&self, to: Position) -> Option<f64> {
         match self.shape {
             Shape::Circle { radius } => {
@@ -194,8 +195,8 @@ impl Search {
         }
     }
 
-    /// The scores in which members may be, in the order in which Redis goes through them: the cell with the center, and
-    /// those around it that the shape may reach.
+    /// Returns the scores in which members may be, in the order in which Redis goes through them: the cell with the
+    /// center, and those around it that the shape may reach.
     pub(super) fn ranges(&self) -> Vec<(f64, f64)> {
         let Position { longitude, latitude } = self.center;
         let (width, height, radius_m) = match self.shape {

@@ -122,7 +122,7 @@ fn geopos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     each_position(ctx, out, say_position, |out| out.null_array());
 }
 
-/// A row of a geo command.
+/// Returns a row of a geo command.
 const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
     CommandSpec {
         name,

@@ -36,7 +36,7 @@ impl Kind {
         matches!(self, Kind::Radius { stores: true } | Kind::RadiusByMember { stores: true })
     }
 
-    /// The first word of the options.
+    /// Returns the first word of the options.
     fn options(self) -> usize {
         match self {
             Kind::Radius { .. } => 6,
@@ -80,7 +80,7 @@ struct Found {
     distance_m: f64,
 }
 
-/// A number of units that is not negative, and metres of a unit.
+/// Returns a number of units that is not negative, and metres of a unit.
 fn radius(number: &[u8], name: &[u8]) -> Result<(Shape, f64), Refused> {
     let radius = score(number).map_err(|_| "ERR need numeric radius")?;
     if radius < 0.0 {
@@ -98,7 +98,7 @@ fn rectangle(width: &[u8], height: &[u8], name: &[u8]) -> Result<(Shape, f64), R
     Ok((Shape::Rectangle { width, height }, unit(name)?))
 }
 
-/// A member's position; [`None`] if there is no key.
+/// Returns a member's position; [`None`] if there is no key.
 fn member_position(zset: Option<&Zset>, member: &[u8]) -> Result<Option<Position>, Refused> {
     let Some(zset) = zset else { return Ok(None) };
     match zset.get(member) {
@@ -216,7 +216,7 @@ impl Query {
         Ok(query)
     }
 
-    /// The members that are asked for, and metres of the unit.
+    /// Returns the members that are asked for, and metres of the unit.
     fn find(&self, zset: &Zset) -> (Vec<Found>, f64) {
         let (Some(center), Some((shape, unit_m))) = (self.center, self.shape) else { return (Vec::new(), 1.0) };
         let search = Search { center, shape, unit_m };
@@ -337,7 +337,7 @@ fn geosearchstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     run(ctx, out, Kind::SearchStore);
 }
 
-/// The word after the last STORE or STOREDIST.
+/// Returns the word after the last STORE or STOREDIST.
 fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
     let mut found = None;
     let mut at = 5;

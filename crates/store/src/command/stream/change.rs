@@ -93,7 +93,7 @@ fn rough_limit(limits: &Limits) -> u64 {
     }
 }
 
-/// The ID of an entry that is added now to a stream with this last one.
+/// Returns the ID of an entry that is added now to a stream with this last one.
 fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, Refused> {
     const NOT_ABOVE: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
     if last == StreamId::MAX {

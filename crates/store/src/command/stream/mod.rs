@@ -19,8 +19,8 @@ const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argu
 /// A longer word is no ID.
 const ID_WORD_MAX: usize = 127;
 
-/// The number that C's `strtoull` reads, if it reads the whole of a text that is no number of 64 bits with a sign: one
-/// may be in front of it, and blanks and zeros.
+/// Returns the number that C's `strtoull` reads, if it reads the whole of a text that is no number of 64 bits with a
+/// sign: one may be in front of it, and blanks and zeros.
 pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     if let Some(value) = sluicegate_wire::resp::parse_i64(text) {
         return u64::try_from(value).ok();
@@ -79,7 +79,7 @@ impl Said {
     }
 }
 
-/// An ID that is one; its second part is 0 if it is left out.
+/// Returns an ID that is one; its second part is 0 if it is left out.
 fn strict_id(word: &[u8]) -> Result<StreamId, Refused> {
     Said::parse(word, false).map(|said| said.or(0))
 }

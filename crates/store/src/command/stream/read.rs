@@ -221,13 +221,13 @@ impl Read {
     }
 }
 
-/// A timeout in whole milliseconds.
+/// Returns a timeout in whole milliseconds.
 fn timeout_ms(word: &[u8]) -> Result<u64, Refused> {
     let ms = parse_i64(word).ok_or("ERR timeout is not an integer or out of range")?;
     u64::try_from(ms).map_err(|_| "ERR timeout is negative".into())
 }
 
-/// The ID behind which a client that waits with this word wants entries, as the stream is now.
+/// Returns the ID behind which a client that waits with this word wants entries, as the stream is now.
 fn after(stream: &Stream, word: &[u8]) -> Option<StreamId> {
     match word {
         LATEST => stream.facts().last.previous(),

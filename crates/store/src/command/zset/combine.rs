@@ -61,7 +61,7 @@ impl Aggregate {
     }
 }
 
-/// The score, or 0 if it is no number.
+/// Returns the score, or 0 if it is no number.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -75,7 +75,7 @@ struct Plan {
     limit: usize,
 }
 
-/// The number of sources, from word `at`.
+/// Returns the number of sources, from word `at`.
 fn sources(words: &[&[u8]], at: usize, name: &str) -> Result<usize, Refused> {
     let count = integer(words[at])?;
     if count < 1 {
@@ -148,7 +148,7 @@ impl<'s> Source<'s> {
         }
     }
 
-    /// A member's score.
+    /// Returns a member's score.
     fn get(&self, member: &[u8]) -> Option<f64> {
         match self {
             Source::Zset(zset) => zset.get(member),
@@ -252,7 +252,7 @@ fn sorted(mut scored: Vec<Scored>) -> Vec<Scored> {
     scored
 }
 
-/// The sorted set of these members, made in order, which is the fastest way.
+/// Returns the sorted set of these members, made in order, which is the fastest way.
 fn zset_of(members: &[Scored], limits: &Limits) -> Zset {
     let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
     let mut zset = Zset::for_members(members.len(), longest, limits);

@@ -21,7 +21,7 @@ use crate::value::Value;
 
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 
-/// A score argument.
+/// Returns a score argument.
 pub(super) fn score(word: &[u8]) -> Result<f64, Refused> {
     score::parse(word).ok_or(NOT_FLOAT.into())
 }
@@ -47,7 +47,7 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: usize, zset: Zset, event: &'static s
     out.integer(len as i64);
 }
 
-/// A row of a command on one key.
+/// Returns a row of a command on one key.
 const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
     CommandSpec {
         name,
@@ -64,7 +64,7 @@ const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str
     }
 }
 
-/// A row of a command whose work grows with its result, its changes or the members it examines.
+/// Returns a row of a command whose work grows with its result, its changes or the members it examines.
 const fn per_element(
     name: &'static str,
     arity: i32,

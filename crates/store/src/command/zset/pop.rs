@@ -43,7 +43,7 @@ impl End {
         }
     }
 
-    /// The ranks of `count` members at this end.
+    /// Returns the ranks of `count` members at this end.
     fn ranks(self, zset: &Zset, count: usize) -> Range<usize> {
         let len = zset.len();
         let count = count.min(len);
@@ -73,7 +73,7 @@ impl End {
     }
 }
 
-/// The number after COUNT, or of keys: 1 or more.
+/// Returns the number after COUNT, or of keys: 1 or more.
 fn positive(word: &[u8], error: &'static str) -> Result<usize, Refused> {
     let value = integer(word).ok().and_then(|value| usize::try_from(value).ok());
     value.filter(|value| *value > 0).ok_or(error.into())

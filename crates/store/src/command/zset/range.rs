@@ -76,7 +76,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The ranks that it is; those of a range of ranks count from the end if it goes `back`.
+    /// Returns the ranks that it is; those of a range of ranks count from the end if it goes `back`.
     fn ranks(&self, zset: &Zset, back: bool) -> Range<usize> {
         let len = zset.len();
         match *self {
@@ -182,7 +182,7 @@ impl<'a> Query<'a> {
         Ok(Query { named: Named::parse(by, min, max)?, limit, back, with_scores })
     }
 
-    /// The ranks that it asks for.
+    /// Returns the ranks that it asks for.
     fn ranks(&self, zset: &Zset) -> Range<usize> {
         self.limit.of(self.named.ranks(zset, self.back), self.back)
     }

@@ -189,7 +189,7 @@ impl Fields {
         version == Version::Http10
     }
 
-    /// The result of the fields alone.
+    /// Returns the result of the fields alone.
     pub(super) fn framing(&self) -> Framing {
         match (self.encoding.present, self.encoding.chunked, self.length) {
             (true, true, _) => Framing::Chunked,

@@ -23,7 +23,7 @@ static CLASS: [u8; 256] = {
     class
 };
 
-/// The first offset at or after `from` whose byte is not of `class`.
+/// Returns the first offset at or after `from` whose byte is not of `class`.
 pub(super) fn skip_class(input: &[u8], from: usize, class: u8) -> usize {
     let rest = &input[from..];
     from + rest.iter().position(|byte| CLASS[usize::from(*byte)] & class == 0).unwrap_or(rest.len())
@@ -46,7 +46,7 @@ pub(super) fn skip_blanks(input: &[u8], from: usize) -> usize {
     from + rest.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(rest.len())
 }
 
-/// The offset behind a line end at `at`. `None`: the CR is there and the LF is not, yet.
+/// Returns the offset behind a line end at `at`. `None`: the CR is there and the LF is not, yet.
 pub(super) fn line_end(input: &[u8], at: usize, error: HeadError) -> Result<Option<usize>, HeadError> {
     match (input.get(at), input.get(at + 1)) {
         (Some(b'\n'), _) => Ok(Some(at + 1)),
@@ -169,7 +169,7 @@ fn is_version_byte(byte: &u8) -> bool {
     matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9')
 }
 
-/// What a version that is not HTTP's is spoken to as; HAProxy looks at two places of eight bytes.
+/// Returns the HTTP version that replaces a foreign one; HAProxy examines two places of eight bytes.
 fn other_version(token: &[u8]) -> Version {
     match token {
         [_, _, _, _, _, major, _, minor] if *major > b'1' || *major == b'1' && *minor >= b'1' => Version::Http11,

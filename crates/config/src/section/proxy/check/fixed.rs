@@ -12,7 +12,7 @@ use sluicegate_pattern::Regex;
 /// An error: the word's index after the option, a message, and a similar word.
 type Wrong = (usize, String, Option<&'static str>);
 
-/// The lines that an option stands for, and what to warn about.
+/// Returns the lines that an option stands for, and what to warn about.
 pub(super) fn sequence(option: &str, words: &[&str]) -> Result<(Vec<Rule>, Option<String>), Wrong> {
     let mut notice = None;
     let steps = match option {
@@ -79,7 +79,7 @@ fn redis() -> Vec<CheckStepKind> {
     vec![send(b"*1\r\n$4\r\nPING\r\n".to_vec()), expect(pong)]
 }
 
-/// A ClientHello of SSLv3 with the ciphers that were common then.
+/// Returns a ClientHello of SSLv3 with the ciphers that were common then.
 fn ssl_hello() -> Vec<CheckStepKind> {
     // The random part is the time and a fixed text; a SSLv3 server only looks at its length.
     let mut hello = String::from("16030000790100007503 00%[date,htonl,hex]").replace(' ', "");

@@ -21,7 +21,7 @@ use crate::word::Line;
 
 use super::{ProxyParser, ProxyReader, keywords};
 
-/// A line of these checks.
+/// Returns a line of these checks.
 const fn step(
     name: &'static str,
     min: usize,
@@ -313,7 +313,7 @@ impl Rules {
         self.list.last().map_or(0, |rule| rule.index + 1)
     }
 
-    /// The place of the first that acts, from a place on.
+    /// Returns the place of the first that acts, from a place on.
     fn acting(&self, from: usize) -> Option<usize> {
         (from..self.list.len()).find(|place| self.list[*place].kind.acts())
     }
@@ -366,7 +366,7 @@ impl Rules {
         Ok(())
     }
 
-    /// The sequence that the lines make.
+    /// Returns the sequence that the lines make.
     fn finish(mut self, protocol: CheckProtocol) -> CheckSequence {
         if protocol == CheckProtocol::Http {
             self.finish_http();
@@ -615,7 +615,7 @@ impl ProxyReader<'_> {
     }
 }
 
-/// The nearest of some words, for an error about another one.
+/// Returns the nearest of some words, for an error about another one.
 fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
     suggest::nearest(word, words.iter().copied())
 }

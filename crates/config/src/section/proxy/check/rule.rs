@@ -54,7 +54,7 @@ impl ProxyReader<'_> {
         self.diagnostics.error(line.at(index), message);
     }
 
-    /// The word behind a keyword.
+    /// Returns the word behind a keyword.
     fn check_value(&mut self, line: &Line, index: usize, what: &str) -> Option<()> {
         if line.text(index + 1).is_empty() {
             self.check_error(line, index + 1, format!("'{}' expects {what}", line.text(index)));

@@ -5,7 +5,7 @@ use sluicegate_wire::http::Message;
 use crate::sample::base64::Base64;
 use crate::stream::StreamContext;
 
-/// What a client brought.
+/// The credentials of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials<'a> {
     /// Decoded, `user:password`.
@@ -14,7 +14,7 @@ pub(super) enum Credentials<'a> {
     Bearer(&'a [u8]),
 }
 
-/// The credentials in the first field of this name.
+/// Returns the credentials in the first field of this name.
 pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Credentials<'a>> {
     let value = message.first(field)?;
     let blank = value.iter().position(|byte| *byte == b' ').filter(|at| *at > 0)?;
@@ -28,14 +28,14 @@ pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Cred
     (scheme.eq_ignore_ascii_case(b"bearer") && !rest.is_empty()).then_some(Credentials::Bearer(rest))
 }
 
-/// The user and the password of a request, where it brings any.
+/// Returns the user and the password of a request, where it brings any.
 pub fn basic(request: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
     let Credentials::Basic(both) = credentials(request, b"authorization")? else { return None };
     let colon = both.iter().position(|byte| *byte == b':')?;
     Some((both[..colon].to_vec(), both[colon + 1..].to_vec()))
 }
 
-/// The field that has the credentials for who a client takes us for.
+/// Returns the field that has the credentials for who a client takes us for.
 pub(super) fn field(cx: &StreamContext) -> &'static [u8] {
     if cx.is_proxied() { b"proxy-authorization" } else { b"authorization" }
 }

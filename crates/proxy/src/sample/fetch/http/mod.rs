@@ -23,7 +23,7 @@ use parameter::Parameters;
 /// Negative occurrences reach this far back (HAProxy's `MAX_HDR_HISTORY`).
 const HISTORY: usize = 10;
 
-/// Which message a fetch looks at.
+/// The message that a fetch reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum Side {
     /// The request.
@@ -32,7 +32,7 @@ pub(in crate::sample::fetch) enum Side {
     Response,
 }
 
-/// Which list of values a fetch takes from a message.
+/// The list of values that a fetch reads from a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum List {
     /// A header's comma-separated elements.
@@ -43,7 +43,7 @@ pub(in crate::sample::fetch) enum List {
     Cookies,
 }
 
-/// What becomes of a text.
+/// The conversion of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sample::fetch) enum Cast {
     /// It stays text.
@@ -54,7 +54,7 @@ pub(in crate::sample::fetch) enum Cast {
     Int,
 }
 
-/// A fetch of an HTTP message.
+/// Returns a fetch of an HTTP message.
 fn head<F>(fetch: F) -> Compiled
 where
     F: for<'a> Fn(&'a StreamContext) -> Option<Value<'a>> + Send + Sync + 'static,
@@ -62,7 +62,7 @@ where
     looking(HEAD, read(fetch))
 }
 
-/// A fetch of an HTTP message with arguments.
+/// Returns a fetch of an HTTP message with arguments.
 fn head_with<T, F>(args: T, fetch: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -319,7 +319,7 @@ pub(super) fn http_auth_type(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// The text `user:password` of the request's credentials, and the place of the colon.
+/// Returns the text `user:password` of the request's credentials, and the place of the colon.
 fn user_and_password(cx: &StreamContext) -> Option<(Vec<u8>, usize)> {
     let Credentials::Basic(text) = credentials(request(cx)?, auth::field(cx))? else { return None };
     let colon = memchr(b':', &text)?;
@@ -365,8 +365,8 @@ impl Cast {
 
 const AUTHORIZATION: &[u8] = b"authorization";
 
-/// The number that a text begins with, as HAProxy reads it: into a C `int`, up to the first byte above `9`. What stands
-/// below `0` counts as the negative digit that it is by its place in ASCII, so `1.5` gives 85.
+/// Returns the number at the start of a text, as HAProxy reads it: into a C `int`, up to the first byte above `9`.
+/// Bytes below `0` count as negative digits according to ASCII, so `1.5` yields 85.
 fn leading_int(text: &[u8]) -> i64 {
     let (sign, digits) = match text {
         [b'-', rest @ ..] => (-1, rest),
@@ -383,7 +383,7 @@ fn leading_int(text: &[u8]) -> i64 {
     i64::from(number)
 }
 
-/// The request, if one was parsed: the context of a TCP stream holds an empty one until its contents are one.
+/// Returns the request, if one was parsed: the context of a TCP stream holds an empty one until its contents are one.
 #[inline]
 fn request(cx: &StreamContext) -> Option<&Message> {
     if cx.request.method().is_empty() {
@@ -419,7 +419,7 @@ fn values<'a, R>(
     }
 }
 
-/// The occurrence by number: from 1, negative from the end, 0 the last.
+/// Returns the occurrence by number: from 1, negative from the end, 0 the last.
 fn pick<'a>(values: &mut dyn Iterator<Item = &'a [u8]>, occurrence: i64) -> Option<&'a [u8]> {
     if occurrence > 0 {
         return values.nth(usize::try_from(occurrence - 1).ok()?);
@@ -437,12 +437,12 @@ fn pick<'a>(values: &mut dyn Iterator<Item = &'a [u8]>, occurrence: i64) -> Opti
     (back <= count).then(|| ring[(count - back) % HISTORY])
 }
 
-/// A word of the request line as it came: 0 the method, 1 the target.
+/// Returns a word of the request line as it came: 0 the method, 1 the target.
 fn captured(cx: &StreamContext, word: usize) -> Option<&[u8]> {
     cx.log.request_line.split(|byte| *byte == b' ').nth(word).filter(|text| !text.is_empty())
 }
 
-/// The first Host field's first value.
+/// Returns the first Host field's first value.
 fn host(request: &Message) -> &[u8] {
     field::header_values(request, b"host", false).next().unwrap_or_default()
 }
@@ -463,7 +463,7 @@ fn hash(request: &Message, query: bool) -> u32 {
     target::hash([host.unwrap_or_default(), path.unwrap_or_default()].into_iter())
 }
 
-/// The fields' names in their order, in lower case.
+/// Returns the fields' names in their order, in lower case.
 fn field_names(message: &Message, delimiter: u8) -> Vec<u8> {
     let mut joined = Vec::new();
     for (index, (_, name, _)) in message.fields().enumerate() {
@@ -490,7 +490,7 @@ fn cookie_names(message: &Message, side: Side, delimiter: u8) -> Option<Value<'_
     (!joined.is_empty()).then(|| Value::owned_text(joined))
 }
 
-/// The fields as lines, names in lower case as HTTP/2 has them.
+/// Returns the fields as lines, names in lower case as HTTP/2 has them.
 fn lines(message: &Message) -> Vec<u8> {
     let mut text = Vec::with_capacity(message.wire_len());
     for (_, name, value) in message.fields() {
@@ -503,7 +503,7 @@ fn lines(message: &Message) -> Vec<u8> {
     text
 }
 
-/// The fields behind their lengths, an empty name and an empty value at the end.
+/// Returns the fields behind their lengths, an empty name and an empty value at the end.
 fn binary(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(message.wire_len());
     for (_, name, value) in message.fields() {

@@ -13,7 +13,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// The values of `name` in a list, of every pair with an empty name.
+    /// Returns the values of `name` in a list, of every pair with an empty name.
     pub(super) fn new(list: &'a [u8], name: &'a [u8], delimiter: u8, ignore_case: bool) -> Parameters<'a> {
         Parameters { rest: Some(list), name, delimiter, ignore_case }
     }

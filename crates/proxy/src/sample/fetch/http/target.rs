@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end.
+/// Returns the path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end.
 pub fn path(target: &[u8]) -> Option<&[u8]> {
     let path = path_and_query(target)?;
     let end = memchr::memchr2(b'?', b'#', path).unwrap_or(path.len());
@@ -21,7 +21,7 @@ pub fn path_and_query(target: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The query of a target: after the first `?`.
+/// Returns the query of a target: after the first `?`.
 pub fn query(target: &[u8]) -> Option<&[u8]> {
     memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
 }
@@ -42,7 +42,7 @@ pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
     Some((ip, port))
 }
 
-/// The IPv4 address that a text begins with, and how long it is. Zeros may lead, as HAProxy has it.
+/// Returns the IPv4 address that a text begins with, and how long it is. Zeros may lead, as HAProxy has it.
 pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
     let mut octets = [0; 4];
@@ -58,7 +58,7 @@ pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
     (count == octets.len()).then(|| (Ipv4Addr::from(octets), end))
 }
 
-/// A header's value as an address: IPv4 with or without a port, IPv6 with or without brackets.
+/// Returns a header's value as an address: IPv4 with or without a port, IPv6 with or without brackets.
 pub(super) fn header_address(text: &[u8]) -> Option<IpAddr> {
     if let Some((ip, used)) = leading_ipv4(text) {
         let port = |digits: &[u8]| {
