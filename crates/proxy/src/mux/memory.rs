@@ -253,7 +253,6 @@ impl Front {
         let mut head = Message::new();
         head.set_response(Version::Http11, code, b"");
         let body = status::error_page(code).fill(&mut head);
-        let body: &[u8] = body.as_ref();
         self.pending.push_back(Event::Head(code, String::new()));
         self.pending.push_back(Event::Data(body.to_vec()));
         self.send_end(None);

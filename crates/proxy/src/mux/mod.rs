@@ -1,17 +1,17 @@
-//! Between connections and streams: [`Front`] towards a client, [`Back`] towards a server.
+//! The interface between connections and streams: [`Front`] towards a client, [`Back`] towards a server.
 //!
 //! A stream's driver works on messages: it reads a body as events ([`Body`]), sends heads, data and trailers, waits for
-//! room, and ends or resets its side. Sockets, buffers, framing and whatever else a protocol has of its own stand below,
-//! in the module of that protocol. Both ends are enums, because a driver asks them several times for each message and
-//! the branch is always taken the same way.
+//! room, and ends or resets its side. Sockets, buffers and framing belong to the implementation of each protocol. Both
+//! ends are enums and not trait objects, because a driver calls them several times for each message; the branch is well
+//! predicted.
 //!
-//! HTTP/1 ([`h1`]) has one stream of a connection at a time, so its ends own the socket. Of two such ends whose bodies
-//! pass unchanged the bytes are not seen as events: they are written from where they were read, or pass from socket to
-//! socket through a pipe ([`h1::relay`]). Every other pair goes through the events. An end in memory proves in tests that
-//! nothing above depends on HTTP/1: it has streams side by side, byte credit and resets.
+//! HTTP/1 ([`h1`]) has one stream of a connection at a time, so its ends are the connections. A body without a filter
+//! between two of them is not read as events: its bytes are written from the buffer that they were read into, or pass
+//! from socket to socket through a pipe ([`h1::relay`]). Every other pair uses the events. An implementation in memory
+//! proves in tests that no driver depends on HTTP/1: it has concurrent streams, flow control and resets.
 //!
-//! **Invariant:** nothing outside this module and the session that owns a connection touches a client's socket, buffer
-//! or timer, or the socket and the buffer of a connection to a server.
+//! **Invariant:** only this module accesses the socket, the input buffer and the timer of a client's connection, and the
+//! socket and the input buffer of a connection to a server.
 
 mod back;
 mod front;
@@ -31,10 +31,10 @@ pub(crate) use back::{Back, HeadError};
 pub(crate) use front::Front;
 pub(crate) use peek::Peek;
 
-/// What comes of a body.
+/// An event of a body that is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// So many bytes, which lie in [`End::data`] until they are consumed.
+    /// Bytes of data, which are in [`End::data`] until they are consumed.
     Data(usize),
     /// Fields behind the data, in [`End::trailers`].
     Trailers,
@@ -91,7 +91,7 @@ impl Moved {
     }
 }
 
-/// How a head is to be sent.
+/// The protocol's part of a head that is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadForm<'a> {
     /// The framing of the body that follows, where the protocol frames bodies by their heads.
@@ -102,18 +102,18 @@ pub(crate) struct HeadForm<'a> {
     pub(crate) names: Option<&'a NameCases>,
 }
 
-/// One side of a stream: where a message comes from, and where the other one goes.
+/// One end of a stream: the source of one message and the sink of the other.
 pub(crate) trait End {
     /// Returns the parts of an end that speaks HTTP/1.
     fn h1(&mut self) -> Option<h1::Wire<'_>>;
 
-    /// Returns the next event of what is here of the body; `None`: more is to come first.
+    /// Returns the next event of the received part of the body; `None`: more must be received first.
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError>;
 
     /// Returns the data of the last event, as far as it was not consumed.
     fn data(&self) -> &[u8];
 
-    /// Consumes data; a receiver gets credit for it.
+    /// Consumes data, which gives its sender credit.
     fn consume(&mut self, count: usize);
 
     /// Returns the trailers of the body that has ended, once.
@@ -122,18 +122,18 @@ pub(crate) trait End {
     /// Receives more of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
 
-    /// Returns memory that is not needed while nothing comes.
+    /// Returns an empty buffer to the pool.
     fn rest(&mut self, pool: &BufferPool);
 
-    /// Returns whether data may be sent now, without anything being kept back for long.
+    /// Returns whether more data may be sent before what was sent is written.
     fn has_room(&self, pool: &BufferPool) -> bool;
 
-    /// Sends data behind what is not written yet.
+    /// Appends data to what is to be written.
     fn send_data(&mut self, data: &[u8]);
 
-    /// Ends the message, with these trailers.
+    /// Appends the end of the message, with these trailers.
     fn send_end(&mut self, trailers: Option<&Message>);
 
-    /// Writes what was sent.
+    /// Writes what is to be written; ready when all of it is.
     fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
 }

@@ -135,22 +135,18 @@ fn serve(stream: TcpStream, now: &AtomicUsize, most: &AtomicUsize, gone: &mpsc::
         }
         let (mut body, mut trailers) = (vec![0; length], Vec::new());
         reader.read_exact(&mut body)?;
-        while chunked {
-            let size = usize::from_str_radix(&line(&mut reader)?, 16).unwrap();
-            if size == 0 {
-                loop {
-                    let field = line(&mut reader)?;
-                    if field.is_empty() {
-                        break;
-                    }
-                    trailers.push(field);
+        if chunked {
+            loop {
+                let size = usize::from_str_radix(&line(&mut reader)?, 16).unwrap();
+                if size == 0 {
+                    break;
                 }
-                break;
+                let mut chunk = vec![0; size];
+                reader.read_exact(&mut chunk)?;
+                body.extend(chunk);
+                line(&mut reader)?;
             }
-            let mut chunk = vec![0; size];
-            reader.read_exact(&mut chunk)?;
-            body.extend(chunk);
-            line(&mut reader)?;
+            trailers.extend(std::iter::from_fn(|| line(&mut reader).ok().filter(|field| !field.is_empty())));
         }
         if !["/never", "/large"].contains(&path.as_str()) {
             now.fetch_sub(1, Ordering::SeqCst);

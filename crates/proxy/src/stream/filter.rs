@@ -1,7 +1,8 @@
-//! Filters of bodies: what changes data and trailers on their way from one end of a stream to the other.
+//! Filters of bodies: changes of data and trailers between the two ends of a stream.
 //!
-//! A filter sees a body as events, whatever protocol it comes by and goes by, and gives data on as it likes; framing is
-//! not its concern. A body that has one is not passed on unseen. An enum, because a filter is asked for each piece.
+//! A filter receives a body as events, independent of the protocols of both ends, and outputs data; framing is not its
+//! concern. A filtered body is not relayed from socket to socket. An enum and not a trait object, as it is called for
+//! each piece of data.
 
 use sluicegate_wire::http::Message;
 
@@ -15,30 +16,30 @@ pub(crate) enum Filter {
 }
 
 impl Filter {
-    /// Takes data; what comes of it goes to `give`.
+    /// Receives data; `give` receives the output.
     pub(crate) fn data(&mut self, data: &[u8], give: &mut dyn FnMut(&[u8])) {
         let Filter::Compression(encoder) = self;
         encoder.push(data, give);
     }
 
-    /// Sees the trailers.
+    /// Receives the trailers, which it may change.
     pub(crate) fn trailers(&mut self, _trailers: &mut Message) {
         let Filter::Compression(_) = self;
     }
 
-    /// The body has ended: what was held back goes to `give`.
+    /// Ends the body; `give` receives the data held back.
     pub(crate) fn end(&mut self, give: &mut dyn FnMut(&[u8])) {
         let Filter::Compression(encoder) = self;
         encoder.finish(give);
     }
 
-    /// Nothing comes for now: what was held back goes to `give`. `false` if that is nothing.
+    /// Passes the data held back to `give`, because the next data may be late. `false` if there is none.
     pub(crate) fn flush(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         let Filter::Compression(encoder) = self;
         encoder.flush(give)
     }
 
-    /// Bytes in and out of a compression since the last call, and whether it leaves them as they are.
+    /// Returns the bytes in and out of the encoder since the last call, and whether it is the identity.
     pub(crate) fn take_encoded(&mut self) -> (u64, u64, bool) {
         let Filter::Compression(encoder) = self;
         let (read, written) = encoder.take_moved();

@@ -1,7 +1,7 @@
-//! HTTP/1 and plain bytes: one stream of a connection at a time, whose ends own the socket.
+//! HTTP/1 and plain bytes: one stream of a connection at a time, whose end is the connection.
 //!
-//! A body stays in the buffer that it was read into until it is written, collected or skipped. What is sent is rendered
-//! behind its head, so that both go out in one write.
+//! A body stays in the buffer that it was read into until it is written, collected or skipped. Data that is sent is
+//! rendered behind its head, so that both are written at once.
 
 mod body;
 mod relay;

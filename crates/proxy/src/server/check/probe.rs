@@ -175,13 +175,13 @@ impl<'a> Probe<'a> {
                 KindCode::Set(setting, expression) => {
                     let sample = self.with_context(|cx| expression.value(cx).map(|value| value.into_sample()));
                     if let Some(sample) = sample {
-                        self.change(|variables| _ = setting.set(variables, sample));
+                        self.change(|variables| setting.set(variables, sample));
                     }
                 }
                 KindCode::SetText(setting, format) => {
                     let mut text = Vec::new();
                     self.with_context(|cx| format.render(&View::running(cx), &mut text));
-                    self.change(|variables| _ = setting.set(variables, Sample::Str(text)));
+                    self.change(|variables| setting.set(variables, Sample::Str(text)));
                 }
                 KindCode::Unset(variable) => self.change(|variables| variables.unset(variable)),
             }
