@@ -8,8 +8,6 @@ use sluicegate_config::model::{Bind, BindAddress, BindTcp};
 use sluicegate_transport::{self as transport, TcpOptions, UnixFile, abstract_address};
 use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
-pub use sluicegate_transport::{is_alive, remove_stale, set_socket_mode};
-
 /// The required properties of a listening socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
