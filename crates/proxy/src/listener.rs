@@ -30,9 +30,7 @@ use crate::counters::Figures;
 use crate::process::Limit;
 use crate::running::{ProxyRun, Running};
 use sockets::set_up;
-pub use sockets::{
-    ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, is_alive, remove_stale, set_socket_mode, user_id,
-};
+pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, user_id};
 use state::key_of;
 pub use state::{Accepted, DisplayAddress, Listener, Slots};
 pub(crate) use state::{name, numbered};

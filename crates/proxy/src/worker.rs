@@ -308,3 +308,6 @@ fn refuse_privileges() {
     // SAFETY: it takes numbers, and concerns the calling thread and what it starts.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
 }
+
+#[cfg(test)]
+mod tests;

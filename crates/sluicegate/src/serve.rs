@@ -180,7 +180,7 @@ fn start(
         pidfile.remove();
     }
     // All sockets are closed, so only files without a listening process are removed.
-    unix_paths(&living.current.running()).for_each(listener::remove_stale);
+    unix_paths(&living.current.running()).for_each(sluicegate_transport::remove_stale);
     served.map_err(|error| vec![error])
 }
 
@@ -294,7 +294,7 @@ fn control(
         control::run(living.current.clone(), ended).await?;
         if left_behind {
             // Memory still used by a worker is not freed: the process ends here.
-            unix_paths(&living.current.running()).for_each(listener::remove_stale);
+            unix_paths(&living.current.running()).for_each(sluicegate_transport::remove_stale);
             match outcome {
                 Ok(Some(signal)) => end_by(signal),
                 outcome => std::process::exit(i32::from(outcome.is_err())),

@@ -6,7 +6,9 @@
 mod address;
 mod buffer;
 mod connect;
+mod descriptors;
 mod half;
+mod listen;
 mod listener;
 mod pipe;
 mod slice;
@@ -16,7 +18,11 @@ mod timer;
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
 pub use connect::{LocalEnd, connect_tcp, connect_tcp_from, connect_to_any};
+pub use descriptors::{DESCRIPTORS_MAX, inherited, receive_descriptors, send_descriptors, try_send_descriptors};
 pub use half::{ReadHalf, WriteHalf};
+pub use listen::{
+    TcpOptions, UnixFile, bind_tcp, is_alive, listen_unix, make_transparent, remove_stale, set_socket_mode,
+};
 pub use listener::Listener;
 pub use pipe::{Pipe, Pipes};
 pub use slice::{SLICE, give_way};

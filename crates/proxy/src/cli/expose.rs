@@ -9,24 +9,18 @@
 //! Only a socket with `expose-fd listeners` gives anything. Limits: 65,536 sockets are taken, and their process
 //! may be silent for a second.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
-    recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, recv};
+use sluicegate_transport::{DESCRIPTORS_MAX as BATCH, receive_descriptors, send_descriptors};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 const LINE: &[u8] = b"_getsocks\n";
-
-/// Descriptors of a message.
-const BATCH: usize = 252;
 
 /// The description of a descriptor without names.
 const PLAIN: [u8; 6] = [0; 6];
@@ -84,14 +78,8 @@ async fn send(stream: &UnixStream, bytes: &[u8], sockets: &[Arc<OwnedFd>]) -> io
     let mut sent = 0;
     while sent < bytes.len() {
         stream.writable().await?;
-        let step = stream.try_io(Interest::WRITABLE, || {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            if sent == 0 && !descriptors.is_empty() {
-                control.push(SendAncillaryMessage::ScmRights(&descriptors));
-            }
-            Ok(sendmsg(stream, &[IoSlice::new(&bytes[sent..])], &mut control, SendFlags::NOSIGNAL)?)
-        });
+        let with = if sent == 0 { &descriptors[..] } else { &[] };
+        let step = stream.try_io(Interest::WRITABLE, || send_descriptors(stream, &bytes[sent..], with));
         match step {
             Ok(count) => sent += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -125,18 +113,12 @@ fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<Owned
     while sockets.len() < count {
         // Names of 4096 and 16 bytes at most, of each descriptor.
         let mut bytes = vec![0; BATCH * 4128];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(&stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                sockets.extend(descriptors);
-            }
-        }
-        if received.bytes == 0 || sockets.len() > count {
+        let (length, received) = receive_descriptors(&stream, &mut bytes)?;
+        sockets.extend(received);
+        if length == 0 || sockets.len() > count {
             return Err(invalid("it gave another number of sockets than it said"));
         }
-        told.extend_from_slice(&bytes[..received.bytes]);
+        told.extend_from_slice(&bytes[..length]);
         let acknowledged = stream.write_all(&(sockets.len() as i32).to_ne_bytes());
         // After its last message it may have closed already.
         if sockets.len() < count {

@@ -1,12 +1,12 @@
 //! Creation of listening sockets, and the socket options of a `bind` line.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use sluicegate_config::model::{Bind, BindAddress, BindTcp};
-use sluicegate_transport::abstract_address;
-use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
+use sluicegate_transport::{self as transport, TcpOptions, UnixFile, abstract_address};
+use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
 /// The required properties of a listening socket.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +59,35 @@ impl Sockets for ReplacingSockets {
     }
 }
 
+/// The mode of a unix socket without `mode`: that of the usual umask, with which its owner alone may connect.
+const UNIX_MODE: u32 = 0o755;
+
 fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
     let backlog = wanted.backlog.min(i32::MAX as u32) as i32;
     let socket = match wanted.address {
-        BindAddress::Inet(host, port) => listen_inet(*host, *port, &wanted)?,
-        BindAddress::Unix(path) => return listen_unix(path, wanted, backlog, replace),
+        BindAddress::Inet(host, port) => {
+            let options = TcpOptions {
+                v6only: wanted.v6only,
+                is_transparent: wanted.transparent,
+                // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
+                is_shared: !wanted.exclusive,
+            };
+            RawSocket::from(transport::bind_tcp(SocketAddr::new(*host, *port), options)?)
+        }
+        BindAddress::Unix(path) => {
+            let file = UnixFile {
+                mode: wanted.mode.unwrap_or(UNIX_MODE),
+                user: wanted.user.map(user_id).transpose()?,
+                group: wanted.group.map(group_id).transpose()?,
+            };
+            return transport::listen_unix(path, file, backlog, replace);
+        }
         BindAddress::Abstract(name) => {
             let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
             socket.bind(&abstract_address(name)?)?;
             socket
         }
-        BindAddress::Fd(number) => inherited(*number)?,
+        BindAddress::Fd(number) => RawSocket::from(transport::inherited(*number)?),
     };
     if !socket.is_listener()? {
         socket.listen(backlog)?;
@@ -90,7 +108,7 @@ pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<
     let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent } = &bind.tcp;
     let raw = SockRef::from(socket);
     if let (true, Some(local)) = (*transparent, raw.local_addr()?.as_socket()) {
-        make_transparent(&raw, local.is_ipv4())?;
+        transport::make_transparent(socket, local.is_ipv4())?;
     }
     if let Some(interface) = interface {
         raw.bind_device(Some(interface.as_bytes()))?;
@@ -117,123 +135,6 @@ fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Resul
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn listen_inet(host: IpAddr, port: u16, wanted: &Wanted<'_>) -> io::Result<RawSocket> {
-    let address = SocketAddr::new(host, port);
-    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    if !wanted.exclusive {
-        // A kernel without it can still serve one worker; the second worker's bind then reports the error.
-        let _ = socket.set_reuse_port(true);
-    }
-    if let (true, Some(only)) = (address.is_ipv6(), wanted.v6only) {
-        socket.set_only_v6(only)?;
-    }
-    if wanted.transparent {
-        make_transparent(&SockRef::from(&socket), address.is_ipv4())?;
-    }
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// One that is already may stay so without the capability.
-fn make_transparent(socket: &SockRef<'_>, v4: bool) -> io::Result<()> {
-    match v4 {
-        true if !socket.ip_transparent_v4()? => socket.set_ip_transparent_v4(true),
-        false if !socket.ip_transparent_v6()? => socket.set_ip_transparent_v6(true),
-        _ => Ok(()),
-    }
-}
-
-/// The mode of a unix socket without `mode`: that of the usual umask, with which its owner alone may connect.
-const UNIX_MODE: u32 = 0o755;
-
-/// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
-/// one step, so that no client ever meets a missing or a wrongly owned socket.
-fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = std::path::PathBuf::from(temporary);
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    if !replace && path.exists() && !is_stale(path) {
-        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
-    }
-    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(&temporary)?)?;
-    let set_up = || -> io::Result<()> {
-        set_socket_mode(&temporary, wanted.mode.unwrap_or(UNIX_MODE))?;
-        let user = wanted.user.map(user_id).transpose()?;
-        let group = wanted.group.map(group_id).transpose()?;
-        if user.is_some() || group.is_some() {
-            std::os::unix::fs::lchown(&temporary, user, group)?;
-        }
-        socket.listen(backlog)?;
-        socket.set_nonblocking(true)?;
-        std::fs::rename(&temporary, path)
-    };
-    if let Err(error) = set_up() {
-        let _ = std::fs::remove_file(&temporary);
-        return Err(error);
-    }
-    Ok(socket.into())
-}
-
-/// Sets the mode of a unix socket's file, whatever the umask. A link in its place is not followed.
-pub fn set_socket_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
-    let flags = libc::O_PATH | libc::O_NOFOLLOW;
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.file_type().is_socket() {
-        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
-    }
-    let permissions = std::fs::Permissions::from_mode(mode);
-    // A descriptor of this kind takes no `fchmod`; its name in /proc does.
-    let named = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-    match std::fs::set_permissions(named, permissions.clone()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::set_permissions(path, permissions),
-        set => set,
-    }
-}
-
-/// Removes the file of a unix socket without a listening process; a socket in use, or another kind of file, stays.
-pub fn remove_stale(path: &std::path::Path) {
-    if is_stale(path) {
-        // Without permission it stays, for the next process to replace.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Returns whether a process listens on the unix socket at this path.
-pub fn is_alive(path: &std::path::Path) -> bool {
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
-    is_socket && !is_stale(path)
-}
-
-/// Returns whether a socket file is stale: a connection is refused; other kinds of files are never stale.
-fn is_stale(path: &std::path::Path) -> bool {
-    let Ok(address) = SockAddr::unix(path) else { return false };
-    let Ok(probe) = RawSocket::new(Domain::UNIX, Type::STREAM, None) else { return false };
-    if probe.set_nonblocking(true).is_err() {
-        return false;
-    }
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
-    is_socket && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
-}
-
-fn inherited(number: i32) -> io::Result<RawSocket> {
-    // SAFETY: `fcntl` with a descriptor that isn't open fails with EBADF and touches no memory.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `copy` was made just now, so it has no other owner.
-    Ok(RawSocket::from(unsafe { OwnedFd::from_raw_fd(copy) }))
 }
 
 /// Returns the number of a user given by name or number. Reads the system's files, so it is called before threads

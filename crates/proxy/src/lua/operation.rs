@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::{Socket, UnixAddress, connect_tcp, connect_to_any};
+use sluicegate_transport::{self as transport, Socket, UnixAddress, connect_tcp, connect_to_any};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use tokio::sync::Notify;
@@ -151,15 +151,7 @@ impl Target {
             Target::Name(host, port) => connect_to_any(crate::hosts::lookup(&host, port).await?).await,
             Target::Unix(path) => UnixAddress::Path(&path).connect(),
             Target::Abstract(name) => UnixAddress::Abstract(&name).connect(),
-            Target::Descriptor(descriptor) => {
-                // SAFETY: the number is only duplicated: the script's process keeps what it inherited.
-                let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
-                if copy < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                // SAFETY: a fresh descriptor without another owner.
-                Socket::of_unix(unsafe { OwnedFd::from_raw_fd(copy) }.into())
-            }
+            Target::Descriptor(descriptor) => Socket::of_unix(transport::inherited(descriptor)?.into()),
         }
     }
 

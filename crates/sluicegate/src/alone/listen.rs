@@ -146,7 +146,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 /// is an error, since its clients would silently move to other data.
 fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     let path = path_of(&process.unixsocket);
-    if sluicegate_proxy::listener::is_alive(&path) {
+    if sluicegate_transport::is_alive(&path) {
         return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
     }
     match std::fs::remove_file(&path) {
@@ -157,7 +157,7 @@ fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     socket.bind(&SockAddr::unix(&path)?)?;
     // Without a mode of its own it has that of the usual umask, whatever the umask is.
     let mode = if process.unixsocketperm == 0 { 0o755 } else { process.unixsocketperm };
-    sluicegate_proxy::listener::set_socket_mode(&path, mode)?;
+    sluicegate_transport::set_socket_mode(&path, mode)?;
     socket.listen(process.backlog as i32)?;
     Ok(socket)
 }

@@ -17,16 +17,12 @@ pub mod living;
 mod offer;
 pub mod taken;
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
+use sluicegate_transport::{receive_descriptors, send_descriptors};
 
 /// The most bytes of one message: files of maps may be large.
 const MESSAGE_MAX: u32 = 1 << 30;
@@ -80,14 +76,9 @@ fn send(stream: &mut UnixStream, kind: Kind, bytes: &[u8], descriptor: Option<&O
     let mut head = [0; 5];
     head[0] = kind as u8;
     head[1..].copy_from_slice(&length.to_le_bytes());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors: Vec<_> = descriptor.into_iter().map(std::os::fd::AsFd::as_fd).collect();
-    if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    }
     // Five bytes go into an empty socket buffer at once, or not at all.
-    let sent = sendmsg(&*stream, &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
+    let sent = send_descriptors(&*stream, &head, &descriptors)?;
     stream.write_all(&head[sent..])?;
     stream.write_all(bytes)
 }
@@ -95,16 +86,11 @@ fn send(stream: &mut UnixStream, kind: Kind, bytes: &[u8], descriptor: Option<&O
 /// Returns the next message, and the descriptor that came with it.
 fn receive(stream: &mut UnixStream) -> io::Result<(Kind, Vec<u8>, Option<OwnedFd>)> {
     let mut head = [0; 5];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let read = recvmsg(&*stream, &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let (read, descriptors) = receive_descriptors(&*stream, &mut head)?;
     if read == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
+    let descriptor = descriptors.into_iter().next();
     stream.read_exact(&mut head[read..])?;
     let length = u32::from_le_bytes(head[1..].try_into().expect("four bytes"));
     if length > MESSAGE_MAX {

@@ -1,17 +1,13 @@
 //! The transfer of clients from the master's sockets to the worker process: a byte for the access level, and a
 //! descriptor.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
 use sluicegate_config::model::StatsLevel;
 use sluicegate_proxy::cli::protocol::Rights;
+use sluicegate_transport::{receive_descriptors, try_send_descriptors};
 
 /// Bits of the byte that also contains the level.
 const EXPERT: u8 = 4;
@@ -25,24 +21,15 @@ pub fn send(worker: &UnixStream, client: &UnixStream, rights: Rights) -> io::Res
         StatsLevel::Admin => 2,
     };
     let byte = level | if rights.expert { EXPERT } else { 0 } | if rights.experimental { EXPERIMENTAL } else { 0 };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [client.as_fd()];
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    sendmsg(worker, &[IoSlice::new(&[byte])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    try_send_descriptors(worker, &[byte], &[client.as_fd()])?;
     Ok(())
 }
 
 /// Returns the next client; `None` once the master has ended.
 pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, Rights)>> {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let read = recvmsg(master, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
-    let client = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
+    let (read, descriptors) = receive_descriptors(master, &mut byte)?;
+    let client = descriptors.into_iter().next();
     let [byte] = byte;
     let level = match byte & 3 {
         0 => StatsLevel::User,

@@ -154,7 +154,7 @@ impl Master {
         let code = runtime.block_on(self.watch(channel, sockets))?;
         // The command sockets are closed with it.
         drop(runtime);
-        self.files.iter().for_each(|path| listener::remove_stale(path));
+        self.files.iter().for_each(|path| sluicegate_transport::remove_stale(path));
         Ok(code)
     }
 

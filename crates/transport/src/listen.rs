@@ -1,0 +1,142 @@
+//! Listening sockets: how they are bound, and the files of unix sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+/// Options of a TCP socket that are set before it is bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpOptions {
+    /// Whether an IPv6 address leaves IPv4 alone; `None` leaves the system's default.
+    pub v6only: Option<bool>,
+    /// The address may be another machine's.
+    pub is_transparent: bool,
+    /// Other sockets may be bound to the address, and share its connections.
+    pub is_shared: bool,
+}
+
+/// Mode and owner of a unix socket's file.
+#[derive(Clone, Copy, Debug)]
+pub struct UnixFile {
+    /// Permissions.
+    pub mode: u32,
+    /// The user's number; `None`: the process's.
+    pub user: Option<u32>,
+    /// The group's number; `None`: the process's.
+    pub group: Option<u32>,
+}
+
+/// Binds a TCP socket, which does not listen yet. Its address may be bound again at once after an earlier socket's end.
+///
+/// # Errors
+/// The kernel's.
+pub fn bind_tcp(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if options.is_shared {
+        // A kernel without it lets one socket bind; the bind of the second reports the error.
+        let _ = socket.set_reuse_port(true);
+    }
+    if let (true, Some(only)) = (address.is_ipv6(), options.v6only) {
+        socket.set_only_v6(only)?;
+    }
+    if options.is_transparent {
+        make_transparent(&socket, address.is_ipv4())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Allows an address of another machine. A socket that has the option already keeps it without the capability.
+///
+/// # Errors
+/// The kernel's.
+pub fn make_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
+    let socket = SockRef::from(&socket);
+    match v4 {
+        true if !socket.ip_transparent_v4()? => socket.set_ip_transparent_v4(true),
+        false if !socket.ip_transparent_v6()? => socket.set_ip_transparent_v6(true),
+        _ => Ok(()),
+    }
+}
+
+/// Listens on a unix socket. It appears under a temporary name with its final owner and mode, then takes the place of the old one in
+/// one step, so that no client ever meets a missing or a wrongly owned socket.
+///
+/// # Errors
+/// `EADDRINUSE` where a process listens at the path and it is not to be replaced; the kernel's.
+pub fn listen_unix(path: &Path, file: UnixFile, backlog: i32, replaces: bool) -> io::Result<OwnedFd> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if !replaces && path.exists() && !is_stale(path) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&temporary)?)?;
+    let set_up = || -> io::Result<()> {
+        set_socket_mode(&temporary, file.mode)?;
+        if file.user.is_some() || file.group.is_some() {
+            std::os::unix::fs::lchown(&temporary, file.user, file.group)?;
+        }
+        socket.listen(backlog)?;
+        socket.set_nonblocking(true)?;
+        std::fs::rename(&temporary, path)
+    };
+    if let Err(error) = set_up() {
+        let _ = std::fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(socket.into())
+}
+
+/// Sets the mode of a unix socket's file, whatever the umask. A link in its place is not followed.
+pub fn set_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.file_type().is_socket() {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    let permissions = std::fs::Permissions::from_mode(mode);
+    // A descriptor of this kind takes no `fchmod`; its name in /proc does.
+    let named = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    match std::fs::set_permissions(named, permissions.clone()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::set_permissions(path, permissions),
+        set => set,
+    }
+}
+
+/// Removes the file of a unix socket without a listening process; a socket in use, or another kind of file, stays.
+pub fn remove_stale(path: &Path) {
+    if is_stale(path) {
+        // Without permission it stays, for the next process to replace.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Returns whether a process listens on the unix socket at this path.
+pub fn is_alive(path: &Path) -> bool {
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
+    is_socket && !is_stale(path)
+}
+
+/// Returns whether a socket file is stale: a connection is refused; other kinds of files are never stale.
+fn is_stale(path: &Path) -> bool {
+    let Ok(address) = SockAddr::unix(path) else { return false };
+    let Ok(probe) = Socket::new(Domain::UNIX, Type::STREAM, None) else { return false };
+    if probe.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
+    is_socket && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
+}
