@@ -671,7 +671,6 @@ impl KeyMut<'_, '_> {
     }
 
     /// Returns its value, if it has one and that is of this type.
-    #[allow(dead_code, reason = "for commands that look before they change")]
     pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.entry())
     }

@@ -538,3 +538,197 @@ pub fn fuzz_command(data: &[u8]) {
         assert!(!matches!(executed, Executed::Done) || out.ends_with(b"\r\n"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::StoreOptions;
+    use crate::memory::Policy;
+
+    fn store() -> Store {
+        Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
+    }
+
+    fn words<'w>(command: &'w str) -> Vec<&'w [u8]> {
+        command.split(' ').map(str::as_bytes).collect()
+    }
+
+    /// Executes a command of a client: what became of it, and its reply so far.
+    fn start(store: &Store, words: &[&[u8]]) -> (Executed, String) {
+        let mut out = Vec::new();
+        let executed = execute(store, &mut Caller::default(), words, &mut ReplyWriter::new(&mut out, Protocol::Resp2));
+        (executed, String::from_utf8(out).expect("text"))
+    }
+
+    #[track_caller]
+    fn check(store: &Store, command: &str, reply: &str) {
+        let (executed, found) = start(store, &words(command));
+        assert!(matches!(executed, Executed::Done), "{command}: {executed:?}");
+        assert_eq!(found, reply, "{command}");
+    }
+
+    #[track_caller]
+    fn parked(store: &Store, command: &str) -> Parked {
+        match start(store, &words(command)) {
+            (Executed::Parked(parked), found) if found.is_empty() => parked,
+            other => panic!("{command}: {other:?}"),
+        }
+    }
+
+    /// The reply of a parked command that nothing keeps any more; none if it still waits.
+    fn reply(parked: Parked) -> Option<String> {
+        match pin!(parked).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(bytes) => Some(String::from_utf8(bytes).expect("text")),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Holds a key as a section or a transaction does.
+    fn hold(store: &Store, key: &str, mode: Mode) -> Arc<Ticket> {
+        let ticket = Arc::new(store.0.ticket_on([(0, key.as_bytes(), mode)].into_iter()));
+        assert!(store.0.enter_queues(&ticket), "{key} is free");
+        ticket
+    }
+
+    /// Attempts a command under the number of a ticket, or under none.
+    fn attempt(store: &Store, id: u64, command: &str) -> (Attempted, String) {
+        let words = words(command);
+        let spec = store.0.rows.resolve(&words).expect("a command");
+        let Handler::Keyspace(handle) = spec.handler else { panic!("{command} is not about keys") };
+        let mut out = Vec::new();
+        let who = Who { id, ..Who::plain(ReplyForm::Wire(Protocol::Resp2), false) };
+        let pass = store.0.gate.enter();
+        let writer = &mut ReplyWriter::new(&mut out, Protocol::Resp2);
+        let attempted = store.0.attempt(&pass, spec, handle, &words, 0, who, writer, None);
+        (attempted, String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_before_anything_is_locked() {
+        let store = store();
+        for (command, error) in [
+            ("NOPE a", "-ERR unknown command 'NOPE', with args beginning with: 'a' \r\n"),
+            ("GET", "-ERR wrong number of arguments for 'get' command\r\n"),
+            ("OBJECT nope k", "-ERR unknown subcommand 'nope'. Try OBJECT HELP.\r\n"),
+            ("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command\r\n"),
+        ] {
+            check(&store, command, error);
+        }
+        assert!(start(&store, &[]).1.starts_with("-ERR unknown command ''"));
+        assert!(matches!(start(&store, &words("CLIENT ID")), (Executed::Connection(_), text) if text.is_empty()));
+        let mut out = Vec::new();
+        let mut caller = Caller { db: 16, ..Caller::default() };
+        let writer = &mut ReplyWriter::new(&mut out, Protocol::Resp2);
+        assert!(matches!(execute(&store, &mut caller, &words("GET k"), writer), Executed::Done));
+        assert_eq!(out, format!("-{DB_RANGE}\r\n").into_bytes());
+    }
+
+    #[test]
+    fn a_command_that_needs_memory_is_refused_when_there_is_none() {
+        let store = store();
+        check(&store, "SET k v", "+OK\r\n");
+        store.limit_memory(1, Policy::NoEviction);
+        check(&store, "SET k w", &format!("-{OOM}\r\n"));
+        check(&store, "GET k", "$1\r\nv\r\n");
+        check(&store, "DEL k", ":1\r\n");
+    }
+
+    #[test]
+    fn a_held_key_parks_its_commands_and_no_others() {
+        let store = store();
+        check(&store, "SET k v", "+OK\r\n");
+        let holder = hold(&store, "k", Mode::Exclusive);
+        let (write, read) = (parked(&store, "SET k w"), parked(&store, "GET k"));
+        check(&store, "SET other v", "+OK\r\n");
+        store.0.end(holder, &[]);
+        assert_eq!(reply(write).as_deref(), Some("+OK\r\n"));
+        assert_eq!(reply(read).as_deref(), Some("$1\r\nw\r\n"), "in the order of their coming");
+        let holder = hold(&store, "k", Mode::Shared);
+        check(&store, "GET k", "$1\r\nw\r\n");
+        let write = parked(&store, "APPEND k x");
+        store.0.end(holder, &[]);
+        assert_eq!(reply(write).as_deref(), Some(":2\r\n"));
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn a_parked_command_runs_though_its_client_goes_and_a_blocked_one_takes_nothing() {
+        let store = store();
+        let holder = hold(&store, "k", Mode::Exclusive);
+        let (gone, next) = (parked(&store, "SET k gone"), parked(&store, "APPEND k x"));
+        drop(gone);
+        store.0.end(holder, &[]);
+        assert_eq!(reply(next).as_deref(), Some(":5\r\n"));
+        let holder = hold(&store, "l", Mode::Exclusive);
+        drop(parked(&store, "BLPOP l 0"));
+        store.0.end(holder, &[]);
+        check(&store, "RPUSH l a", ":1\r\n");
+        check(&store, "LLEN l", ":1\r\n");
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn what_would_be_one_parked_command_too_many_is_refused() {
+        let store = Store::new(StoreOptions { stripes: 4, tickets_max: 2, ..StoreOptions::default() });
+        let holder = hold(&store, "k", Mode::Exclusive);
+        let waits = parked(&store, "SET k v");
+        let (executed, text) = start(&store, &words("GET k"));
+        assert!(matches!(executed, Executed::Done) && text.starts_with("-BUSY too many commands wait"), "{text}");
+        store.0.end(holder, &[]);
+        assert_eq!(reply(waits).as_deref(), Some("+OK\r\n"));
+        check(&store, "GET k", "$1\r\nv\r\n");
+    }
+
+    #[test]
+    fn a_holder_passes_its_own_holds_alone() {
+        let store = store();
+        let holder = hold(&store, "k", Mode::Exclusive);
+        assert!(matches!(attempt(&store, NOBODY, "SET k other"), (Attempted::Held, text) if text.is_empty()));
+        assert!(matches!(attempt(&store, holder.id, "SET k own"), (Attempted::Done, text) if text == "+OK\r\n"));
+        assert!(matches!(attempt(&store, holder.id + 1, "GET k"), (Attempted::Held, _)));
+        store.0.end(holder, &[]);
+        check(&store, "GET k", "$3\r\nown\r\n");
+    }
+
+    #[test]
+    fn what_others_wait_for_is_handed_over_before_the_next_command_sees_it() {
+        let store = store();
+        let [first, second] = ["BLPOP l 0", "BRPOP l 0"].map(|command| parked(&store, command));
+        check(&store, "RPUSH l a", ":1\r\n");
+        check(&store, "LLEN l", ":0\r\n");
+        assert_eq!(reply(first).as_deref(), Some("*2\r\n$1\r\nl\r\n$1\r\na\r\n"));
+        drop(second);
+        check(&store, "RPUSH l b", ":1\r\n");
+        check(&store, "LLEN l", ":1\r\n");
+    }
+
+    #[test]
+    fn a_caller_that_cannot_wait_gets_the_reply_for_nothing() {
+        let store = store();
+        let who = Who { blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, false) };
+        let words = words("BLPOP l 0");
+        let spec = store.0.rows.resolve(&words).expect("a command");
+        let Handler::Keyspace(handle) = spec.handler else { panic!("it is about keys") };
+        let mut out = Vec::new();
+        let pass = store.0.gate.enter();
+        let writer = &mut ReplyWriter::new(&mut out, Protocol::Resp2);
+        assert!(matches!(store.0.attempt(&pass, spec, handle, &words, 0, who, writer, None), Attempted::Done));
+        assert_eq!(out, b"*-1\r\n");
+    }
+
+    #[test]
+    fn long_words_are_copied_aside() {
+        let store = store();
+        let long = vec![b'x'; COPIED_BY_WORKER_MAX + 1];
+        let (executed, text) = start(&store, &[b"SET", b"k", &long]);
+        let Executed::Parked(parked) = executed else { panic!("{executed:?} {text}") };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        assert_eq!(runtime.block_on(parked), b"+OK\r\n");
+        check(&store, "STRLEN k", &format!(":{}\r\n", long.len()));
+        check(&store, &format!("SETRANGE k 0 {}", "y".repeat(SHARED_MIN)), &format!(":{}\r\n", long.len()));
+    }
+}

@@ -48,7 +48,6 @@ mod memory;
 mod multi_lock;
 mod names;
 mod notify;
-#[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
 mod outbox;
 mod owned;

@@ -369,7 +369,6 @@ pub(crate) enum Kind {
     #[default]
     Scripts,
     Clients,
-    #[allow(dead_code, reason = "replication and the append-only file report their buffers so")]
     Apart,
 }
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The classes of events, as the letters of `notify-keyspace-events` name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[allow(dead_code, reason = "some belong to types whose commands come one by one")]
 pub(crate) enum Class {
     /// `g`: commands that are not of one type.
     Generic = 1 << 2,

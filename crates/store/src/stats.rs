@@ -208,21 +208,6 @@ impl Store {
         self.0.make_room();
     }
 
-    /// Sets hits, misses, expired and evicted keys back to 0 (Redis's CONFIG RESETSTAT).
-    pub fn reset_stats(&self) {
-        let totals = &self.0.keyspace.totals;
-        let counts = [&totals.hits, &totals.misses, &totals.expired, &totals.expired_elements, &self.0.memory.evicted];
-        for total in counts {
-            total.store(0, Ordering::Relaxed);
-        }
-        self.each_database(|_, db| {
-            for stripe in 0..db.stripes() {
-                let mut stripe = db.lock(stripe);
-                (stripe.hits, stripe.misses, stripe.expired, stripe.expired_elements) = (0, 0, 0, 0);
-            }
-        });
-    }
-
     fn each_database(&self, mut visit: impl FnMut(u32, &Db)) {
         for index in 0..self.databases() {
             let pass = self.0.gate.enter();

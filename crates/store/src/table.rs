@@ -446,7 +446,6 @@ impl<T: Item> Table<T> {
 
     /// Returns an entry chosen by chance, each as likely as any other up to the evenness of hashes; [`None`] if the
     /// table is empty. `random` gives any 64 bits.
-    #[allow(dead_code, reason = "for SRANDMEMBER and its kin")]
     pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<&T> {
         if self.len == 0 {
             return None;

@@ -268,68 +268,10 @@ impl Exec {
         if let Turn::Alone(_) = self.turn {
             return self.poll_alone(waker, context, output);
         }
-        if let Turn::Keys(wait) = &mut self.turn {
-            let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(section)) => section,
-                Poll::Ready(Err(refused)) => {
-                    self.refused(&refused.to_string(), context, output);
-                    return Poll::Ready(());
-                }
-            };
-            self.turn = match self.wants_everything {
-                true => Turn::Everything(Take::everything(&section, None), section),
-                false => Turn::Held(section),
-            };
-            if !self.wants_everything && !self.begin_held(context, output) {
-                return Poll::Ready(());
-            }
+        if !ready!(self.poll_keys(waker, context, output)) {
+            return Poll::Ready(());
         }
-        if let Turn::Everything(take, _) = &mut self.turn {
-            match take.poll(&mut std::task::Context::from_waker(waker)) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Took::Refused(why)) => {
-                    self.refused(&why.to_string(), context, output);
-                    return Poll::Ready(());
-                }
-                Poll::Ready(_) => {}
-            }
-            if let Turn::Everything(take, mut section) = std::mem::replace(&mut self.turn, Turn::Over) {
-                drop(take);
-                section.adopt_everything();
-                self.turn = Turn::Held(section);
-            }
-            if !self.begin_held(context, output) {
-                return Poll::Ready(());
-            }
-        }
-        if let Turn::Aside(away) = &self.turn {
-            let Poll::Ready(Back { section, reply, spent }) = away.poll(waker) else { return Poll::Pending };
-            self.turn = Turn::Held(section);
-            let before = output.len();
-            output.extend_from_slice(&reply);
-            self.note(self.next - 1, before, Some(spent), context, output);
-        }
-        if let Turn::Script(script) = &mut self.turn {
-            let start = Instant::now();
-            let polled = script.poll_begun(&mut std::task::Context::from_waker(waker));
-            self.worked += start.elapsed();
-            let elsewhere = script.worked();
-            let Poll::Ready(ended) = polled else { return Poll::Pending };
-            let spent = std::mem::take(&mut self.worked) + elsewhere;
-            self.turn = match ended.section {
-                Some(mut section) => {
-                    section.extend_by_command();
-                    Turn::Held(section)
-                }
-                None => Turn::Over,
-            };
-            let before = output.len();
-            if let Finished::Wire(reply) = ended.reply {
-                output.extend_from_slice(&reply);
-            }
-            self.note(self.next - 1, before, Some(spent), context, output);
-        }
+        ready!(self.poll_elsewhere(waker, context, output));
         let start = Instant::now();
         while self.next < self.commands.len() {
             let at = self.next;
@@ -358,6 +300,83 @@ impl Exec {
                 return Poll::Pending;
             }
         }
+        self.poll_end(waker)
+    }
+
+    /// Waits for its keys, or for everything; false if it is over, refused or because a watched key was touched.
+    fn poll_keys(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<bool> {
+        if let Turn::Keys(wait) = &mut self.turn {
+            let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(section)) => section,
+                Poll::Ready(Err(refused)) => {
+                    self.refused(&refused.to_string(), context, output);
+                    return Poll::Ready(false);
+                }
+            };
+            self.turn = match self.wants_everything {
+                true => Turn::Everything(Take::everything(&section, None), section),
+                false => Turn::Held(section),
+            };
+            if !self.wants_everything && !self.begin_held(context, output) {
+                return Poll::Ready(false);
+            }
+        }
+        if let Turn::Everything(take, _) = &mut self.turn {
+            match take.poll(&mut std::task::Context::from_waker(waker)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Took::Refused(why)) => {
+                    self.refused(&why.to_string(), context, output);
+                    return Poll::Ready(false);
+                }
+                Poll::Ready(_) => {}
+            }
+            if let Turn::Everything(take, mut section) = std::mem::replace(&mut self.turn, Turn::Over) {
+                drop(take);
+                section.adopt_everything();
+                self.turn = Turn::Held(section);
+            }
+            if !self.begin_held(context, output) {
+                return Poll::Ready(false);
+            }
+        }
+        Poll::Ready(true)
+    }
+
+    /// Waits for a command on another thread, or for a script, and takes its reply.
+    fn poll_elsewhere(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<()> {
+        if let Turn::Aside(away) = &self.turn {
+            let Poll::Ready(Back { section, reply, spent }) = away.poll(waker) else { return Poll::Pending };
+            self.turn = Turn::Held(section);
+            let before = output.len();
+            output.extend_from_slice(&reply);
+            self.note(self.next - 1, before, Some(spent), context, output);
+        }
+        if let Turn::Script(script) = &mut self.turn {
+            let start = Instant::now();
+            let polled = script.poll_begun(&mut std::task::Context::from_waker(waker));
+            self.worked += start.elapsed();
+            let elsewhere = script.worked();
+            let Poll::Ready(ended) = polled else { return Poll::Pending };
+            let spent = std::mem::take(&mut self.worked) + elsewhere;
+            self.turn = match ended.section {
+                Some(mut section) => {
+                    section.extend_by_command();
+                    Turn::Held(section)
+                }
+                None => Turn::Over,
+            };
+            let before = output.len();
+            if let Finished::Wire(reply) = ended.reply {
+                output.extend_from_slice(&reply);
+            }
+            self.note(self.next - 1, before, Some(spent), context, output);
+        }
+        Poll::Ready(())
+    }
+
+    /// Ends its section.
+    fn poll_end(&mut self, waker: &Waker) -> Poll<()> {
         // The end of the section: effects, then holds.
         self.turn = match std::mem::replace(&mut self.turn, Turn::Over) {
             Turn::Held(section) if section.held() > MANY_KEYS => Turn::Ending(section.end_aside()),

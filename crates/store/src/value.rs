@@ -26,6 +26,7 @@ use std::sync::Arc;
 use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::object::limits::Limits;
 use crate::object::{Kind, Object, ObjectRef, Raw};
+use crate::random::random;
 use crate::slab::Slab;
 use crate::slab::heap_bytes;
 use crate::table::Item;
@@ -629,7 +630,7 @@ impl Entry {
             None => 0,
             Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
         };
-        let chance = random_bits() & ((1 << odds) - 1) == 0;
+        let chance = random() as u32 & ((1 << odds) - 1) == 0;
         self.set_counter(counter.saturating_add(u8::from(chance)));
     }
 
@@ -705,17 +706,6 @@ fn decayed(counter: u8, idle: u32, limits: &Limits) -> u8 {
     }
     let steps = i64::from(idle) / (i64::from(TICKS_PER_DECAY) * minutes);
     counter.saturating_sub(u8::try_from(steps).unwrap_or(u8::MAX))
-}
-
-/// Bits good enough to count by chance.
-fn random_bits() -> u32 {
-    thread_local!(static STATE: std::cell::Cell<u32> = const { std::cell::Cell::new(0x9e37_79b9) });
-    let mut bits = STATE.get();
-    bits ^= bits << 13;
-    bits ^= bits >> 17;
-    bits ^= bits << 5;
-    STATE.set(bits);
-    bits
 }
 
 impl Item for Entry {

@@ -107,6 +107,7 @@ impl RankTree {
     }
 
     /// Number of elements.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.root.len()
     }

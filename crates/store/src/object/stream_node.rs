@@ -84,7 +84,6 @@ pub(super) struct Head {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'n> {
     block: &'n Packed,
-    at: At,
     pub(crate) id: StreamId,
     pub(super) is_deleted: bool,
     /// The master's names, if they are this entry's.
@@ -215,7 +214,6 @@ impl Node {
         let next = content.and_then(|at| (0..=elements).try_fold(at, |at, _| block.next(at)));
         Entry {
             block,
-            at,
             id: StreamId::behind(self.master, ms, seq),
             is_deleted: flags & DELETED != 0,
             names: head.first_name.filter(|_| is_same),

@@ -533,158 +533,178 @@ impl Job {
 
     fn go_on(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         loop {
-            if let Stage::Ended(..) = self.stage {
-                if !is_patient {
-                    return Step::Forced;
-                }
-                if let Stage::Ended(runs, burst) = std::mem::replace(&mut self.stage, Stage::Over) {
-                    return self.end(runs, burst);
-                }
+            if let Err(step) = self.reach(context, is_patient) {
+                return step;
             }
-            if self.call.control.is_killed() {
-                return self.killed();
+            match self.end_wait(context, is_patient) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(step) => return step,
             }
-            if let Stage::New = self.stage {
-                if !is_patient {
-                    return Step::Forced;
-                }
-                self.stage = match self.call.flags.has(Flags::NON_ATOMIC) {
-                    true => Stage::Ready(None),
-                    false => self.wait_for_keys(),
-                };
-            }
-            if let Stage::Gathering(gathering) = &mut self.stage {
-                if !is_patient || !gathering.work(&self.inner, &self.call, &self.words, &self.touched) {
-                    return Step::Forced;
-                }
-                if let Stage::Gathering(gathering) = std::mem::replace(&mut self.stage, Stage::Over) {
-                    self.stage = Stage::Keys(Store(self.inner.clone()).section_of(gathering.ticket()));
-                }
-            }
-            if let Stage::Keys(wait) = &mut self.stage {
-                match std::pin::Pin::new(wait).poll(context) {
-                    Poll::Pending => return Step::Waits,
-                    Poll::Ready(Err(refused)) => return self.over(&refused.to_string()),
-                    Poll::Ready(Ok(section)) if self.wants_everything => {
-                        self.stage = Stage::Everything(Take::everything(&section, None), section);
-                    }
-                    Poll::Ready(Ok(section)) => match self.runs(Some(section)) {
-                        Ok(()) => {}
-                        Err(step) => return step,
-                    },
-                }
-            }
-            if let Stage::Everything(take, _) = &mut self.stage {
-                // It holds nothing yet, so no circle can end this wait.
-                match take.poll(context) {
-                    Poll::Pending => return Step::Waits,
-                    Poll::Ready(Took::Refused(why)) => return self.over(&why.to_string()),
-                    Poll::Ready(_) => {}
-                }
-                if let Stage::Everything(take, mut section) = std::mem::replace(&mut self.stage, Stage::Over) {
-                    drop(take);
-                    section.adopt_everything();
-                    if let Err(step) = self.runs(Some(section)) {
-                        return step;
-                    }
-                }
-            }
-            if self.leaves && !is_patient {
-                return Step::Forced;
-            }
-            if let Stage::Ready(section) = &mut self.stage {
-                let section = section.take();
-                if let Err(step) = self.runs(section) {
-                    return step;
-                }
-            }
-            let Stage::Runs(runs) = &mut self.stage else { return self.over(crate::refused::FAILED) };
-            let active = runs.active();
-            active.is_patient = is_patient;
-            match std::mem::replace(&mut active.waits, Waits::Nothing) {
-                Waits::Key(mut take) => match take.poll(context) {
-                    Poll::Pending => {
-                        active.waits = Waits::Key(take);
-                        return Step::Waits;
-                    }
-                    Poll::Ready(Took::Key(held)) => {
-                        if let Some(section) = &mut active.section {
-                            section.adopt(held);
-                        }
-                    }
-                    Poll::Ready(Took::Everything) => {
-                        if let Some(section) = &mut active.section {
-                            section.adopt_everything();
-                        }
-                    }
-                    Poll::Ready(Took::Refused(why)) => active.waits = Waits::Refused(why.to_string()),
-                    Poll::Ready(Took::Restart) => {
-                        let key = take.key().map(|(db, key, mode)| (db, key.into(), mode));
-                        drop(take);
-                        self.begin_anew(key);
-                        continue;
-                    }
-                },
-                Waits::Command(mut awaited) => match awaited.poll(context) {
-                    Poll::Pending => {
-                        active.waits = Waits::Command(awaited);
-                        return Step::Waits;
-                    }
-                    Poll::Ready(bytes) => {
-                        let leaves = bytes.len() > MUCH && !is_patient;
-                        active.waits = if leaves { Waits::Away(bytes) } else { Waits::Reply(bytes) };
-                        if let Some(worked) = awaited.worked {
-                            runs.judge_command(worked);
-                        }
-                        if leaves {
-                            return Step::Forced;
-                        }
-                    }
-                },
-                Waits::Lock(mut wait) => match std::pin::Pin::new(&mut wait).poll(context) {
-                    Poll::Pending => {
-                        active.waits = Waits::Lock(wait);
-                        return Step::Waits;
-                    }
-                    Poll::Ready(Ok(section)) => active.lock(section),
-                    Poll::Ready(Err(refused)) => active.waits = Waits::Refused(refused.to_string()),
-                },
-                wanting @ (Waits::Thread | Waits::Away(_)) if !is_patient => {
-                    active.waits = wanting;
-                    return Step::Forced;
-                }
-                Waits::Away(reply) => active.waits = Waits::Reply(reply),
-                Waits::Thread | Waits::Nothing => {}
-                known @ (Waits::Reply(_) | Waits::Refused(_)) => active.waits = known,
-            }
-            match runs.burst() {
-                Burst::Forced => {
-                    self.inner.scripts.pool.count_running(&mut runs.interpreter);
-                    self.list();
-                    return Step::Forced;
-                }
-                Burst::Waiting => {
-                    self.inner.scripts.pool.count_running(&mut runs.interpreter);
-                    self.list();
-                }
-                burst => {
-                    if self.call.control.leaves_interpreter() {
-                        return self.killed();
-                    }
-                    let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
-                        unreachable!("it ran just now")
-                    };
-                    if !is_patient && runs.says_much(burst) {
-                        self.stage = Stage::Ended(runs, burst);
-                        self.list();
-                        return Step::Forced;
-                    }
-                    return self.end(runs, burst);
-                }
+            if let Some(step) = self.burst(is_patient) {
+                return step;
             }
         }
     }
 
+    /// Brings it to the stage in which it runs, through the waits for its keys; an error is the step that ends here.
+    #[inline]
+    fn reach(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<(), Step> {
+        if let Stage::Ended(..) = self.stage {
+            if !is_patient {
+                return Err(Step::Forced);
+            }
+            if let Stage::Ended(runs, burst) = std::mem::replace(&mut self.stage, Stage::Over) {
+                return Err(self.end(runs, burst));
+            }
+        }
+        if self.call.control.is_killed() {
+            return Err(self.killed());
+        }
+        if let Stage::New = self.stage {
+            if !is_patient {
+                return Err(Step::Forced);
+            }
+            self.stage = match self.call.flags.has(Flags::NON_ATOMIC) {
+                true => Stage::Ready(None),
+                false => self.wait_for_keys(),
+            };
+        }
+        if let Stage::Gathering(gathering) = &mut self.stage {
+            if !is_patient || !gathering.work(&self.inner, &self.call, &self.words, &self.touched) {
+                return Err(Step::Forced);
+            }
+            if let Stage::Gathering(gathering) = std::mem::replace(&mut self.stage, Stage::Over) {
+                self.stage = Stage::Keys(Store(self.inner.clone()).section_of(gathering.ticket()));
+            }
+        }
+        if let Stage::Keys(wait) = &mut self.stage {
+            match std::pin::Pin::new(wait).poll(context) {
+                Poll::Pending => return Err(Step::Waits),
+                Poll::Ready(Err(refused)) => return Err(self.over(&refused.to_string())),
+                Poll::Ready(Ok(section)) if self.wants_everything => {
+                    self.stage = Stage::Everything(Take::everything(&section, None), section);
+                }
+                Poll::Ready(Ok(section)) => self.runs(Some(section))?,
+            }
+        }
+        if let Stage::Everything(take, _) = &mut self.stage {
+            // It holds nothing yet, so no circle can end this wait.
+            match take.poll(context) {
+                Poll::Pending => return Err(Step::Waits),
+                Poll::Ready(Took::Refused(why)) => return Err(self.over(&why.to_string())),
+                Poll::Ready(_) => {}
+            }
+            if let Stage::Everything(take, mut section) = std::mem::replace(&mut self.stage, Stage::Over) {
+                drop(take);
+                section.adopt_everything();
+                self.runs(Some(section))?;
+            }
+        }
+        if self.leaves && !is_patient {
+            return Err(Step::Forced);
+        }
+        if let Stage::Ready(section) = &mut self.stage {
+            let section = section.take();
+            self.runs(section)?;
+        }
+        Ok(())
+    }
+    /// Polls what a running script waits for; false if it begins anew. An error is the step that ends here.
+    #[inline]
+    fn end_wait(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<bool, Step> {
+        let Stage::Runs(runs) = &mut self.stage else { return Err(self.over(crate::refused::FAILED)) };
+        let active = runs.active();
+        active.is_patient = is_patient;
+        match std::mem::replace(&mut active.waits, Waits::Nothing) {
+            Waits::Key(mut take) => match take.poll(context) {
+                Poll::Pending => {
+                    active.waits = Waits::Key(take);
+                    return Err(Step::Waits);
+                }
+                Poll::Ready(Took::Key(held)) => {
+                    if let Some(section) = &mut active.section {
+                        section.adopt(held);
+                    }
+                }
+                Poll::Ready(Took::Everything) => {
+                    if let Some(section) = &mut active.section {
+                        section.adopt_everything();
+                    }
+                }
+                Poll::Ready(Took::Refused(why)) => active.waits = Waits::Refused(why.to_string()),
+                Poll::Ready(Took::Restart) => {
+                    let key = take.key().map(|(db, key, mode)| (db, key.into(), mode));
+                    drop(take);
+                    self.begin_anew(key);
+                    return Ok(false);
+                }
+            },
+            Waits::Command(mut awaited) => match awaited.poll(context) {
+                Poll::Pending => {
+                    active.waits = Waits::Command(awaited);
+                    return Err(Step::Waits);
+                }
+                Poll::Ready(bytes) => {
+                    let leaves = bytes.len() > MUCH && !is_patient;
+                    active.waits = if leaves { Waits::Away(bytes) } else { Waits::Reply(bytes) };
+                    if let Some(worked) = awaited.worked {
+                        runs.judge_command(worked);
+                    }
+                    if leaves {
+                        return Err(Step::Forced);
+                    }
+                }
+            },
+            Waits::Lock(mut wait) => match std::pin::Pin::new(&mut wait).poll(context) {
+                Poll::Pending => {
+                    active.waits = Waits::Lock(wait);
+                    return Err(Step::Waits);
+                }
+                Poll::Ready(Ok(section)) => active.lock(section),
+                Poll::Ready(Err(refused)) => active.waits = Waits::Refused(refused.to_string()),
+            },
+            wanting @ (Waits::Thread | Waits::Away(_)) if !is_patient => {
+                active.waits = wanting;
+                return Err(Step::Forced);
+            }
+            Waits::Away(reply) => active.waits = Waits::Reply(reply),
+            Waits::Thread | Waits::Nothing => {}
+            known @ (Waits::Reply(_) | Waits::Refused(_)) => active.waits = known,
+        }
+        Ok(true)
+    }
+    /// Runs it for a slice; none if it goes on with a wait that has just begun.
+    #[inline]
+    fn burst(&mut self, is_patient: bool) -> Option<Step> {
+        let Stage::Runs(runs) = &mut self.stage else { return None };
+        match runs.burst() {
+            Burst::Forced => {
+                self.inner.scripts.pool.count_running(&mut runs.interpreter);
+                self.list();
+                return Some(Step::Forced);
+            }
+            Burst::Waiting => {
+                self.inner.scripts.pool.count_running(&mut runs.interpreter);
+                self.list();
+            }
+            burst => {
+                if self.call.control.leaves_interpreter() {
+                    return Some(self.killed());
+                }
+                let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                    unreachable!("it ran just now")
+                };
+                if !is_patient && runs.says_much(burst) {
+                    self.stage = Stage::Ended(runs, burst);
+                    self.list();
+                    return Some(Step::Forced);
+                }
+                return Some(self.end(runs, burst));
+            }
+        }
+        None
+    }
     /// Returns the stage for acquiring its keys: very many are collected before it queues on them.
     fn wait_for_keys(&self) -> Stage {
         match self.call.keys + self.touched.len() > MANY_KEYS {

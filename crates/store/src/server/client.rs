@@ -532,6 +532,114 @@ mod tests {
         assert_eq!(clients.count(), 1);
     }
 
+    /// A client of a memory, with so many bytes beside its buffers.
+    fn client(memory: &Arc<Memory>, id: u64, bytes: usize) -> (Arc<Client>, Share) {
+        let client = Client::new(memory, id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
+        let share = Share::of(&client.account, bytes);
+        (Arc::new(client), share)
+    }
+
+    /// Clients of one memory, registered, with so many bytes each.
+    fn table<const N: usize>(bytes: [usize; N]) -> (Clients, [(Arc<Client>, Share); N]) {
+        let (memory, clients) = (Arc::new(Memory::new()), Clients::default());
+        let mut id = 0;
+        let all = bytes.map(|bytes| {
+            id += 1;
+            client(&memory, id, bytes)
+        });
+        assert!(all.iter().all(|(client, _)| clients.add(client, N)));
+        (clients, all)
+    }
+
+    fn killed(all: &[(Arc<Client>, Share)]) -> Vec<u64> {
+        all.iter().filter(|(client, _)| client.is_killed()).map(|(client, _)| client.id).collect()
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_killed_client_is_woken_and_takes_no_more_messages() {
+        let (clients, [(client, _share)]) = table([0]);
+        let woken = Arc::new(Woken::default());
+        client.register(&woken.clone().into());
+        let limit = OutputLimit { hard: 1000, ..OutputLimit::default() };
+        client.post(b"+one\r\n", &limit);
+        client.post(b"+two\r\n", &limit);
+        assert_eq!(
+            (woken.0.load(Ordering::Relaxed), client.is_killed()),
+            (1, false),
+            "woken for the first message alone"
+        );
+        client.post(&[b'x'; 1001], &limit);
+        assert!(client.is_killed());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+        client.kill();
+        assert!(client.line(&Store::new(crate::StoreOptions::default())).contains(" flags=A "));
+        assert_eq!(clients.count(), 1, "its owner removes it");
+        clients.remove(1);
+        assert_eq!((clients.count(), clients.with_ids(&[1]).len()), (0, 0));
+    }
+
+    #[test]
+    fn an_account_is_settled_when_its_client_goes() {
+        let memory = Arc::new(Memory::new());
+        let (first, share) = client(&memory, 1, 5000);
+        let (second, _other) = client(&memory, 2, 0);
+        let base = CLIENT_BYTES + first.address.len() + first.local.len();
+        assert_eq!((first.account.bytes(), second.account.bytes()), (base + 5000, base));
+        assert_eq!(memory.clients(), 2 * base as u64 + 5000);
+        drop(share);
+        assert_eq!(memory.clients(), 2 * base as u64);
+        drop(first);
+        assert_eq!(memory.clients(), base as u64);
+    }
+
+    #[test]
+    fn the_largest_clients_go_until_enough_is_given_back() {
+        let sizes = [EVICTED_MIN * 3, EVICTED_MIN, EVICTED_MIN * 2, 10, EVICTED_MIN * 9];
+        let (clients, all) = table(sizes);
+        all[4].0.activity.lock().no_evict = true;
+        assert_eq!(clients.kill_largest(0), 0);
+        assert_eq!(clients.kill_largest(1), 1);
+        assert_eq!(killed(&all), [1], "neither the exempt one nor a small one");
+        assert_eq!(clients.kill_largest(EVICTED_MIN as i64 * 3), 0, "one that is killed already gives back as much");
+        assert_eq!(clients.kill_largest(EVICTED_MIN as i64 * 6), 2);
+        assert_eq!(killed(&all), [1, 2, 3]);
+        assert_eq!(clients.kill_largest(i64::MAX), 0, "nobody is left who may go");
+    }
+
+    #[test]
+    fn idle_clients_go_unless_they_wait_or_watch() {
+        let (clients, all) = table([0; 4]);
+        let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(10)) else { return };
+        for (client, _) in &all[..3] {
+            client.activity.lock().at = long_ago;
+        }
+        all[1].0.activity.lock().is_blocked = true;
+        all[2].0.set_monitor(true);
+        clients.kill_idle(Duration::from_secs(5));
+        assert_eq!(killed(&all), [1]);
+    }
+
+    #[test]
+    fn a_wait_for_replicas_ends_once() {
+        let (_clients, [(client, _share)]) = table([0]);
+        assert!(!client.unblock(false), "it does not wait");
+        client.set_replica_wait(true);
+        assert!(client.unblock(true));
+        assert!(!client.unblock(false), "it has ended");
+        assert_eq!(client.replica_wait(), ReplicaWait::Failed);
+        client.set_replica_wait(false);
+        assert_eq!(client.replica_wait(), ReplicaWait::None);
+    }
+
     #[test]
     fn protected_mode_knows_the_own_machine() {
         let check = |address: &str, own: bool| assert_eq!(is_own_machine(address.parse().expect("an address")), own);

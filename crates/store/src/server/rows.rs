@@ -533,9 +533,13 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         Traits { queueing: Queueing::Exec, ..Traits::NONE },
     ),
     transacts("multi", 1, multi::multi, LIGHT, "1.2.0", "Begins a transaction: commands are queued from here on."),
-    costs(
-        under_locks(transacts("unwatch", 1, multi::unwatch, LIGHT, "2.2.0", "Forgets all watched keys.")),
-        "O(1) for every key.",
+    // Alone among these it is queued.
+    with(
+        costs(
+            under_locks(transacts("unwatch", 1, multi::unwatch, LIGHT, "2.2.0", "Forgets all watched keys.")),
+            "O(1) for every key.",
+        ),
+        Traits::NONE,
     ),
     keyed(
         costs(

@@ -183,11 +183,6 @@ impl CommandParser {
         self.spans.iter().map(|span| &from[span.start..span.end]).collect()
     }
 
-    /// Returns the number of arguments of the completed request.
-    pub fn arg_count(&self) -> usize {
-        self.spans.len()
-    }
-
     /// True at the border between two requests: nothing was read of the next one.
     pub fn at_border(&self) -> bool {
         self.done || (self.missing == 0 && self.position == 0)

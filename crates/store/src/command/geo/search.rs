@@ -124,91 +124,10 @@ impl Query {
         let mut rest = words[kind.options()..].iter();
         while let Some(word) = rest.next() {
             let values = rest.as_slice();
-            let taken = match values {
-                _ if is(word, "withdist") => {
-                    query.with_distance = true;
-                    0
-                }
-                _ if is(word, "withhash") => {
-                    query.with_hash = true;
-                    0
-                }
-                _ if is(word, "withcoord") => {
-                    query.with_position = true;
-                    0
-                }
-                _ if is(word, "any") => {
-                    query.any = true;
-                    0
-                }
-                _ if is(word, "asc") => {
-                    query.order = Some(Order::Ascending);
-                    0
-                }
-                _ if is(word, "desc") => {
-                    query.order = Some(Order::Descending);
-                    0
-                }
-                [count, ..] if is(word, "count") => {
-                    let count = integer(count)?;
-                    let count = usize::try_from(count).ok().filter(|count| *count > 0);
-                    query.count = count.ok_or("ERR COUNT must be > 0")?;
-                    1
-                }
-                [_, ..] if kind.may_store() && (is(word, "store") || is(word, "storedist")) => {
-                    query.stores = true;
-                    query.stores_distance = is(word, "storedist");
-                    1
-                }
-                [member, ..] if kind.is_search() && !query.from_position && is(word, "frommember") => {
-                    query.center = member_position(zset, member)?;
-                    query.from_member = true;
-                    1
-                }
-                [longitude, latitude, ..] if kind.is_search() && !query.from_member && is(word, "fromlonlat") => {
-                    query.center = Some(position(longitude, latitude)?);
-                    query.from_position = true;
-                    2
-                }
-                [number, unit, ..]
-                    if kind.is_search()
-                        && !matches!(query.shape, Some((Shape::Rectangle { .. }, _)))
-                        && is(word, "byradius") =>
-                {
-                    query.shape = Some(radius(number, unit)?);
-                    2
-                }
-                [width, height, unit, ..]
-                    if kind.is_search()
-                        && !matches!(query.shape, Some((Shape::Circle { .. }, _)))
-                        && is(word, "bybox") =>
-                {
-                    query.shape = Some(rectangle(width, height, unit)?);
-                    3
-                }
-                _ if kind == Kind::SearchStore && is(word, "storedist") => {
-                    query.stores_distance = true;
-                    0
-                }
-                _ => return Err(SYNTAX.into()),
-            };
+            let taken = query.option(word, values, kind, zset)?;
             rest = values[taken..].iter();
         }
-        if query.stores && (query.with_distance || query.with_hash || query.with_position) {
-            let what = if kind.is_search() { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
-            return Err(format!("ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options").into());
-        }
-        let name = || String::from_utf8_lossy(words[0]).into_owned();
-        if kind.is_search() && !query.from_member && !query.from_position {
-            let text = format!("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {}", name());
-            return Err(text.into());
-        }
-        if kind.is_search() && query.shape.is_none() {
-            return Err(format!("ERR exactly one of BYRADIUS and BYBOX can be specified for {}", name()).into());
-        }
-        if query.any && query.count == 0 {
-            return Err("ERR the ANY argument requires COUNT argument".into());
-        }
+        query.check(words[0], kind)?;
         if query.count > 0 && query.order.is_none() && !query.any {
             // The nearest ones are meant.
             query.order = Some(Order::Ascending);
@@ -216,6 +135,94 @@ impl Query {
         Ok(query)
     }
 
+    /// Takes an option and returns how many of the words behind it belong to it.
+    fn option(&mut self, word: &[u8], values: &[&[u8]], kind: Kind, zset: Option<&Zset>) -> Result<usize, Refused> {
+        Ok(match values {
+            _ if is(word, "withdist") => {
+                self.with_distance = true;
+                0
+            }
+            _ if is(word, "withhash") => {
+                self.with_hash = true;
+                0
+            }
+            _ if is(word, "withcoord") => {
+                self.with_position = true;
+                0
+            }
+            _ if is(word, "any") => {
+                self.any = true;
+                0
+            }
+            _ if is(word, "asc") => {
+                self.order = Some(Order::Ascending);
+                0
+            }
+            _ if is(word, "desc") => {
+                self.order = Some(Order::Descending);
+                0
+            }
+            [count, ..] if is(word, "count") => {
+                let count = integer(count)?;
+                let count = usize::try_from(count).ok().filter(|count| *count > 0);
+                self.count = count.ok_or("ERR COUNT must be > 0")?;
+                1
+            }
+            [_, ..] if kind.may_store() && (is(word, "store") || is(word, "storedist")) => {
+                self.stores = true;
+                self.stores_distance = is(word, "storedist");
+                1
+            }
+            [member, ..] if kind.is_search() && !self.from_position && is(word, "frommember") => {
+                self.center = member_position(zset, member)?;
+                self.from_member = true;
+                1
+            }
+            [longitude, latitude, ..] if kind.is_search() && !self.from_member && is(word, "fromlonlat") => {
+                self.center = Some(position(longitude, latitude)?);
+                self.from_position = true;
+                2
+            }
+            [number, unit, ..]
+                if kind.is_search()
+                    && !matches!(self.shape, Some((Shape::Rectangle { .. }, _)))
+                    && is(word, "byradius") =>
+            {
+                self.shape = Some(radius(number, unit)?);
+                2
+            }
+            [width, height, unit, ..]
+                if kind.is_search() && !matches!(self.shape, Some((Shape::Circle { .. }, _))) && is(word, "bybox") =>
+            {
+                self.shape = Some(rectangle(width, height, unit)?);
+                3
+            }
+            _ if kind == Kind::SearchStore && is(word, "storedist") => {
+                self.stores_distance = true;
+                0
+            }
+            _ => return Err(SYNTAX.into()),
+        })
+    }
+    /// Checks that the options fit together.
+    fn check(&self, name: &[u8], kind: Kind) -> Result<(), Refused> {
+        if self.stores && (self.with_distance || self.with_hash || self.with_position) {
+            let what = if kind.is_search() { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
+            return Err(format!("ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options").into());
+        }
+        let name = || String::from_utf8_lossy(name).into_owned();
+        if kind.is_search() && !self.from_member && !self.from_position {
+            let text = format!("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {}", name());
+            return Err(text.into());
+        }
+        if kind.is_search() && self.shape.is_none() {
+            return Err(format!("ERR exactly one of BYRADIUS and BYBOX can be specified for {}", name()).into());
+        }
+        if self.any && self.count == 0 {
+            return Err("ERR the ANY argument requires COUNT argument".into());
+        }
+        Ok(())
+    }
     /// Returns the members that are asked for, and metres of the unit.
     fn find(&self, zset: &Zset) -> (Vec<Found>, f64) {
         let (Some(center), Some((shape, unit_m))) = (self.center, self.shape) else { return (Vec::new(), 1.0) };
