@@ -49,7 +49,7 @@ fn faults_of_text() -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The check of the layers alone, or the uses between the modules of one crate.
+/// Returns the check of the layers alone, or the uses between the modules of one crate.
 pub fn layers(arguments: &[&str]) -> Result<(), String> {
     let files = tracked()?;
     match arguments {
@@ -106,7 +106,7 @@ fn is_test(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// The part of a source file before its `mod tests`.
+/// Returns the part of a source file before its `mod tests`.
 pub fn logic(text: &str) -> &str {
     let begins = ["", "pub(super) ", "pub(crate) "].map(|shown| format!("#[cfg(test)]\n{shown}mod tests"));
     let end = begins.iter().filter_map(|begin| text.find(begin)).min();
@@ -124,7 +124,7 @@ fn long_files(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// Returns a source file that no `mod` names is compiled by nobody, but for the programs that cargo finds by their
+/// Returns source files that no `mod` names, so that they are not compiled, except for the programs that cargo finds by their
 /// folders.
 fn dead_files(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();

@@ -41,7 +41,7 @@ pub enum Engine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("regex '{pattern}' is invalid ({reason})")]
 pub struct RegexError {
-    /// The pattern.
+    /// Returns the pattern.
     pub pattern: String,
     /// The error message.
     pub reason: String,

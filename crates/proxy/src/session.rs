@@ -31,7 +31,7 @@ use crate::worker::{SessionPlace, Worker};
 pub(crate) struct Session {
     /// Its connection, which is the front of one stream at a time.
     pub(crate) front: h1::Front,
-    /// What its streams share.
+    /// State shared by its streams.
     pub(crate) client: Rc<Client>,
     place: SessionPlace,
     slots: Slots,
@@ -53,7 +53,7 @@ impl Session {
         self.place.worker()
     }
 
-    /// Its place among the worker's sessions.
+    /// Returns its place among the worker's sessions.
     pub(crate) fn place(&self) -> u32 {
         self.place.number()
     }

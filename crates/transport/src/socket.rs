@@ -220,7 +220,7 @@ impl Socket {
 
     /// Ends one or both directions for all owners of the connection, which wakes their tasks.
     pub fn shutdown(&self, how: Shutdown) {
-        // A connection that is already gone has nothing left to shut; nobody can act on that error.
+        // A connection that is already closed cannot be shut down; the error is irrelevant.
         let _ = socket2::SockRef::from(self).shutdown(how);
     }
 

@@ -1,4 +1,4 @@
-//! What a rule does once its condition holds.
+//! Execution of a rule's action once its condition holds.
 //!
 //! **Items.** An action is its row in the configuration's catalogue, its variant of the model's `Action`, its line in
 //! [`compile`] and the function there, which has the builder emit what the action needs of the stream (a sample, texts)
@@ -56,7 +56,7 @@ pub(super) trait Act: Send + Sync {
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 pub(super) enum Done<'a> {
     /// The next operation.
     Next,

@@ -45,7 +45,7 @@ struct Pressure {
 
 /// A server, outside any snapshot.
 pub struct ServerShared {
-    /// Its name.
+    /// Returns its name.
     pub name: Arc<str>,
     /// Its place in the backend.
     pub index: usize,
@@ -349,7 +349,7 @@ impl fmt::Debug for ServerShared {
 
 /// A backend, outside any snapshot: its queue, balance and figures.
 pub struct BackendShared {
-    /// Its name.
+    /// Returns its name.
     pub name: Arc<str>,
     /// Its counters; `scur` is the number of streams in this backend.
     pub figures: Arc<Figures>,

@@ -71,7 +71,7 @@ impl Flow {
         self.begun
     }
 
-    /// Moves what can be moved without waiting.
+    /// Moves data as far as possible without waiting.
     pub(crate) fn poll<S: End, K: End>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl Flow {
             }
             match source.poll_more(cx, pool, moved)? {
                 Poll::Ready(()) => {}
-                // What is held back is not to wait for a slow source.
+                // Data held back by the compressor must not wait for a slow source.
                 Poll::Pending => {
                     let filter = self.filter.as_mut();
                     if !filter.is_some_and(|filter| filter.flush(&mut |data| sink.send_data(data))) {
@@ -157,7 +157,7 @@ impl Flow {
         }
     }
 
-    /// Takes at most `room` body bytes for someone here; says whether the body is complete.
+    /// Takes at most `room` body bytes for local use; returns whether the body is complete.
     pub(crate) fn collect<S: End>(
         &mut self,
         source: &mut S,
@@ -182,7 +182,7 @@ impl Flow {
         Ok(self.done)
     }
 
-    /// Takes and forgets body bytes, for a message whose sink is gone; says whether the body is complete.
+    /// Discards body bytes, for a message whose sink is gone; returns whether the body is complete.
     pub(crate) fn discard<S: End>(&mut self, source: &mut S, moved: &mut Moved) -> Result<bool, FlowError> {
         self.begun = true;
         self.passing.pipe = None;

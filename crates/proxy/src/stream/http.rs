@@ -150,7 +150,7 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     after
 }
 
-/// Whether a target is the one of `monitor-uri`, or has its path where that names no host.
+/// Returns whether a target equals `monitor-uri`, or has its path if that names no host.
 fn is_monitored(uri: &[u8], target: &[u8]) -> bool {
     uri == target || (uri.first() == Some(&b'/') && path_and_query(target) == Some(uri))
 }

@@ -20,7 +20,7 @@ use crate::mux::{Back, End, FlowError, Front, Moved, Peek, Wait};
 use crate::rule::{self, RuleList, Verdict};
 use crate::worker::Worker;
 
-/// What waiting for a body gave.
+/// The result of waiting for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCame {
     /// The requested amount, or all that can arrive before anything is forwarded: the body is complete or the buffer
@@ -201,7 +201,7 @@ async fn run_talking(
     verdict
 }
 
-/// Does what a script asks of its client's connection; whether it can go on.
+/// Executes a script's operations on its client's connection; returns whether the script can continue.
 fn serve_script(
     io: &ChannelIo,
     cx: &mut Context<'_>,
@@ -245,7 +245,7 @@ fn ring(io: &ChannelIo, happened: bool) -> bool {
     happened
 }
 
-/// Writes what a script has for the client; ready when nothing is left, or nobody will take it.
+/// Writes a script's data for the client; ready when none is left, or the client no longer accepts any.
 fn write_for(io: &ChannelIo, cx: &mut Context<'_>, front: &mut Front<'_>) -> Poll<()> {
     let mut out = io.to_client.borrow_mut();
     while !out.is_empty() {
@@ -261,7 +261,7 @@ fn write_for(io: &ChannelIo, cx: &mut Context<'_>, front: &mut Front<'_>) -> Pol
     Poll::Ready(())
 }
 
-/// Shows rules what a TCP client has sent, and where they look at an HTTP request's head, that head.
+/// Updates the rules' view of a TCP client's data and, if they read an HTTP request's head, of that head.
 pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
     let input = front.input();
     let lenient = stream.cx.frontend.config.options.unsafe_requests;

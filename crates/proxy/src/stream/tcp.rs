@@ -45,7 +45,7 @@ async fn serve_stream(front: &mut Front<'_>, mut stream: Active) -> Outcome {
         stream.abandon();
         return outcome;
     }
-    // What came and went nowhere counts as well.
+    // Received bytes that were not forwarded count as well.
     stream.count(front.input().len(), 0);
     outcome
 }
@@ -115,7 +115,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
             return Outcome::Unread;
         }
         None => {
-            // HAProxy tells a broken connection from one that was ended.
+            // HAProxy distinguishes a broken connection from one that was ended.
             let phase = if front.has_ended() { stream.cx.log.phase_before_server() } else { b'D' };
             stream.end(b'C', phase);
             return Outcome::Unread;

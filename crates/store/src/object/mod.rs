@@ -102,7 +102,7 @@ impl Raw {
 pub(crate) trait Kind: Sized {
     /// The upper half of the tag.
     const TAG: u8;
-    /// The name that TYPE replies.
+    /// Returns the name that TYPE replies.
     const NAME: &'static str;
 
     /// Returns a value without elements, in its smallest form.

@@ -304,7 +304,7 @@ impl Active {
         if size.is_much(out.len()) { Ran::RepliedMuch } else { Ran::Replied }
     }
 
-    /// The few commands of a connection that scripts may call.
+    /// Returns the few commands of a connection that scripts may call.
     fn of_connection(&mut self, command: Detached, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let mut out = ReplyWriter::new(out, self.protocol);
         match command {

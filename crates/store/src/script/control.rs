@@ -76,7 +76,7 @@ pub(crate) struct Control {
     stopper: Mutex<Option<Arc<AtomicBool>>>,
     /// The task that continues it after a wait.
     waker: Mutex<Option<Waker>>,
-    /// The number of its section; 0 if it has none.
+    /// Returns the number of its section; 0 if it has none.
     section: AtomicU64,
     /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
     pub(crate) called: OnceLock<(&'static str, usize, Arc<Words>)>,

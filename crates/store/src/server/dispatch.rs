@@ -358,8 +358,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether an error says that the command was refused for want of memory, before it ran: Redis counts it as
-    /// rejected.
+    /// Returns whether an error means that the command was refused for lack of memory, before it ran: Redis counts it
+    /// as rejected.
     #[cold]
     pub fn was_refused(&self, error: &[u8]) -> bool {
         self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()

@@ -194,7 +194,7 @@ impl Exchange<'_> {
         let bodiless = out.filter.is_none() && framing == Framing::None;
         if !out.silent && !bodiless && promised > 0 {
             self.send_filtered(out.filter.as_mut(), &output[..promised]);
-            // What a script has said reaches the client now, however long it thinks about the rest.
+            // The script's output so far is sent to the client now, however long the script takes for the rest.
             if let Some(filter) = &mut out.filter {
                 filter.flush(&mut |data| self.front.send_data(data));
                 self.count_compressed(filter.take_encoded());

@@ -370,7 +370,7 @@ const fn since(since: &'static str, row: CommandSpec) -> CommandSpec {
     CommandSpec { since, ..row }
 }
 
-/// A row of a command on a range of members.
+/// Returns a row of a command on a range of members.
 const fn ranged(
     name: &'static str,
     arity: i32,
