@@ -68,7 +68,7 @@ impl ScriptHook {
     pub const ALL: [ScriptHook; 5] =
         [ScriptHook::TcpReq, ScriptHook::TcpRes, ScriptHook::HttpReq, ScriptHook::HttpRes, ScriptHook::HttpAfterRes];
 
-    /// The name `core.register_action` knows it by.
+    /// Returns the name `core.register_action` knows it by.
     pub fn name(self) -> &'static str {
         match self {
             ScriptHook::TcpReq => "tcp-req",

@@ -9,9 +9,9 @@ use crate::argument::{integer, is};
 use crate::object::Object;
 use crate::value::Entry;
 
-/// The most elements that a command goes over in one breath.
+/// The maximum number of elements that a command processes without preemption.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
-/// Bytes that take about as long as an element, of a string or of elements that are longer than that.
+/// The number of bytes, of a string or of longer elements, that costs about as much as an element.
 const BYTES_PER_ELEMENT: usize = 256;
 /// Bytes of a string that DUMP compresses in the time of an element.
 const DUMPED_PER_ELEMENT: usize = 16;
@@ -22,7 +22,7 @@ pub(crate) type FindVisits = fn(&[&[u8]]) -> Option<Visits>;
 /// Counts the elements that a command of these words goes over in a value.
 pub(crate) type CountVisits = fn(&[&[u8]], &Object) -> usize;
 
-/// What a command goes over in each of its keys.
+/// The elements that a command processes in each of its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Visits {
     /// All elements.
@@ -37,9 +37,9 @@ pub(crate) enum Visits {
     Outside,
     /// As many as this counts.
     Counted(CountVisits),
-    /// So many elements, or all.
+    /// At most this many elements.
     AtMost(usize),
-    /// So many elements whatever there are, if there is one.
+    /// Exactly this many elements, with repetitions, if there is any.
     Drawn(usize),
     /// The bytes of a string.
     Bytes,
@@ -109,14 +109,14 @@ pub(crate) fn counted(are_few: bool, count: CountVisits) -> Option<Visits> {
     (!are_few).then_some(Visits::Counted(count))
 }
 
-/// Whether these words begin by limiting the elements to few.
+/// Returns whether the first of these words limit the elements to few.
 pub(crate) fn has_small_count(words: &[&[u8]]) -> bool {
     let [option, count, ..] = words else { return false };
     is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
-/// looked at twice.
+/// Returns whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is
+/// not looked up twice.
 pub(crate) fn is_short(words: &[&[u8]]) -> bool {
     let [_, _, start, stop] = words else { return false };
     match (parse_i64(start), parse_i64(stop)) {
@@ -125,19 +125,19 @@ pub(crate) fn is_short(words: &[&[u8]]) -> bool {
     }
 }
 
-/// Whether the last words limit the elements to few.
+/// Returns whether the last words limit the elements to few.
 pub(crate) fn is_limited(words: &[&[u8]]) -> bool {
     let [.., limit, _, count] = words else { return false };
     is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// A number of elements, if that is many.
+/// Returns a number of elements, if that is many.
 fn many(word: &[u8]) -> Option<usize> {
     usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
 }
 
 impl Visits {
-    /// How much of this value the command goes over, in elements of usual size.
+    /// Returns the amount of this value that the command processes, in elements of usual size.
     pub(crate) fn of(self, words: &[&[u8]], entry: &Entry) -> usize {
         if let Some(view) = entry.string() {
             return match self {
@@ -154,7 +154,7 @@ impl Visits {
         elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
     }
 
-    /// How many elements of this value the command goes over.
+    /// Returns the number of elements of this value that the command processes.
     fn elements(self, words: &[&[u8]], object: &Object) -> usize {
         let len = object.len();
         let indexes = || match (integer(words[2]), integer(words[3])) {
@@ -172,7 +172,7 @@ impl Visits {
     }
 }
 
-/// How many elements of so many are from the first index to the last, which count from the end if negative.
+/// Returns the number of elements from the first index to the last, which count from the end if negative.
 fn count_between(start: i64, stop: i64, len: usize) -> usize {
     let len = len as i64;
     let from_start = |index: i64| if index < 0 { index.saturating_add(len) } else { index };

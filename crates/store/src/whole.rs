@@ -44,7 +44,7 @@ use crate::waiter::ReadyKey;
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
 /// Pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
-/// How a command that is worked aside holds its key of this place among its keys: one that it only reads, shared.
+/// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
 fn mode(spec: &CommandSpec, place: usize) -> Mode {
     let is_written = match spec.writes {
         WrittenKeys::Flagged => spec.flags.has(Flags::WRITE),

@@ -32,7 +32,7 @@ const LENGTH: usize = 2_000;
 /// Commands from which on everything must have been met once.
 const ENOUGH: usize = 100_000;
 
-/// What is asked for.
+/// The type of a question.
 pub(crate) struct Plan {
     commands: usize,
     seed: u64,

@@ -116,7 +116,7 @@ impl Back {
         end.replace(bytes, pool);
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         peek.look(self.input(), content);
     }

@@ -86,8 +86,8 @@ impl Front<'_> {
         on!(self, end => end.poll_fill(cx, pool))
     }
 
-    /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
-    /// is gone; with `half` also when it has ended its side.
+    /// Polls a client that waits for its response: data that it sends meanwhile is kept for later. Ready when it has
+    /// disconnected; with `half` also when it has ended its side.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
         on!(self, end => end.poll_gone(cx, pool, half))
     }
@@ -97,7 +97,7 @@ impl Front<'_> {
         on!(self, end => end.replace(bytes, pool));
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         on!(self, end => end.look(peek, content));
     }

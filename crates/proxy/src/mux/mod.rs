@@ -42,7 +42,7 @@ pub(crate) enum Body {
     End,
 }
 
-/// What a flow waits for.
+/// The event for which a flow waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Bytes from its source.
@@ -53,7 +53,7 @@ pub(crate) enum Wait {
     Done,
 }
 
-/// Why a flow ended early.
+/// The reason why a flow ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowError {
     /// The source closed before the body was complete.

@@ -4,7 +4,7 @@ use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing};
 
 use crate::stream::Content;
 
-/// How far a body that stays in its buffer has been looked at.
+/// How far a buffered body has been read.
 #[derive(Debug)]
 pub(crate) struct Peek {
     decoder: BodyDecoder,
@@ -27,7 +27,7 @@ impl Peek {
         Peek { complete: decoder.is_done(), decoder, seen: 0, malformed: false }
     }
 
-    /// Copies what came since the last look, without the frames of chunks.
+    /// Copies the data received since the last call, without the framing of chunks.
     pub(crate) fn look(&mut self, input: &[u8], content: &mut Content) {
         while !self.complete && !self.malformed && self.seen < input.len() {
             let rest = &input[self.seen..];
@@ -60,7 +60,7 @@ impl Peek {
         self.complete
     }
 
-    /// What came can't be the body.
+    /// Returns whether the data is a malformed body.
     pub(crate) fn is_malformed(&self) -> bool {
         self.malformed
     }

@@ -58,7 +58,7 @@ fn add_field(name: &[u8], run: &mut Run<'_>) -> Done<'static> {
     Done::Next
 }
 
-/// What changes a head otherwise.
+/// Other changes of a head.
 pub(super) fn edit(b: &mut Builder<'_>, edit: &Edit) -> Compiled {
     match edit {
         Edit::ReplaceField { name, each, regex, by } => {

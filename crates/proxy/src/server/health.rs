@@ -10,7 +10,7 @@ use sluicegate_config::model::{Check, CheckStatus};
 
 use super::shared::Operation;
 
-/// A server's health, counted.
+/// The health counter of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// 0 to `rise + fall - 1`.

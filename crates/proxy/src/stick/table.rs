@@ -59,7 +59,7 @@ pub struct Table {
     pub key: TableKey,
     /// Entries name servers by their addresses.
     pub by_address: bool,
-    /// Entries at most.
+    /// The maximum number of entries.
     size: AtomicU32,
     /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
     expire: AtomicU32,
@@ -282,7 +282,7 @@ impl Table {
         self.nopurge.store(config.nopurge, Ordering::Relaxed);
     }
 
-    /// Entries at most.
+    /// The maximum number of entries.
     pub fn size(&self) -> u32 {
         self.size.load(Ordering::Relaxed)
     }

@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// What a pair of brackets caught.
+/// A captured pair of parentheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Capture {
     start: usize,

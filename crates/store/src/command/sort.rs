@@ -208,7 +208,7 @@ impl<'a> Pattern<'a> {
         [self.before, element, self.after].concat()
     }
 
-    /// What it leads to, if that is a string or a field that exists.
+    /// Returns the value to which it refers, if that is a string or an existing field.
     fn value(
         &self,
         keys: &mut dyn Keys,

@@ -24,7 +24,7 @@ use super::{Body, End, FlowError, HeadForm, Moved, Peek};
 use crate::server::ServerConnection;
 use crate::stream::Content;
 
-/// How long, and how much, a client that was answered early may go on sending before it is closed.
+/// The limits of time and bytes for data that a client sends after an early response, before the connection is closed.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
@@ -34,7 +34,7 @@ pub(crate) trait Wired {
     fn wire(&mut self) -> Wire<'_>;
     /// What was received, and what it is to its message.
     fn received(&self) -> (&Buffer, &Reader);
-    /// What is sent.
+    /// The requests of a protocol.
     fn sent(&mut self) -> (&mut Writer, &mut Socket);
     /// The same to look at.
     fn writer(&self) -> &Writer;
@@ -177,7 +177,7 @@ impl Front {
         }
     }
 
-    /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
+    /// Reads available data, compacting the buffer if there is no room. 0 is the client's end.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         // Without readiness no buffer is taken.
         std::task::ready!(self.socket.poll_read_ready(cx))?;
@@ -255,7 +255,7 @@ impl Front {
         std::mem::take(&mut self.writer).into_memory()
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         peek.look(self.input.data(), content);
     }
@@ -336,7 +336,7 @@ impl Front {
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The request line as it came, without its end and without the empty lines that may precede it.
+/// Returns the request line as it came, without its end and without the empty lines that may precede it.
 fn first_line(received: &[u8]) -> &[u8] {
     let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
     let line = &received[start..];
@@ -344,7 +344,7 @@ fn first_line(received: &[u8]) -> &[u8] {
     &line[..end]
 }
 
-/// The last of a request line's three words.
+/// Returns the last of a request line's three words.
 fn version_of(line: &[u8]) -> Option<&[u8]> {
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     words.nth(2)
