@@ -36,8 +36,8 @@ impl Hook {
     }
 }
 
-/// Where a script's action, fetch or converter runs, by the names that scripts know. Before there is a stream there are
-/// no actions, and fetches run as in `tcp-request content`.
+/// The rule set in which a script's action, fetch or converter runs, by its name in scripts. Before there is a stream
+/// there are no actions, and fetches run as in `tcp-request content`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScriptHook {
     /// `tcp-request content`.

@@ -70,7 +70,7 @@ pub struct Running {
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
     pub lua: Option<Arc<dyn ScriptStates>>,
-    /// Returns the statistics page and the exporter.
+    /// The statistics page and the exporter.
     pub pages: Arc<dyn Pages>,
     /// Log lines go here; the control thread writes them.
     pub logger: Logger,
@@ -139,7 +139,7 @@ pub struct Parts {
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
     pub lua: Option<Arc<dyn ScriptStates>>,
-    /// Returns the statistics page and the exporter.
+    /// The statistics page and the exporter.
     pub pages: Arc<dyn Pages>,
     /// The destination of log lines.
     pub logger: Logger,

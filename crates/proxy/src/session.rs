@@ -107,7 +107,7 @@ impl Session {
         server::forget_own(&worker.running.unshared, worker.index, self.place());
     }
 
-    /// Ends the connection so that a client that may still be sending reads what it was sent.
+    /// Ends the connection so that a client that may still be sending can read the response.
     async fn drain(&mut self) {
         self.front.drain(&self.place.worker().buffers).await;
     }

@@ -68,7 +68,7 @@ pub struct Section {
     effects: Vec<Effect>,
     /// The mode of undeclared keys; [`None`]: they are refused. By default a command's own mode.
     more: More,
-    /// Returns whether it holds everything.
+    /// Whether it holds everything.
     everything: bool,
     /// The key that was held by others when a command was refused because of it.
     missed: Option<(u32, Box<[u8]>)>,

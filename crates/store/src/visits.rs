@@ -16,7 +16,7 @@ const BYTES_PER_ELEMENT: usize = 256;
 /// Bytes of a string that DUMP compresses in the time of an element.
 const DUMPED_PER_ELEMENT: usize = 16;
 
-/// What a command of these words goes over; [`None`] if that is little whatever its keys are.
+/// Returns the elements processed by a command of these words; [`None`] if they are always few.
 pub(crate) type FindVisits = fn(&[&[u8]]) -> Option<Visits>;
 
 /// Counts the elements that a command of these words goes over in a value.
@@ -104,7 +104,7 @@ pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     })
 }
 
-/// So many elements as are counted, unless the words say that these are few.
+/// Returns the counted number of elements, unless the words limit it to few.
 pub(crate) fn counted(are_few: bool, count: CountVisits) -> Option<Visits> {
     (!are_few).then_some(Visits::Counted(count))
 }

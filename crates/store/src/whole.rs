@@ -64,7 +64,8 @@ impl Inner {
         db: u32,
         held: Option<(&HeldKeys, u64)>,
     ) -> bool {
-        // A blocking command takes an element; XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
+        // A blocking command takes one element; only XREAD reads more, and would wait only if the elements disappeared
+        // at this moment.
         if spec.blocking.is_some() && spec.visits.is_none() {
             return false;
         }

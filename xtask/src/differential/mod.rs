@@ -32,7 +32,7 @@ const LENGTH: usize = 2_000;
 /// Commands from which on everything must have been met once.
 const ENOUGH: usize = 100_000;
 
-/// The type of a question.
+/// The parameters of a run.
 pub(crate) struct Plan {
     commands: usize,
     seed: u64,

@@ -191,7 +191,7 @@ pub struct Preset {
     pub at: Position,
 }
 
-/// Returns the value of a variable.
+/// The value of a variable.
 #[derive(Clone, Debug)]
 pub enum PresetValue {
     /// `set-var`.

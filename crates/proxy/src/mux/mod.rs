@@ -31,10 +31,10 @@ pub(crate) use back::{Back, HeadError};
 pub(crate) use front::Front;
 pub(crate) use peek::Peek;
 
-/// What comes of a body.
+/// An event of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// So many bytes, which lie in [`End::data`] until they are consumed.
+    /// This many bytes, which are in [`End::data`] until they are consumed.
     Data(usize),
     /// Fields behind the data, in [`End::trailers`].
     Trailers,
@@ -91,12 +91,12 @@ impl Moved {
     }
 }
 
-/// How a head is to be sent.
+/// The parameters of sending a head.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadForm<'a> {
     /// The framing of the body that follows, where the protocol frames bodies by their heads.
     pub(crate) framing: Framing,
-    /// What is announced of the connection, where the protocol does that.
+    /// The announced fate of the connection, in protocols that have it.
     pub(crate) connection: ConnectionField,
     /// The case of names, where the protocol has any.
     pub(crate) names: Option<&'a NameCases>,
@@ -107,7 +107,7 @@ pub(crate) trait End {
     /// Returns the parts of an end that speaks HTTP/1.
     fn h1(&mut self) -> Option<h1::Wire<'_>>;
 
-    /// Returns the next event of what is here of the body; `None`: more is to come first.
+    /// Returns the next event of the available part of the body; `None`: more must arrive first.
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError>;
 
     /// Returns the data of the last event, as far as it was not consumed.
@@ -128,12 +128,12 @@ pub(crate) trait End {
     /// Returns whether data may be sent now, without anything being kept back for long.
     fn has_room(&self, pool: &BufferPool) -> bool;
 
-    /// Sends data behind what is not written yet.
+    /// Sends data, after data that is not written yet.
     fn send_data(&mut self, data: &[u8]);
 
     /// Ends the message, with these trailers.
     fn send_end(&mut self, trailers: Option<&Message>);
 
-    /// Writes what was sent.
+    /// Writes the sent data.
     fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
 }

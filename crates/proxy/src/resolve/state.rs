@@ -232,7 +232,7 @@ fn family(resolve: &model::ServerResolve) -> Kind {
 }
 
 fn random_id() -> u16 {
-    // A hasher's keys come from the system's source of randomness, and what it makes of them tells nothing of them.
+    // A hasher's keys come from the system's source of randomness, and its output reveals nothing about them.
     RandomState::new().build_hasher().finish() as u16
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ActionCode {
     act: Box<dyn Act>,
 }
 
-/// What an action acts on.
+/// The objects of an action.
 pub(super) struct Run<'r> {
     /// The texts that were rendered for it.
     pub(super) machine: &'r mut Machine,
@@ -40,7 +40,7 @@ pub(super) struct Run<'r> {
     pub(super) cx: &'r mut StreamContext,
 }
 
-/// What acts.
+/// The execution of an action.
 pub(super) trait Act: Send + Sync {
     /// Acts, on the sample where it takes one and there is one.
     fn act<'a>(&'a self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'a>;
@@ -82,10 +82,10 @@ pub(super) enum Done<'a> {
     BackendNamed,
 }
 
-/// What the function of an action returns.
+/// The result of an action's compile function.
 pub(super) type Compiled = Result<ActionCode, String>;
 
-/// Where an action stands.
+/// The place of an action.
 pub(super) struct Place<'a> {
     /// The rule.
     pub(super) rule: &'a Rule,
@@ -93,7 +93,7 @@ pub(super) struct Place<'a> {
     pub(super) next: Option<&'a Rule>,
 }
 
-/// The functions of the actions.
+/// Returns the functions of the actions.
 pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
     match &place.rule.action {
         Action::Accept => reply::accept(),
@@ -190,7 +190,7 @@ where
     Ok(ActionCode::of(OnStream(act)))
 }
 
-/// Returns an action on the accumulator, which the builder was told to make; without a sample it does nothing.
+/// Returns an action on the accumulator, for which the builder has emitted code; without a sample it has no effect.
 pub(super) fn on_sample<F>(act: F) -> Compiled
 where
     F: Fn(Sample, &mut Run<'_>) -> Done<'static> + Send + Sync + 'static,

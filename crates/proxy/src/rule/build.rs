@@ -22,7 +22,7 @@ struct Label {
     jumps: Vec<usize>,
 }
 
-/// What the rule lists of a proxy are built from.
+/// The inputs of a proxy's rule lists.
 pub(super) struct Sources<'a> {
     pub(super) proxy: &'a model::Proxy,
     pub(super) engines: &'a Engines,
@@ -31,7 +31,7 @@ pub(super) struct Sources<'a> {
     pub(super) lua: Option<&'a dyn Bindings>,
     pub(super) scope: FetchScope<'a>,
     pub(super) bufsize: usize,
-    /// Where failures of stores are logged.
+    /// The logger of store failures.
     pub(super) logger: &'a Logger,
     pub(super) targets: Arc<[LogTarget]>,
 }
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An action that is done where a condition holds.
+    /// Returns an action that is done where a condition holds.
     pub(super) fn guarded(
         &mut self,
         condition: Option<&Condition>,

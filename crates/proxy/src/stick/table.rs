@@ -282,7 +282,7 @@ impl Table {
         self.nopurge.store(config.nopurge, Ordering::Relaxed);
     }
 
-    /// The maximum number of entries.
+    /// Returns the maximum number of entries.
     pub fn size(&self) -> u32 {
         self.size.load(Ordering::Relaxed)
     }

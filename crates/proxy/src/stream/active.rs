@@ -282,13 +282,13 @@ impl Active {
         self.cx.sockets.clear_server(keep);
     }
 
-    /// The case that names of a head need for the client, if any.
+    /// Returns the case that names of a head need for the client, if any.
     #[inline]
     pub(crate) fn client_names(&self) -> Option<&NameCases> {
         self.names(self.cx.frontend.config.options.case_for_clients)
     }
 
-    /// The case of names by `h1-case-adjust`, where an option asks for it.
+    /// Returns the case of names by `h1-case-adjust`, where an option asks for it.
     #[inline]
     pub(crate) fn names(&self, wanted: bool) -> Option<&NameCases> {
         wanted.then(|| &self.worker.running.config.global.name_cases)

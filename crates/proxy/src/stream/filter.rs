@@ -15,7 +15,7 @@ pub(crate) enum Filter {
 }
 
 impl Filter {
-    /// Takes data; what comes of it goes to `give`.
+    /// Takes data; the output is passed to `give`.
     pub(crate) fn data(&mut self, data: &[u8], give: &mut dyn FnMut(&[u8])) {
         let Filter::Compression(encoder) = self;
         encoder.push(data, give);
@@ -26,13 +26,13 @@ impl Filter {
         let Filter::Compression(_) = self;
     }
 
-    /// The body has ended: what was held back goes to `give`.
+    /// The body has ended: data held back is passed to `give`.
     pub(crate) fn end(&mut self, give: &mut dyn FnMut(&[u8])) {
         let Filter::Compression(encoder) = self;
         encoder.finish(give);
     }
 
-    /// Nothing comes for now: what was held back goes to `give`. `false` if that is nothing.
+    /// No data arrives for now: data held back is passed to `give`. `false` if there is none.
     pub(crate) fn flush(&mut self, give: &mut dyn FnMut(&[u8])) -> bool {
         let Filter::Compression(encoder) = self;
         encoder.flush(give)

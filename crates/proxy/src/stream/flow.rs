@@ -22,7 +22,7 @@ pub(crate) struct Flow {
     filter: Option<Box<Filter>>,
     /// Fields behind a body, until it ends.
     trailers: Option<Message>,
-    /// The sink was told that the message is complete.
+    /// The end of the message was passed to the sink.
     ended: bool,
     /// Nothing is left to read and to write.
     done: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// A direction whose message has a body that is framed so.
+    /// Returns a direction whose message has a body that is framed so.
     pub(crate) fn new(source: Framing) -> Flow {
         Flow { done: matches!(source, Framing::None | Framing::Length(0)), ..Flow::default() }
     }
@@ -41,7 +41,7 @@ impl Flow {
         self.done = false;
     }
 
-    /// Leaves out what stands behind the data.
+    /// Omits trailers.
     pub(crate) fn drop_trailers(&mut self) {
         self.passing.no_trailers = true;
     }

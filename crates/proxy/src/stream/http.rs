@@ -439,8 +439,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// A connection to a server of `backend`, or another one for a request that was sent before, and perhaps in place of
-    /// the one that it was sent on; the client may leave meanwhile.
+    /// Returns a connection to a server of `backend`, or another one for a request that was sent before, and perhaps in
+    /// place of the one that it was sent on; the client may leave meanwhile.
     async fn connect(
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,

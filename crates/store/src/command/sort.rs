@@ -244,7 +244,7 @@ impl Readers {
     }
 }
 
-/// All elements; patterns lead to other keys, see [`undeclared`](crate::undeclared).
+/// Returns all elements; patterns lead to other keys, see [`undeclared`](crate::undeclared).
 fn visits_of_sort(words: &[&[u8]]) -> Option<Visits> {
     let has_patterns = words.iter().skip(2).any(|word| word.contains(&b'*'));
     (!has_patterns).then_some(Visits::All)
@@ -259,7 +259,7 @@ const DESTINATION: CommandSpec = CommandSpec { flags: Flags::WRITE, ..SOURCE };
 static OTHERS: OtherKeys = others::<true>();
 static OTHERS_OF_RO: OtherKeys = others::<false>();
 
-/// How SORT, which may store, or SORT_RO finds keys.
+/// Returns the way in which SORT, which may store, or SORT_RO finds keys.
 const fn others<const STORES: bool>() -> OtherKeys {
     OtherKeys { wanted: wanted::<STORES>, find: keys_led_to::<STORES>, work: work::<STORES>, run: run::<STORES> }
 }

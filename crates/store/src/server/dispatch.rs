@@ -435,7 +435,7 @@ impl Commands {
         self.subcommand(container, &name[bar + 1..]).map(|at| &self.rows[usize::from(at)])
     }
 
-    /// The command of this container and this name, in any case.
+    /// Returns the command of this container and this name, in any case.
     pub fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
         let container = Numbered { spec: self.rows[usize::from(container)].spec, number: container };
         self.catalogue.subcommand(container, name).map(|row| row.number)

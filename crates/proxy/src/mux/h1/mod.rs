@@ -30,13 +30,13 @@ const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// An end that has a socket.
 pub(crate) trait Wired {
-    /// Its parts.
+    /// Returns its parts.
     fn wire(&mut self) -> Wire<'_>;
-    /// What was received, and what it is to its message.
+    /// Returns the received data, and the reader of its message.
     fn received(&self) -> (&Buffer, &Reader);
-    /// The requests of a protocol.
+    /// Returns the output side: the writer and the socket.
     fn sent(&mut self) -> (&mut Writer, &mut Socket);
-    /// The same to look at.
+    /// Returns the writer for reading.
     fn writer(&self) -> &Writer;
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Front {
     socket: Socket,
     input: Buffer,
     timer: Timer,
-    /// The client has sent its FIN; what is in `input` is all there will be.
+    /// The client has sent FIN; `input` contains the rest of its data.
     ended: bool,
     reader: Reader,
     writer: Writer,
@@ -124,7 +124,7 @@ impl Wired for Front {
 }
 
 impl Front {
-    /// An accepted connection.
+    /// Returns an accepted connection.
     pub(crate) fn new(socket: Socket) -> Front {
         Front {
             socket,
@@ -136,12 +136,12 @@ impl Front {
         }
     }
 
-    /// The socket, for options and addresses.
+    /// Returns the socket, for options and addresses.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// What was received and not consumed.
+    /// Returns the received and not consumed data.
     pub(crate) fn input(&self) -> &[u8] {
         self.input.data()
     }
@@ -198,7 +198,8 @@ impl Front {
         result
     }
 
-    /// Ready when the client is gone; with `half` also when it has ended its side. What it sends meanwhile is kept.
+    /// Ready when the client has disconnected; with `half` also when it has ended its side. Data that it sends
+    /// meanwhile is kept.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
         loop {
             if self.ended {
@@ -250,7 +251,7 @@ impl Front {
         self.reader = Reader::new(Framing::UntilClose);
     }
 
-    /// Returns the memory of what was sent.
+    /// Returns the memory of the output.
     pub(crate) fn take_memory(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.writer).into_memory()
     }
@@ -280,7 +281,7 @@ impl Front {
         let _ = self.socket.try_write(CONTINUE);
     }
 
-    /// The same behind what is sent already.
+    /// The same after data that is being sent already.
     pub(crate) fn send_continue(&mut self) {
         self.writer.begin(Framing::None).extend_from_slice(CONTINUE);
     }
@@ -305,8 +306,8 @@ impl Front {
         self.socket.shutdown_write();
     }
 
-    /// The connection is closed at once: what the client has sent is taken from the kernel, so that it does not reset
-    /// what was written.
+    /// Prepares for closing immediately: the client's data is read from the kernel, so that it does not reset the
+    /// connection and lose written data.
     pub(crate) fn give_up(&mut self) {
         self.socket.discard();
     }
@@ -380,8 +381,8 @@ impl Wired for Back {
 }
 
 impl Back {
-    /// A connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream got its
-    /// request from, or has memory for one.
+    /// Returns a connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream
+    /// got its request from, or has memory for one.
     pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
         Back { connection, input: Buffer::default(), reader: Reader::new(Framing::UntilClose), writer }
     }
@@ -390,7 +391,7 @@ impl Back {
         &self.connection
     }
 
-    /// The connection with what a retry needs: what was sent, if all of it is still here.
+    /// Returns the connection with the data needed by a retry: the sent data, if it is still complete.
     pub(crate) fn take_apart(mut self, pool: &BufferPool) -> (ServerConnection, Writer) {
         pool.reclaim(&mut self.input);
         (self.connection, self.writer)
@@ -447,7 +448,7 @@ impl Back {
         Poll::Pending
     }
 
-    /// Reads what has come; 0 is the server's end. Its buffer stays.
+    /// Reads available data; 0 is the server's end. Its buffer stays.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         pool.equip(&mut self.input);
         if self.input.spare().is_empty() {
@@ -472,7 +473,7 @@ impl Back {
         self.reader = Reader::new(Framing::None);
     }
 
-    /// What was received and not consumed.
+    /// Returns the received and not consumed data.
     pub(crate) fn input(&self) -> &[u8] {
         self.input.data()
     }

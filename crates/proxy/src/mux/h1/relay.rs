@@ -33,7 +33,7 @@ enum Spliced {
     Not,
 }
 
-/// What a relay keeps between two polls, and how it treats the body.
+/// The state of a relay between two polls, and its treatment of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     /// Body bytes on their way past us.
