@@ -38,12 +38,12 @@ impl Connection {
         sent
     }
 
-    /// What has come and was not taken yet.
+    /// Returns the received and not yet consumed bytes.
     pub(crate) fn received(&self) -> &[u8] {
         &self.input[self.start..]
     }
 
-    /// Takes so many received bytes.
+    /// Consumes this many received bytes.
     pub(crate) fn take(&mut self, bytes: usize) -> &[u8] {
         self.start += bytes;
         &self.input[self.start - bytes..self.start]

@@ -1,4 +1,4 @@
-//! What it costs to ask an engine in another process at request time, against haproxy with a pool in Lua.
+//! The cost of calling an external engine at request time, compared with haproxy and a pool in Lua.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -147,7 +147,7 @@ fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
     ))
 }
 
-/// What the example prints.
+/// Returns the output of the example.
 fn example(program: &str, port: &str, count: &str) -> Result<String, String> {
     let mut command = Command::new("timeout");
     command.args(["300", "taskset", "-c", "0", program, "run", "examples/engines/reconnect.cfg"]);

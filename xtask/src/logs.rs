@@ -1,4 +1,4 @@
-//! What a log line costs: the same traffic with and without `option httplog`, alternating.
+//! The cost of a log line: the same traffic with and without `option httplog`, alternating.
 //!
 //! The lines go to a unix datagram socket, as to a syslog daemon, whose reader throws them away on core 1; the proxy,
 //! its control thread that sends them included, has core 0 for itself. The figure is the proxy's CPU time per request,
@@ -17,7 +17,7 @@ use crate::run::root;
 const RUNS: usize = 5;
 const SECONDS: u32 = 3;
 
-/// What of a request's CPU its line may cost.
+/// The maximum share of a request's CPU time for its line.
 const WANTED: f64 = 0.06;
 
 /// `bench logs [--runs N] [--write]`.

@@ -59,7 +59,8 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];
 
-/// Makes sure that every peer exists; with `install` by installing it, without by an error that lists what is missing.
+/// Ensures that every peer exists; with `install` by installing it, otherwise with an error that lists the missing
+/// ones.
 pub fn ensure(install: bool) -> Result<(), String> {
     distribution(install)?;
     NEWER.ensure(install)

@@ -37,7 +37,7 @@ impl Part {
         let _ = writeln!(self.goals, "| {goal} | {wanted} | {value:.3} | {verdict} |");
     }
 
-    /// Figures `[row][column][run]`, with what the second column is of the first.
+    /// Figures `[row][column][run]`, with the ratio of the second column to the first.
     pub(crate) fn table<'n>(
         &mut self,
         what: &str,
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// How a part is measured.
+/// The parameters of measuring a part.
 pub(crate) struct Options {
     pub(crate) runs: usize,
     /// The program under test.

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::run::{root, run, run_in};
 use crate::{clients, differential, peers, tidy};
 
-/// What the whole may take on two cores, compile included.
+/// The time limit of the whole run on two cores, including compilation.
 const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and their seed.
 const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
 
-/// Folders of crates in the order of their dependencies: what breaks first is told first. Others come after them.
+/// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
 const ORDER: &[&str] =
     &["wire", "transport", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
 

@@ -1,4 +1,4 @@
-//! What the house's style asks and a program can see.
+//! Mechanical checks of the project's style.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which commands ran, and which shapes of reply and which errors they were seen to give.
+//! Coverage: the commands that ran, with the shapes of their replies and their errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Instruction counts of the hot paths, which are the same on a busy machine as on a quiet one.
+//! Instruction counts of the hot paths, which do not depend on the machine's load.
 //!
 //! Each path runs under callgrind with few and with many repetitions; the difference, divided by the difference in
 //! repetitions, is one repetition without the start. In the proxy only the worker's thread counts: the work of other

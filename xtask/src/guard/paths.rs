@@ -15,9 +15,9 @@ use crate::child::{Guard, free_port, wait_for_port};
 
 /// Repetitions of the two runs of most paths: whole pipelines.
 const REPETITIONS: [u64; 2] = [480, 1_440];
-/// Those of connections.
+/// The repetitions of connections.
 const CONNECTIONS: [u64; 2] = [160, 480];
-/// Those of long bodies.
+/// The repetitions of long bodies.
 const LONG: [u64; 2] = [8, 24];
 /// Commands of one pipeline of SET.
 const PIPELINE: u64 = 16;
@@ -36,14 +36,14 @@ pub(super) struct Path {
     work: Work,
 }
 
-/// What a repetition does.
+/// The work of a repetition.
 #[derive(Clone, Copy)]
 enum Work {
     /// Parses a head, in the example of the wire's crate.
     Parse,
     /// A request that is answered with a redirection.
     Redirect,
-    /// What lines of `global` and rules add to a redirection.
+    /// A redirect with additional lines of `global` and rules.
     Rules { global: Global, rules: &'static str },
     /// A request on a connection that stays, passed to an origin and logged.
     Proxied,

@@ -1,4 +1,4 @@
-//! Layers of a crate's modules: what may use what.
+//! Layers of a crate's modules: the permitted dependencies.
 //!
 //! `xtask/layers/CRATE.txt` is the table. A line is a layer, from the bottom: its name and its modules, which own the
 //! modules below them that no line names. A module may use modules of its own layer and of those before it; two modules
@@ -152,7 +152,7 @@ impl Table {
         for reference in &tree.references {
             let (Some(from), Some(target)) = (self.owner(&reference.module), tree.target(reference)) else { continue };
             let Some(to) = self.owner(&target) else { continue };
-            // What a module shows of those below it is theirs: who names it there uses them.
+            // A name re-exported from a module below belongs to that module: its user depends on that module.
             if reference.shows && target.starts_with(&reference.module) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a crate's source files name of each other: modules, re-exports, and paths in `use` items and inline.
+//! References between a crate's source files: modules, re-exports, and paths in `use` items and inline.
 //!
 //! A file is read as tokens, without comments, strings, and items under `#[cfg(test)]`. Paths that begin with `crate`,
 //! `self`, `super` or a child module are resolved through `pub use` to the module that holds what they name; names that
@@ -18,7 +18,7 @@ pub type Module = Vec<String>;
 pub struct Reference {
     /// The line, from 1.
     pub line: usize,
-    /// The segments as written, `crate` and its kin included.
+    /// The segments as written, including `crate`, `self` and `super`.
     pub path: Vec<String>,
     /// The module that they are written in.
     pub module: Module,
@@ -26,7 +26,7 @@ pub struct Reference {
     pub shows: bool,
 }
 
-/// What one file says.
+/// The references of one file.
 #[derive(Debug, Default)]
 pub struct Source {
     /// Child modules that it declares.
@@ -351,7 +351,7 @@ impl Tree {
             } else if self.has_child(&now, segment) {
                 now.push(segment.clone());
             } else {
-                // What is imported there stands elsewhere.
+                // A name imported there is defined elsewhere.
                 if depth < DEEPEST
                     && let Some(elsewhere) = self.imported(&now, segment, depth)
                 {
@@ -368,7 +368,7 @@ impl Tree {
         Some(now)
     }
 
-    /// Where a name that a module imports stands.
+    /// Returns the module that defines a name imported by a module.
     fn imported(&self, module: &[String], name: &str, depth: usize) -> Option<Module> {
         let (_, path) = self.imports.get(module)?.iter().find(|(imported, _)| imported == name)?;
         // `use self::x` of its own name would go round.

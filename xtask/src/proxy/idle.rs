@@ -1,4 +1,4 @@
-//! What idle keep-alive connections cost: resident memory each, and what busy ones lose to them.
+//! The cost of idle keep-alive connections: resident memory each, and the slowdown of busy ones.
 //!
 //! A run starts the program, measures busy connections alone, opens the idle ones, each with one request answered,
 //! reads the growth of the resident set, and measures the busy ones again beside them.

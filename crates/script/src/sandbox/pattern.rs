@@ -185,7 +185,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Returns the number of captures; without any, the whole match counts as one.
+    /// Returns the number of captures.
     #[inline]
     pub(crate) fn captures(&self) -> usize {
         self.level
