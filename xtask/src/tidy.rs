@@ -124,8 +124,8 @@ fn long_files(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// Returns source files that no `mod` names, so that they are not compiled, except for the programs that cargo finds by their
-/// folders.
+/// Returns source files that no `mod` names and that are thus not compiled, except for programs that cargo finds by
+/// their folders.
 fn dead_files(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
     for path in rust(files) {
