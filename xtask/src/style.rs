@@ -52,8 +52,8 @@ fn is_test(path: &Path) -> bool {
     path.iter().any(is_test) || path.ends_with("commands/gated.rs")
 }
 
-/// The lines of a text without comments, numbered, each with the following ones up to the end of its brackets: a `match` or
-/// a call is seen whole where it is broken into lines.
+/// The lines of a text without comments, numbered, each with the following ones up to the end of its brackets: a
+/// `match` or a call is seen whole where it is broken into lines.
 fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
     let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
     (0..lines.len()).map(move |at| {

@@ -383,7 +383,8 @@ pub(crate) enum WrittenKeys {
 pub(crate) enum LongWords {
     /// They are copied under a lock, so the command is worked aside if one is too long for that.
     Aside,
-    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a worker.
+    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a
+    /// worker.
     Copied,
     /// Nothing: they are read, or written into a value that is there.
     Read,

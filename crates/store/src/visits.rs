@@ -1,7 +1,7 @@
 //! How much of its keys' values a command goes over, as its row and its words tell before anything is locked.
 //!
-//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small whatever
-//! its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
+//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small
+//! whatever its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
 
 use sluicegate_wire::resp::parse_i64;
 

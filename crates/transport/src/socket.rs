@@ -162,8 +162,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an earlier
-    /// turn.
+    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an
+    /// earlier turn.
     pub fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let peeked = socket2::SockRef::from(self).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);

@@ -171,7 +171,8 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
     ("times to live that end within the run", "which command first finds the key expired is random"),
 ];
 
-/// Expectations of the public suites of Redis and Valkey that this store does not meet by design, apart from missing features.
+/// Expectations of the public suites of Redis and Valkey that this store does not meet by design, apart from missing
+/// features.
 #[cfg(test)]
 const BY_DESIGN: &[(&str, &str)] = &[
     (

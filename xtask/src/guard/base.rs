@@ -15,8 +15,8 @@ pub(super) enum Base {
 }
 
 impl Base {
-    /// Returns the base that a word names: a program's path or a commit. Without a word it is the parent commit, or HEAD
-    /// where the work tree differs from it.
+    /// Returns the base that a word names: a program's path or a commit. Without a word it is the parent commit, or
+    /// HEAD where the work tree differs from it.
     pub(super) fn find(word: Option<&str>) -> Result<Base, String> {
         let is_clean = || output("git", &["status", "--porcelain"]).is_some_and(|text| text.is_empty());
         let commit = match word {

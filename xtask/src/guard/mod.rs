@@ -42,8 +42,8 @@ impl Build {
 
 /// `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N]`.
 ///
-/// The base is the parent commit, or HEAD where the work tree differs from it. `--write` accepts the counts and compares
-/// them with nothing. `--runs` counts each path so many times and prints the spread.
+/// The base is the parent commit, or HEAD where the work tree differs from it. `--write` accepts the counts and
+/// compares them with nothing. `--runs` counts each path so many times and prints the spread.
 ///
 /// # Errors
 /// Where a count exceeds the base's by more than 1 %, or the accepted one by 3 %.

@@ -1,8 +1,8 @@
 //! Compression of a body.
 //!
-//! Data is pushed as it arrives; the compressor's output is passed on in pieces. The compressor holds some of it back to
-//! find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow sender
-//! reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
+//! Data is pushed as it arrives; the compressor's output is passed on in pieces. The compressor holds some of it back
+//! to find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow
+//! sender reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,14 +1,14 @@
 //! Between connections and streams: [`Front`] towards a client, [`Back`] towards a server.
 //!
 //! A stream's driver works on messages: it reads a body as events ([`Body`]), sends heads, data and trailers, waits for
-//! room, and ends or resets its side. Sockets, buffers, framing and whatever else a protocol has of its own stand below,
-//! in the module of that protocol. Both ends are enums, because a driver asks them several times for each message and
-//! the branch is always taken the same way.
+//! room, and ends or resets its side. Sockets, buffers, framing and whatever else a protocol has of its own stand
+//! below, in the module of that protocol. Both ends are enums, because a driver asks them several times for each
+//! message and the branch is always taken the same way.
 //!
 //! HTTP/1 ([`h1`]) has one stream of a connection at a time, so its ends own the socket. Of two such ends whose bodies
 //! pass unchanged the bytes are not seen as events: they are written from where they were read, or pass from socket to
-//! socket through a pipe ([`h1::relay`]). Every other pair goes through the events. An end in memory proves in tests that
-//! nothing above depends on HTTP/1: it has streams side by side, byte credit and resets.
+//! socket through a pipe ([`h1::relay`]). Every other pair goes through the events. An end in memory proves in tests
+//! that nothing above depends on HTTP/1: it has streams side by side, byte credit and resets.
 //!
 //! **Invariant:** nothing outside this module and the session that owns a connection touches a client's socket, buffer
 //! or timer, or the socket and the buffer of a connection to a server.

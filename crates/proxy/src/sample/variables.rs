@@ -254,8 +254,8 @@ impl Variables {
         }
     }
 
-    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the session
-    /// are copied.
+    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the
+    /// session are copied.
     #[inline]
     pub fn value(&self, variable: &VarRef) -> Option<Value<'_>> {
         match variable {

@@ -1,8 +1,8 @@
 //! The commands that the server carries out: about the connection, the parameters, the catalogue.
 //!
-//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and what
-//! only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a row
-//! of this table therefore contains the catalogue's.
+//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and
+//! what only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a
+//! row of this table therefore contains the catalogue's.
 
 use std::sync::LazyLock;
 

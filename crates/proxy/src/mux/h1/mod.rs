@@ -275,8 +275,8 @@ impl Front {
         Writer::adjust_names(out, form.names);
     }
 
-    /// Lets a client that waits for it send its body, if that can be written at once: who does not get it sends the body
-    /// after a while all the same.
+    /// Lets a client that waits for it send its body, if that can be written at once. Without it, the client sends the
+    /// body after a while all the same.
     pub(crate) fn try_continue(&mut self) {
         let _ = self.socket.try_write(CONTINUE);
     }
