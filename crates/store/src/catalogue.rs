@@ -386,7 +386,7 @@ pub(crate) enum LongWords {
     /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a
     /// worker.
     Copied,
-    /// Nothing: they are read, or written into a value that is there.
+    /// No stored strings: they are read, or written into an existing value.
     Read,
 }
 

@@ -687,7 +687,7 @@ impl KeyMut<'_, '_> {
         self.entry().and_then(Entry::expiry)
     }
 
-    /// When the command ends, serves waiters for more elements of an existing value.
+    /// Serves waiters for more elements of an existing value when the command ends.
     pub(crate) fn wake(&mut self) {
         if let Some(waits) = &mut self.stripe.waits {
             waits.note(self.key);

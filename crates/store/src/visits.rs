@@ -1,4 +1,4 @@
-//! How much of its keys' values a command goes over, as its row and its words tell before anything is locked.
+//! The number of elements that a command visits, estimated from its row and arguments before anything is locked.
 //!
 //! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small
 //! whatever its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
@@ -85,18 +85,18 @@ pub(crate) fn names(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Names)
 }
 
-/// As many elements as word 2 says.
+/// The number of elements in word 2.
 pub(crate) fn as_many(words: &[&[u8]]) -> Option<Visits> {
     Some(Visits::AtMost(many(words.get(2)?)?))
 }
 
-/// As many elements as the word behind COUNT says.
+/// The number of elements in the word after COUNT.
 pub(crate) fn behind_count(words: &[&[u8]]) -> Option<Visits> {
     let option = words.iter().rposition(|word| is(word, "count"))?;
     Some(Visits::AtMost(many(words.get(option + 1)?)?))
 }
 
-/// As many elements as word 2 says; if it is negative the same ones again and again if need be.
+/// The number of elements in word 2; with a negative one, elements may be drawn repeatedly.
 pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     Some(match words.get(2)? {
         [b'-', count @ ..] => Visits::Drawn(many(count)?),

@@ -154,7 +154,7 @@ impl Socket {
         }
     }
 
-    /// Appends what is there, up to the spare capacity; `WouldBlock` where nothing is.
+    /// Appends the available bytes, up to the spare capacity; `WouldBlock` without any.
     pub fn try_read_buf(&self, into: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_read_buf(into),

@@ -52,7 +52,7 @@ pub enum LimitKind {
     Concurrency {
         /// The maximum number at once.
         max: u32,
-        /// How long a slot stays taken by a stream whose lease is not renewed.
+        /// The time after which the slot of a stream is freed if its lease is not renewed.
         lease: Duration,
     },
 }

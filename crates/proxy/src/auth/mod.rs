@@ -95,7 +95,7 @@ impl UserList {
     }
 
     /// Returns the name and groups of the user that credentials (`user:password`) name, if the password is right.
-    /// `known` is what a [`Check`] found before.
+    /// `known` is the result of an earlier [`Check`].
     pub(crate) fn user(self: &Arc<Self>, credentials: &[u8], known: Option<&Known>) -> Option<(&str, &[String])> {
         let known = known.filter(|known| known.is_about(self, credentials));
         let (name, user, password) = self.named(credentials)?;

@@ -110,7 +110,7 @@ impl Back {
         end.poll_fill(cx, pool)
     }
 
-    /// Holds these bytes instead of what the server sent.
+    /// Replaces the bytes received from the server by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         let Back::H1(end) = self;
         end.replace(bytes, pool);

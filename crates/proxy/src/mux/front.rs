@@ -92,7 +92,7 @@ impl Front<'_> {
         on!(self, end => end.poll_gone(cx, pool, half))
     }
 
-    /// Holds these bytes instead of what the client sent.
+    /// Replaces the bytes received from the client by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         on!(self, end => end.replace(bytes, pool));
     }

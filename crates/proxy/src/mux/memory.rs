@@ -1,6 +1,6 @@
 //! A client's end in memory: a stream of several that share a connection, as HTTP/2 will have them.
 //!
-//! The peer gives byte credit for what it takes, gets credit back for what is consumed here, and may reset the stream;
+//! The peer gives byte credit for bytes that it takes, gets credit for bytes consumed here, and may reset the stream;
 //! the stream is reset towards it when it ends before its message does.
 
 use std::cell::RefCell;

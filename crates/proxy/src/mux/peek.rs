@@ -1,4 +1,4 @@
-//! How far rules have seen a body that stays where it is forwarded from later.
+//! The progress of rules in a body that stays in the buffer from which it is forwarded later.
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing};
 

@@ -111,9 +111,9 @@ pub struct Counters {
 
 /// The result of a rule's look-up.
 pub(crate) enum Asked {
-    /// The address, or that there is none.
+    /// The address; `None` if the name has none.
     Known(Option<IpAddr>),
-    /// It will be.
+    /// The answer follows.
     Later(oneshot::Receiver<Option<IpAddr>>),
 }
 
@@ -646,7 +646,7 @@ impl State {
         self.rest(number, now);
     }
 
-    /// A server's service record is gone: the server is free for another one.
+    /// Frees a server, whose service record is gone, for another record.
     fn release(&mut self, number: u64, key: ServerKey, known: &dyn Servers) {
         self.unfollow(&key);
         if let Some(target) = self.target(&key, known) {

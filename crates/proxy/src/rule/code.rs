@@ -141,7 +141,7 @@ impl Program {
         }
     }
 
-    /// Tells programs that hold operations from each other.
+    /// Returns an identity that differs between programs that hold operations.
     pub(super) fn id(&self) -> usize {
         self.ops.as_ptr().addr()
     }

@@ -212,7 +212,7 @@ pub struct Variables {
     request: VarMap,
     response: VarMap,
     in_response: bool,
-    /// Those of a health check, which streams do not have.
+    /// Variables of a health check; `None` for streams.
     check: Option<VarMap>,
 }
 

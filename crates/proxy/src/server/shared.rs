@@ -388,7 +388,7 @@ struct BackendStatus {
 /// A backend's state as shown by `show stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendSummary {
-    /// A server is usable, or there is none at all.
+    /// Whether a server is usable, or no server is configured.
     pub up: bool,
     /// Usable servers that are no backups.
     pub active: usize,

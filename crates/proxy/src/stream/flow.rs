@@ -1,11 +1,11 @@
 //! One direction of a stream: body events from one end, through a filter, to the other end.
 //!
 //! Between two ends of HTTP/1 a body without a filter passes as bytes ([`h1::relay`]). Otherwise a flow reads an event,
-//! lets the filter see it, and sends what comes of it; it reads more only when all of that is written, so a slow sink
+//! passes it to the filter, and sends the result; it reads more only when all of that is written, so a slow sink
 //! stops the source, and a sink's credit is the source's.
 //!
-//! The future that polls a flow owns both ends and polls both directions each time it wakes; [`Wait`] says what
-//! the flow is waiting for, which is what its timeouts depend on.
+//! The future that polls a flow owns both ends and polls both directions each time it wakes; [`Wait`] is the event that
+//! the flow waits for, on which its timeouts depend.
 
 use std::task::{Context, Poll};
 
@@ -182,7 +182,7 @@ impl Flow {
         Ok(self.done)
     }
 
-    /// Discards body bytes, for a message whose sink is gone; returns whether the body is complete.
+    /// Discards body bytes of a message without a sink; returns whether the body is complete.
     pub(crate) fn discard<S: End>(&mut self, source: &mut S, moved: &mut Moved) -> Result<bool, FlowError> {
         self.begun = true;
         self.passing.pipe = None;

@@ -284,8 +284,8 @@ pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
     }
 }
 
-/// Runs content rules on what a TCP server sends until they are decided, within the inspect delay. What the client
-/// sends goes on to the server meanwhile, by `up`: the server may need it for its answer.
+/// Runs content rules on data of a TCP server until they are decided, within the inspect delay. Meanwhile, `up`
+/// passes the client's data to the server, which may need it for its answer.
 pub(super) async fn tcp_response(
     front: &mut Front<'_>,
     stream: &mut Active,

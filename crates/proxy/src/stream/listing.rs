@@ -29,11 +29,11 @@ pub enum Detail {
 /// The selected streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Every one.
+    /// All streams.
     Every,
-    /// The one of this number.
+    /// The stream with this number.
     Id(u64),
-    /// Those served by a server, by [`ServerShared::life`](crate::server::ServerShared::life); a stream waiting for it
+    /// Streams of a server, by [`ServerShared::life`](crate::server::ServerShared::life); a stream waiting for it
     /// may still go to another.
     OfServer(u64),
 }

@@ -29,7 +29,7 @@ enum Outcome {
     Http,
 }
 
-/// Serves the session's stream; `true`: what the client sends is to be served as HTTP from its first byte.
+/// Serves the session's stream; returns `true` if the client's data is to be served as HTTP from its first byte.
 pub(crate) async fn serve(mut front: Front<'_>, stream: Active) -> bool {
     let outcome = serve_stream(&mut front, stream).await;
     if outcome == Outcome::Unread {

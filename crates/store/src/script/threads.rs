@@ -136,7 +136,7 @@ pub(crate) type Told = Arc<Claim<(Ended, Duration)>>;
 
 /// The receiver of a script's end.
 pub(crate) enum Done {
-    /// None: its caller has gone.
+    /// None if its caller has gone.
     Nobody,
     /// Its caller.
     Caller(Told),

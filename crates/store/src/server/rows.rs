@@ -123,7 +123,7 @@ const fn costs(row: ServerCommand, complexity: &'static str) -> ServerCommand {
     ServerCommand { spec: CommandSpec { complexity, ..row.spec }, ..row }
 }
 
-/// Returns a command with what a caller gets that has no connection.
+/// Returns a command with the reply for a caller without a connection.
 const fn detached(row: ServerCommand, detached: Detached) -> ServerCommand {
     ServerCommand { spec: CommandSpec { handler: Handler::Connection(detached), ..row.spec }, ..row }
 }

@@ -323,7 +323,7 @@ pub type BodyEvent = ChunkEvent;
 /// Finds the data in a body of any framing.
 #[derive(Clone, Debug)]
 pub enum BodyDecoder {
-    /// So many bytes to come.
+    /// The number of bytes to come.
     Length(u64),
     /// Chunks.
     Chunked(ChunkedDecoder),

@@ -55,7 +55,7 @@ impl Limits {
 pub enum Framing {
     /// There is no body and the head has no length.
     None,
-    /// So many bytes; 0 where a head says so.
+    /// A number of bytes; 0 where a head declares it.
     Length(u64),
     /// Chunks, trailers.
     Chunked,

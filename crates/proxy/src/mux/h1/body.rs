@@ -1,4 +1,4 @@
-//! Bodies of HTTP/1: how one is found in what was received, and how one is framed in what is sent.
+//! Bodies of HTTP/1: decoding of received bytes, and framing of sent ones.
 
 use std::task::{Context, Poll};
 

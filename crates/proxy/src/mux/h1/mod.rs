@@ -213,7 +213,7 @@ impl Front {
         }
     }
 
-    /// Holds these bytes instead of what the client sent.
+    /// Replaces the bytes received from the client by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         pool.equip(&mut self.input);
         self.input.replace(bytes);
@@ -483,7 +483,7 @@ impl Back {
         self.input.len() == pool.size()
     }
 
-    /// Holds these bytes instead of what the server sent.
+    /// Replaces the bytes received from the server by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         pool.equip(&mut self.input);
         self.input.replace(bytes);

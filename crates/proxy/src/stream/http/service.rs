@@ -178,7 +178,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Sends what the script said, once everything before it was written; returns how many bytes of it count.
+    /// Sends the script's output, once everything before it is written; returns how many bytes of it count.
     fn take_output(&mut self, out: &mut Outgoing) -> usize {
         let Some(framing) = out.framing else { return 0 };
         let Some(io) = &mut self.stream.cx.lua.applet else { return 0 };
