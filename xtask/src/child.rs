@@ -1,4 +1,4 @@
-//! Programs that run beside a tool, and their ports.
+//! Child processes of a tool, and their ports.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

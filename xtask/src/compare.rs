@@ -44,7 +44,7 @@ enum Work {
 /// worse than `BASE`.
 ///
 /// # Errors
-/// Where a load is worse.
+/// If a load is worse.
 pub fn compare(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     println!("{}", machine());

@@ -112,7 +112,7 @@ impl Client {
         Ok(first.unwrap_or(Answer::Other))
     }
 
-    /// Sends what was added and reads as many replies; `each` sees them.
+    /// Sends the added commands and reads `replies` replies, each of which is passed to `each`.
     pub(crate) fn exchange(&mut self, replies: usize, mut each: impl FnMut(usize, Answer)) -> Result<(), String> {
         self.flush()?;
         for index in 0..replies {

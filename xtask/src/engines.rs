@@ -101,7 +101,7 @@ fn goals(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     goals.into_text()
 }
 
-/// Returns the table of the post *Redis Reconnection Overhead*, and what a call costs beside redis-benchmark's.
+/// Returns the table of the post *Redis Reconnection Overhead*, and the cost of a call compared with redis-benchmark.
 fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
     let port = bench.redis_port.to_string();
     let address = format!("127.0.0.1:{port}");

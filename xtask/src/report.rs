@@ -118,7 +118,7 @@ impl Report {
         Ok(())
     }
 
-    /// Returns the line that says how a section is measured.
+    /// Returns the command that measures a section.
     fn command_of(&self, part: &str) -> String {
         format!("`cargo xtask bench {} {part}`", self.name)
     }
@@ -155,7 +155,7 @@ pub(crate) fn ratios(of_row: &[Vec<f64>]) -> Vec<f64> {
     of_row[0].iter().zip(&of_row[1]).map(|(first, second)| second / first).collect()
 }
 
-/// Returns the number behind `name`, in what follows `after`; of the load generators' JSON.
+/// Returns the number behind `name`, after the text `after`, in JSON of the load generators.
 pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(after)?.1.split_once(name)?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;

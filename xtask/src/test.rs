@@ -55,8 +55,8 @@ pub struct Tests {
     pub programs: Vec<String>,
 }
 
-/// Returns the arguments of a crate's test program. Tests of programs that run wait more than they compute: two for
-/// each core at a time, but for those that start whole processes with peers beside them.
+/// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run
+/// per core, except for those that start whole processes with peers.
 pub fn arguments(name: &str, program: &str) -> Vec<String> {
     let file = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
     let mut arguments = vec!["--quiet".to_owned()];

@@ -225,8 +225,7 @@ fn is_tested(name: &str, tests: &str) -> bool {
 }
 
 /// Returns the names in the first column of a page's tables, without what follows a name in its usage: `` | `stats
-/// socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. A row that says `no` is of
-/// something that is not there.
+/// socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. Rows with `no` are left out.
 fn row_names(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")).filter(|row| !row.contains("` | no | "));
     rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split(", `"))

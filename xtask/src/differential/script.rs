@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// Returns the steps of a sequence of about so many commands.
+/// Returns the steps of a sequence of about `commands` commands.
 pub(super) fn steps(grammar: &Grammar, seed: u64, commands: usize, settings: &Settings) -> Vec<Step> {
     let mut maker = grammar.maker(seed);
     let mut steps = Vec::new();

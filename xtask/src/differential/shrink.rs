@@ -9,8 +9,8 @@ use super::script::Step;
 /// The time limit for reducing a difference.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the shortest sequence found and what it shows, as `run` tells of a sequence; none if the difference does not
-/// show again.
+/// Returns the shortest sequence found and its difference, as `run` returns it for a sequence; none if the difference
+/// does not occur again.
 pub(super) fn shrink(
     steps: &[Step],
     found: &Difference,

@@ -1,8 +1,8 @@
 //! References between a crate's source files: modules, re-exports, and paths in `use` items and inline.
 //!
 //! A file is read as tokens, without comments, strings, and items under `#[cfg(test)]`. Paths that begin with `crate`,
-//! `self`, `super` or a child module are resolved through `pub use` to the module that holds what they name; names that
-//! macros make from parts are not seen.
+//! `self`, `super` or a child module are resolved through `pub use` to the module of the named item; names that macros
+//! assemble from parts are not seen.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
     found
 }
 
-/// Returns the length of the string, character or lifetime at the start; `None`: there is none.
+/// Returns the length of the string, character or lifetime at the start; `None` without one.
 fn literal(rest: &[u8]) -> Option<usize> {
     let prefix = rest.iter().take_while(|byte| matches!(byte, b'r' | b'b' | b'c')).count();
     let quoted = &rest[prefix..];
@@ -330,7 +330,7 @@ impl Tree {
         (0..=module.len()).rev().find_map(|len| self.files.get(&module[..len])).map_or("", String::as_str)
     }
 
-    /// Returns the module that holds what a path names; `None`: it names nothing of this crate.
+    /// Returns the module of the item that a path names; `None` for items of other crates.
     pub fn target(&self, reference: &Reference) -> Option<Module> {
         self.resolve(&reference.module, &reference.path, 0)
     }

@@ -1,13 +1,13 @@
 //! `cargo xtask release`: the program as it is packaged and measured, with profile-guided optimisation.
 //!
-//! It is built twice: first so that it counts how often each branch is taken, Lua too where gcc compiles it; after it has
-//! done what stands in `train`, again with these counts. What is hot is put together and inlined then, what is rare put
-//! aside. Both builds have one target directory, since gcc finds its counts by the path of the object, and get their flags
-//! from files, since cargo names directories by flags. Other C code, such as the cryptography, is compiled as its authors
-//! say.
+//! The program is built twice: first instrumented, so that it counts how often each branch is taken (Lua too, where gcc
+//! compiles it); then, after the training load of `train`, with these counts. Hot code is then placed together and
+//! inlined, and rare code placed apart. Both builds use the same target directory, since gcc finds its counts by the
+//! path of the object, and get their flags from files, since cargo names directories by flags. Other C code, such as
+//! the cryptography, is compiled with its authors' flags.
 //!
-//! Everything lies in `target/profiled`, the symbols of the program in a file beside it. The benchmarks use the counts that are there, if the compilers are the same;
-//! `cargo xtask release` and `cargo xtask package` count anew.
+//! All output is in `target/profiled`, with the program's symbols in a separate file. The benchmarks use existing
+//! counts of the same compilers; `cargo xtask release` and `cargo xtask package` count anew.
 
 mod train;
 

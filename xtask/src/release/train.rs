@@ -1,8 +1,8 @@
 //! The training load of profile-guided optimisation: a bit of every frequent operation, with the program's own load
 //! generators.
 //!
-//! What is not done here is compiled as ever, so that nothing becomes slower than without counts; but what is often
-//! asked for and missing is not made faster either.
+//! Code that the training does not run is compiled as without counts, so it does not become slower; but frequent code
+//! that is missing here does not become faster either.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
