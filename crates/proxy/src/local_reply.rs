@@ -27,7 +27,7 @@ pub enum ReplyPage {
     None,
     /// The built-in one of this status: a page that the proxies have for it (`errorfile`) is sent instead.
     Status(u16),
-    /// This one; the head has the status that is logged.
+    /// This page; its head has the logged status.
     File(Arc<ErrorPage>),
 }
 

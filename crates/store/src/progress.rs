@@ -16,7 +16,7 @@ use super::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// In the queues.
+    /// The ticket waits in the queues.
     Waiting,
     /// It holds its keys.
     Granted,

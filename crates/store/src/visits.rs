@@ -35,7 +35,7 @@ pub(crate) enum Visits {
     Between,
     /// The others.
     Outside,
-    /// As many as this counts.
+    /// The number that this function counts.
     Counted(CountVisits),
     /// At most this many elements.
     AtMost(usize),
@@ -63,12 +63,12 @@ pub(crate) fn smallest(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Smallest)
 }
 
-/// Of LRANGE.
+/// Returns the visits of LRANGE.
 pub(crate) fn between(words: &[&[u8]]) -> Option<Visits> {
     (!is_short(words)).then_some(Visits::Between)
 }
 
-/// Of LTRIM.
+/// Returns the visits of LTRIM.
 pub(crate) fn outside(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Outside)
 }

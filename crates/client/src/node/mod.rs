@@ -327,7 +327,7 @@ impl Node {
         mixed ^ mixed >> 33
     }
 
-    /// No connection has been attempted.
+    /// Returns whether no connection has been attempted.
     pub(crate) fn is_untouched(&self) -> bool {
         self.counters.connects.load(Ordering::Relaxed) == 0
     }

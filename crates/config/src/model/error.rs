@@ -11,7 +11,7 @@ pub type ErrorPages = BTreeMap<u16, Arc<ErrorPage>>;
 pub enum ErrorPage {
     /// An empty file: the connection is closed without an answer.
     Silent,
-    /// This response.
+    /// A response of the configuration.
     Message(ErrorMessage),
     /// The response of the proxy's `http-error` line for this status.
     Reply,

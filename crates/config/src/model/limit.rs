@@ -19,7 +19,7 @@ pub struct Limit {
     pub kind: LimitKind,
     /// The store or engine that counts.
     pub store: Arc<str>,
-    /// That is an engine in another process.
+    /// Whether that is an engine in another process.
     pub external: bool,
     /// The embedded store that counts instead while the engine is away.
     pub stand_in: Arc<str>,
@@ -70,7 +70,7 @@ pub enum LimitAlgorithm {
 }
 
 impl LimitAlgorithm {
-    /// As files and commands write it.
+    /// Returns its name in files and commands.
     pub fn name(self) -> &'static str {
         match self {
             LimitAlgorithm::Gcra => "gcra",

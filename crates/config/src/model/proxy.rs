@@ -372,7 +372,7 @@ pub enum HeaderNames {
 /// Probes of idle connections by the kernel (`option tcpka`, `clitcpka`, `srvtcpka`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probes {
-    /// They are sent.
+    /// Whether they are sent.
     pub on: bool,
     /// The number of unanswered probes after which the connection is closed.
     pub count: Option<u32>,
@@ -427,7 +427,7 @@ pub struct ForwardFor {
     pub except: Option<(IpAddr, u8)>,
     /// Header name; `X-Forwarded-For`.
     pub header: String,
-    /// Only where the request has none yet.
+    /// Whether it is only added to requests without one.
     pub if_none: bool,
 }
 

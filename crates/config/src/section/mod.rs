@@ -87,7 +87,7 @@ pub struct Draft {
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
     commands: Option<CommandCheck>,
-    /// As the files left it.
+    /// The environment after the files were read.
     environment: Environment,
 }
 

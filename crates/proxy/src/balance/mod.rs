@@ -36,7 +36,7 @@ const WEIGHT_MAX: u32 = 256 * WEIGHT_SCALE;
 /// The result of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// This server, and its slot is taken.
+    /// This server, whose slot is now taken.
     Taken(usize),
     /// This server is the only choice and has no free slot: wait in its own queue.
     Wait(usize),

@@ -125,7 +125,7 @@ impl Session {
     }
 }
 
-/// One command as it came.
+/// A command as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Its words.

@@ -47,9 +47,9 @@ pub struct Told {
     pub allowed: bool,
     /// The amount still allowed at once.
     pub remaining: i64,
-    /// In how many µs it would be allowed; -1 if that isn't known, or never.
+    /// The time in µs after which it would be allowed; -1 if unknown, or never.
     pub retry_us: i64,
-    /// In how many µs everything will be forgotten.
+    /// The time in µs after which nothing of the key is counted any more.
     pub reset_us: i64,
 }
 
@@ -115,7 +115,7 @@ struct Shard {
     top: Mutex<Top>,
 }
 
-/// This thread's shard.
+/// Returns this thread's shard.
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

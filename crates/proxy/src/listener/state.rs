@@ -49,7 +49,7 @@ pub struct Listener {
     pub(super) figures: Option<Arc<Figures>>,
     /// Workers that would accept, but wait for a slot of the frontend or of the process.
     pub(super) waiting: AtomicU32,
-    /// One per worker, or one that is shared; none once it no longer listens.
+    /// The sockets: one per worker, or a shared one; none once it no longer listens.
     pub(super) sockets: Mutex<Vec<Arc<OwnedFd>>>,
     /// A newer configuration does not have it: accepted connections finish.
     pub(super) removed: AtomicBool,

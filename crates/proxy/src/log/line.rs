@@ -113,7 +113,7 @@ pub struct ProxyLog {
     pub(crate) wants_server_addresses: bool,
     /// An expression uses the server's connection, which is closed when the line is written.
     pub(crate) wants_server_connection: bool,
-    /// Some line prints the count of lines, so they are counted.
+    /// Whether lines are counted, because some line prints their count.
     counts_lines: bool,
 }
 

@@ -107,7 +107,7 @@ impl Lines {
     }
 }
 
-/// One destination: the lines that wait for it.
+/// A destination, with the lines that wait for it.
 #[derive(Debug)]
 struct Sink {
     to: LogAddress,

@@ -49,7 +49,7 @@ impl Back {
         end.replay()
     }
 
-    /// Nothing was sent here yet, nor to a connection before it.
+    /// Returns whether nothing was sent yet, on this connection or an earlier one.
     pub(crate) fn is_fresh(&self) -> bool {
         let Back::H1(end) = self;
         h1::Wired::writer(end).is_fresh()

@@ -15,7 +15,7 @@ pub(crate) struct Peek {
 }
 
 impl Peek {
-    /// Nothing was looked at of a body framed so.
+    /// Returns the progress at the start of a body with this framing.
     pub(crate) fn new(framing: Framing, max_fields: usize, content: &mut Content) -> Peek {
         content.announced = match framing {
             Framing::None => Some(0),

@@ -1,4 +1,4 @@
-//! From the typed configuration to flat code.
+//! Compilation of the typed configuration to flat code.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

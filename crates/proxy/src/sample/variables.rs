@@ -194,7 +194,7 @@ impl VarMap {
         self.bytes = 0;
     }
 
-    /// No variable is set.
+    /// Returns whether no variable is set.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -52,7 +52,7 @@ pub enum Directive {
 /// The reason why a weight was refused, with HAProxy's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightError {
-    /// No number.
+    /// No number at the start.
     Empty,
     /// Something behind the number.
     Trailing,

@@ -718,7 +718,7 @@ impl Load for BackendShared {
     }
 }
 
-/// One step of every slow start; the control thread takes one a second or more often.
+/// Performs one step of every slow start; the control thread calls it at least once a second.
 pub fn warm_up<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>, now: Instant) {
     let starting = servers.filter(|server| server.config.slowstart.is_some());
     for server in starting.filter(|server| server.shared.status.lock().starting) {

@@ -76,7 +76,7 @@ impl Active {
         &self.worker.running.proxies[self.cx.frontend.id.0 as usize]
     }
 
-    /// From here on the stream's end is logged and counted.
+    /// Begins the stream: from now on its end is logged and counted.
     pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             let cx = &self.cx;

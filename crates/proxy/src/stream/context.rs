@@ -147,8 +147,8 @@ impl StreamContext {
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
     }
 
-    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer, takes
-    /// no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
+    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer,
+    /// takes no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
     #[inline]
     pub(crate) fn hold(&mut self, body: usize, hook: Hook, max_head: usize) {
         self.held = 0;
@@ -437,8 +437,8 @@ impl LogRecord {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
     }
 
-    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a whole
-    /// one and to move it costs more than to fill it.
+    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a
+    /// whole one and to move it costs more than to fill it.
     fn begin(&mut self, now: SystemTime, at: Instant) {
         // Named one by one, so that none can be forgotten.
         let LogRecord {
@@ -485,7 +485,7 @@ impl LogRecord {
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
     }
 
-    /// In which phase a stream is that has a backend and no connection yet, as lines say it.
+    /// Returns the phase, as in log lines, of a stream with a backend and no connection yet.
     pub fn phase_before_server(&self) -> u8 {
         if self.left_queue || self.queue_done.is_none() { b'Q' } else { b'C' }
     }
@@ -533,7 +533,7 @@ impl LogRecord {
 pub struct Endings {
     /// The originator of the end: `C S P L R I D U K c s -`.
     pub who: u8,
-    /// In which phase: `R Q C H D L T -`.
+    /// The phase of the end: `R Q C H D L T -`.
     pub phase: u8,
 }
 

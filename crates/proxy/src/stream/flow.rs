@@ -15,7 +15,7 @@ use sluicegate_wire::http::{Framing, Message};
 use super::filter::Filter;
 use crate::mux::{Body, End, FlowError, Moved, Wait, h1};
 
-/// One direction.
+/// One direction of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     passing: h1::Passing,
@@ -24,7 +24,7 @@ pub(crate) struct Flow {
     trailers: Option<Message>,
     /// The end of the message was passed to the sink.
     ended: bool,
-    /// Nothing is left to read and to write.
+    /// Whether nothing is left to read and to write.
     done: bool,
     /// Something of the message was written, collected or skipped.
     begun: bool,
@@ -61,7 +61,7 @@ impl Flow {
         Some(self.filter.as_mut()?.take_encoded())
     }
 
-    /// Nothing is left to read and to write.
+    /// Whether nothing is left to read and to write.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }

@@ -154,8 +154,8 @@ pub(super) async fn tcp_request(
     }
 }
 
-/// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer the
-/// client meanwhile.
+/// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer
+/// the client meanwhile.
 async fn run_talking(
     front: &mut Front<'_>,
     stream: &mut Active,
@@ -324,7 +324,7 @@ struct Answer<'a, 'f> {
     front: &'a mut Front<'f>,
     back: &'a mut Back,
     worker: Rc<Worker>,
-    /// From the client to the server.
+    /// The flow from the client to the server.
     up: &'a mut Flow,
     up_open: bool,
     /// Bytes of the client's that are not counted yet.

@@ -70,7 +70,7 @@ impl Inspection {
         self.open.get()
     }
 
-    /// Nothing is waited for any more.
+    /// Returns whether nothing is waited for any more.
     pub fn is_over(&self) -> bool {
         if self.open.get() {
             self.missed.set(true);

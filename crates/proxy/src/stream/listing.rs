@@ -58,13 +58,13 @@ impl Which {
 /// Streams as `show sess` selects them.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// By their number.
+    /// The streams by number.
     pub which: Which,
-    /// By their age.
+    /// The minimum age.
     pub min_age: Duration,
-    /// By the name of their frontend.
+    /// The name of the frontend.
     pub frontend: Option<Arc<str>>,
-    /// By the name of their backend.
+    /// The name of the backend.
     pub backend: Option<Arc<str>>,
 }
 

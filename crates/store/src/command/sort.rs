@@ -1,10 +1,10 @@
 //! SORT and SORT_RO.
 //!
-//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by themselves
-//! (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a field of
-//! another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go under
-//! the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds them
-//! ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
+//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by
+//! themselves (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a
+//! field of another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go
+//! under the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds
+//! them ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
 //!
 //! Under `ALPHA` texts are C's, which end at a NUL, unless the result is stored. Elements of equal texts stay in the
 //! order in which they were, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
@@ -173,7 +173,7 @@ impl<'a> Options<'a> {
         Ok(self.by_numbers(numbers.into_iter().zip(elements).collect()))
     }
 
-    /// As [`sorted`](Self::sorted), each as often as GET asks for it.
+    /// Like [`sorted`](Self::sorted), each as often as GET asks for it.
     fn of_itself(&self, object: &Object, now_ms: i64, of_script: bool) -> Result<Vec<Vec<u8>>, Refused> {
         debug_assert!(!self.leads(), "a command with patterns is run by `run`");
         let elements = self.sorted(object, now_ms, of_script)?;

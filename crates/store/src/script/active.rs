@@ -63,7 +63,7 @@ pub(crate) struct Active {
     /// would be one more line that all workers write to.
     pub(crate) outside: Option<Arc<Inner>>,
     pub(crate) db: u32,
-    /// In which form commands reply to the script.
+    /// The form of commands' replies to the script.
     pub(crate) protocol: Protocol,
     pub(crate) waits: Waits,
     /// It runs on a thread that may be kept for long.

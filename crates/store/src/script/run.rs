@@ -53,7 +53,7 @@ pub(crate) struct Call {
     /// The number of words that are keys.
     pub(crate) keys: usize,
     pub(crate) db: u32,
-    /// Of the script, and of the command that calls it.
+    /// The flags of the script, and of the command that calls it.
     pub(crate) flags: Flags,
     /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,

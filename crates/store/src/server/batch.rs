@@ -36,7 +36,7 @@ const WAIT_MAX: Duration = Duration::from_micros(500);
 /// The state of a connection's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing waits.
+    /// No output waits.
     Clear,
     /// Replies are in the worker's batch.
     Waiting,

@@ -66,11 +66,11 @@ pub(crate) struct Multi {
     dropped: usize,
     /// The flags of all commands together.
     flags: u32,
-    /// One of them does more than is done under one locking.
+    /// Whether a command does more work than one locking allows.
     pub(super) is_long: bool,
-    /// One of them needs the keyspace for itself.
+    /// Whether a command needs the keyspace for itself.
     pub(super) is_alone: bool,
-    /// One of them is about scripts.
+    /// Whether a command is about scripts.
     pub(super) has_script: bool,
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Loaded<'a> {
     pub(crate) lua_failed: bool,
     /// Knows the commands of stores.
     pub(crate) commands: Option<CommandCheck>,
-    /// As the file left it.
+    /// The environment after the file was read.
     pub(crate) environment: &'a crate::Environment,
 }
 

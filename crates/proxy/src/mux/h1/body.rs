@@ -147,7 +147,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Nothing to write, with memory for it.
+    /// Returns an empty writer with this memory.
     pub(crate) fn new(memory: Vec<u8>) -> Writer {
         Writer { out: memory, ..Writer::default() }
     }
@@ -177,7 +177,7 @@ impl Writer {
         }
     }
 
-    /// Nothing was rendered yet, or everything is still here; then all of it is written again.
+    /// Schedules all output to be written again; false if some of it is no longer here.
     pub(super) fn replay(&mut self) -> bool {
         if !self.forgotten {
             self.written = 0;
@@ -185,7 +185,7 @@ impl Writer {
         !self.forgotten
     }
 
-    /// Nothing was rendered yet.
+    /// Returns whether nothing was rendered yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.out.is_empty() && !self.forgotten
     }

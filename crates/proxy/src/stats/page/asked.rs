@@ -9,7 +9,7 @@ use crate::stats::Format;
 /// The longest text that names are searched for, bytes.
 const SCOPE_MAX: usize = 20;
 
-/// In which form the answer is.
+/// The format of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The page.

@@ -201,7 +201,7 @@ pub(super) fn card_labels(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "}}\n");
 }
 
-/// Everything between the proxies and the end of the page.
+/// Writes the page between the proxies and its end.
 pub(super) fn more(view: &View<'_>, out: &mut Vec<u8>) {
     for (class, name, headings) in tables(view) {
         put!(
