@@ -20,7 +20,7 @@ struct Touched {
     /// `None`: no source was touched.
     units: Option<BTreeSet<String>>,
     integration: BTreeSet<String>,
-    /// A file that all integration tests share was touched.
+    /// Whether a file that all integration tests share was touched.
     all_integration: bool,
 }
 

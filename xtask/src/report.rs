@@ -30,7 +30,7 @@ impl Part {
         Part { name, title, text: String::new(), goals: String::new() }
     }
 
-    /// A goal, and whether it is met.
+    /// Prints and records a goal, and whether it is met.
     pub(crate) fn goal(&mut self, goal: &str, wanted: &str, value: f64, is_met: impl Fn(f64) -> bool) {
         let verdict = if is_met(value) { "met" } else { "**missed**" };
         println!("{goal}: {value:.3} (wanted {wanted}): {verdict}");

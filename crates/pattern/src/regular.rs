@@ -52,7 +52,7 @@ pub struct Regex {
     pattern: Box<[u8]>,
     ignore_case: bool,
     inner: Inner,
-    /// It contains a `^`, which a continued search must not find.
+    /// Whether it contains a `^`, which a continued search must not find.
     caret: bool,
 }
 

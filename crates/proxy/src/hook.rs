@@ -20,7 +20,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The response is what its rules change.
+    /// Returns whether its rules change the response.
     pub fn is_response(self) -> bool {
         matches!(self, Hook::TcpResponseContent | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
@@ -30,7 +30,7 @@ impl Hook {
         matches!(self, Hook::TcpRequestConnection | Hook::TcpRequestSession)
     }
 
-    /// Its messages are HTTP, so a local reply can be sent.
+    /// Returns whether its messages are HTTP, so a local reply can be sent.
     pub fn is_http(self) -> bool {
         matches!(self, Hook::HttpRequest | Hook::HttpResponse | Hook::HttpAfterResponse)
     }

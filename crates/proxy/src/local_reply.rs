@@ -14,7 +14,7 @@ pub struct LocalReply {
     pub head: Message,
     /// The body.
     pub body: Vec<u8>,
-    /// The connection must close afterwards regardless of keep-alive (as with HAProxy's error pages).
+    /// Whether the connection must close afterwards regardless of keep-alive (as with HAProxy's error pages).
     pub close: bool,
     /// The proxy's page, if any, that replaces head and body.
     pub page: ReplyPage,

@@ -98,7 +98,7 @@ impl Running {
         self.listeners.get().map_or(&[], |listeners| listeners)
     }
 
-    /// The scripts are those of another snapshot, and go on from it to this one.
+    /// Returns whether the scripts are those of another snapshot, and go on from it to this one.
     pub(crate) fn has_scripts_of(&self, other: &Running) -> bool {
         matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }

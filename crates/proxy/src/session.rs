@@ -78,8 +78,8 @@ impl Session {
         self.slots.listener()
     }
 
-    /// The process is stopping, or nothing listens to the address any more: this connection should carry no further
-    /// request.
+    /// Returns whether the process is stopping, or nothing listens to the address any more: this connection should
+    /// carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
         self.worker().phase() != Phase::Serving || self.listener().is_removed()
     }

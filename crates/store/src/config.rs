@@ -75,7 +75,7 @@ pub struct ServerOptions {
     pub latency_percentiles: Vec<f64>,
     /// Limits of the small forms of values, in the order of the fields of `Limits`.
     pub limits: [i64; limits::COUNT],
-    /// The store has this process for itself, so [`PROCESS`] acts.
+    /// Whether the store has this process for itself, so [`PROCESS`] acts.
     pub standalone: bool,
     /// The parameters of [`PROCESS`].
     pub process: ProcessOptions,

@@ -171,8 +171,9 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// A command has found that it takes too long under the lock of a stripe, and asks to be run aside. False if it
-    /// cannot be, or is already: then it goes on. Otherwise the handler returns, having said and changed nothing.
+    /// Records that a command has found that it takes too long under the lock of a stripe, and asks to be run aside.
+    /// Returns false if it cannot be, or is already: then it goes on. Otherwise the handler returns, having said and
+    /// changed nothing.
     #[cold]
     pub(crate) fn defer(&mut self) -> bool {
         if self.defers {

@@ -92,7 +92,7 @@ pub(crate) struct HeldKeys {
 pub(crate) struct OwnedCommand {
     /// The number of its row in the catalogue.
     pub(crate) row: u16,
-    /// It needs the whole keyspace for itself.
+    /// Whether it needs the whole keyspace for itself.
     pub(crate) is_global: bool,
     pub(crate) words: Words,
     pub(crate) db: u32,
@@ -145,9 +145,9 @@ pub(crate) struct Ticket {
     worked_us: AtomicU64,
     /// Whether its command is to run on the thread pool.
     aside: AtomicBool,
-    /// A section that has begun wants one more key: it precedes tickets that wait for their first ones.
+    /// Whether a section that has begun wants one more key: it precedes tickets that wait for their first ones.
     takes: bool,
-    /// It does not go before anybody, because it has no key that others could wait for.
+    /// Whether it does not go before anybody, because it has no key that others could wait for.
     is_first: bool,
     /// Whether it is counted among the waiting tickets.
     counted: AtomicU8,

@@ -29,7 +29,7 @@ pub(crate) const LONGEST_NS: i64 = 9_007_199_254_740_992;
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// It may go on, and was counted.
+    /// Whether it may go on, and was counted.
     pub(crate) allowed: bool,
     /// The amount still allowed at once.
     pub(crate) remaining: i64,

@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 /// The phase with what belongs to it.
 pub(crate) struct Progress<R> {
     phase: AtomicU8,
-    /// The waiter should check by itself whether it may proceed.
+    /// Whether the waiter should check by itself whether it may proceed.
     invited: AtomicBool,
     /// Never locked under a stripe's lock.
     waker: Mutex<Option<Waker>>,

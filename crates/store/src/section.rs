@@ -82,7 +82,7 @@ pub struct Section {
     is_full: bool,
     /// Its commands' accesses leave no trace: CLIENT NO-TOUCH.
     is_traceless: bool,
-    /// Its end was reached; a drop before that is an abort.
+    /// Whether its end was reached; a drop before that is an abort.
     is_finished: bool,
 }
 

@@ -744,7 +744,7 @@ impl Item for Entry {
 pub(crate) struct Access<'l> {
     /// The time of the access.
     pub(crate) ticks: u32,
-    /// It changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
+    /// Whether it changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     /// The store's limits: how fast counters go down.
     pub(crate) limits: &'l Limits,

@@ -32,7 +32,7 @@ pub struct LocalEnd<'a> {
     pub ports: u16,
     /// The device that packets leave by.
     pub interface: Option<&'a str>,
-    /// The address may be another machine's, for which the process needs a capability.
+    /// Whether the address may be another machine's, for which the process needs a capability.
     pub is_transparent: bool,
 }
 

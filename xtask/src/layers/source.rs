@@ -22,7 +22,7 @@ pub struct Reference {
     pub path: Vec<String>,
     /// The module that they are written in.
     pub module: Module,
-    /// It is a `pub use`, by which a module shows what another one has.
+    /// Whether it is a `pub use`, by which a module shows what another one has.
     pub shows: bool,
 }
 
@@ -132,7 +132,7 @@ pub fn read(text: &str, module: &[String]) -> Source {
 struct Reader {
     tokens: Vec<(usize, Token)>,
     at: usize,
-    /// The `use` item that is read is public.
+    /// Whether the `use` item that is read is public.
     shows: bool,
     source: Source,
 }

@@ -28,7 +28,7 @@ pub struct ErrorMessage {
     pub reason: Vec<u8>,
     /// Fields in order, names in lower case, without `connection` and without a repeated `content-length`.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It has a Content-Length; without one the connection's end is the body's.
+    /// Whether it has a Content-Length; without one the connection's end is the body's.
     pub has_length: bool,
     /// Whether it has `connection: close`.
     pub close: bool,

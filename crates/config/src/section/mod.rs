@@ -134,7 +134,7 @@ struct Reader<'a> {
     global: global::GlobalReader,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
-    /// A line of `global` has an error.
+    /// Whether a line of `global` has an error.
     global_failed: bool,
     files: &'a dyn Files,
 }

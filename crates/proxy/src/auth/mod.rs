@@ -154,7 +154,7 @@ impl User {
         }
     }
 
-    /// The same by its hash; a right password is remembered.
+    /// Returns whether the password is right by its hash; a right password is remembered.
     fn slowly(&self, password: &[u8], scratch: &mut crypt::Scratch) -> bool {
         let Password::Hashed(hash) = &self.password else { return false };
         let right = crypt::hash(password, hash, scratch).is_some_and(|made| made == hash.as_bytes());

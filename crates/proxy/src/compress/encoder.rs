@@ -31,7 +31,7 @@ impl Drop for Held {
 pub(crate) struct Encoder {
     /// `None`: the data goes out as it is.
     compress: Option<(Compress, Held)>,
-    /// The compressor may hold something back.
+    /// Whether the compressor may hold something back.
     holds: bool,
     /// Bytes in and out since the last query.
     moved: (u64, u64),
@@ -65,7 +65,7 @@ impl Encoder {
         Some(Encoder { compress, holds: false, moved: (0, 0) })
     }
 
-    /// It leaves data as it is.
+    /// Returns whether it leaves data as it is.
     pub(crate) fn is_identity(&self) -> bool {
         self.compress.is_none()
     }

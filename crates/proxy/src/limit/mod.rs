@@ -43,7 +43,7 @@ const SHARDS: usize = 16;
 /// The decision of a store or an engine about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// It may go on, and was counted.
+    /// Whether it may go on, and was counted.
     pub allowed: bool,
     /// The amount still allowed at once.
     pub remaining: i64,

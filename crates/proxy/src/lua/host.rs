@@ -87,7 +87,7 @@ pub(super) struct Current {
     pub(super) wake: Option<Duration>,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
-    /// It was `txn:done`, which ends the stream with it.
+    /// Whether it was `txn:done`, which ends the stream with it.
     pub(super) stream_done: bool,
     /// The response of `txn:done`.
     pub(super) reply: Option<Box<LocalReply>>,

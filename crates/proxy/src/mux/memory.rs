@@ -177,7 +177,7 @@ impl Front {
         self.consume(count);
     }
 
-    /// The end of a message is not the end of its stream, and a stream that was reset is gone.
+    /// Returns false: the end of a message is not the end of its stream, and a stream that was reset is gone.
     pub(crate) fn has_ended(&self) -> bool {
         false
     }

@@ -55,7 +55,7 @@ impl Peek {
         self.complete = ended;
     }
 
-    /// The whole body is here.
+    /// Returns whether the whole body is here.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }

@@ -24,7 +24,7 @@ use crate::stream::{BoundAction, ScriptHook, StreamContext};
 
 /// An action that is ready to run.
 pub(super) struct ActionCode {
-    /// The accumulator is its input.
+    /// Whether the accumulator is its input.
     pub(super) takes_sample: bool,
     act: Box<dyn Act>,
 }

@@ -32,7 +32,7 @@ struct RedirectCode {
     drop_query: bool,
     append_slash: bool,
     ignore_empty: bool,
-    /// A prefix of `/` adds nothing: that is how a redirect to itself is written.
+    /// Whether a prefix of `/` adds nothing: that is how a redirect to itself is written.
     empty_prefix: bool,
     keep_query: bool,
     set_cookie: Option<Box<[u8]>>,

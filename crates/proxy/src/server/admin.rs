@@ -222,8 +222,8 @@ impl Site {
         }
     }
 
-    /// The server's name has an address, or has none for this `reason`: without one it is in maintenance. Whether that
-    /// is new.
+    /// Records that the server's name has an address, or has none for this `reason`: without one it is in maintenance.
+    /// Returns whether that is new.
     pub fn set_resolved(&self, running: &Arc<Running>, server: &ServerRun, resolved: Result<(), &str>) -> bool {
         let unresolved = resolved.is_err();
         if server.shared.status().unresolved == unresolved {

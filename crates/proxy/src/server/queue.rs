@@ -81,7 +81,7 @@ struct Node {
     rank: Rank,
     /// The list's `passed` when it joined; the difference is its position for the log.
     passed: u32,
-    /// It waits for its server even while that is down (`force-persist`).
+    /// Whether it waits for its server even while that is down (`force-persist`).
     stays: bool,
 }
 

@@ -273,7 +273,7 @@ impl ServerShared {
         self.queued_max.store(self.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// A request would not have to wait for it.
+    /// Returns whether a request would not have to wait for it.
     pub(super) fn has_room(&self) -> bool {
         self.limit().is_none_or(|limit| self.in_flight() < limit)
     }
@@ -283,7 +283,7 @@ impl ServerShared {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Its queue has reached `maxqueue`.
+    /// Returns whether its queue has reached `maxqueue`.
     pub(super) fn queue_is_full(&self) -> bool {
         match self.maxqueue {
             0 => false,
@@ -783,7 +783,7 @@ impl ServerRun {
         })
     }
 
-    /// It follows the records of a service.
+    /// Returns whether it follows the records of a service.
     pub(crate) fn follows_service(&self) -> bool {
         matches!(&self.config.address, ServerAddress::Name(name, _) if name.starts_with('_'))
             && self.config.resolve.is_some()

@@ -54,7 +54,7 @@ pub struct View<'a> {
     object: Object<'a>,
     now: Instant,
     status: Option<ServerStatus>,
-    /// A backend's status has the numbers of its servers, as where some servers are left out.
+    /// Whether a backend's status has the numbers of its servers, as where some servers are left out.
     counts: bool,
 }
 

@@ -257,7 +257,7 @@ impl Table {
         }
     }
 
-    /// Its entries are what this definition wants: the same keys and data.
+    /// Returns whether its entries are what this definition wants: the same keys and data.
     pub fn holds(&self, config: &model::StickTable) -> bool {
         self.key == config.key
             && self.by_address == config.by_address
@@ -307,7 +307,7 @@ impl Table {
         self.nopurge.load(Ordering::Relaxed)
     }
 
-    /// It has none.
+    /// Returns whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -53,7 +53,7 @@ impl Slots {
 #[derive(Debug)]
 struct Slot {
     held: Held,
-    /// It was tracked by a backend's rule.
+    /// Whether it was tracked by a backend's rule.
     backend: bool,
 }
 

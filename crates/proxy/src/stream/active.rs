@@ -294,8 +294,8 @@ impl Active {
         wanted.then(|| &self.worker.running.config.global.name_cases)
     }
 
-    /// The process is stopping, or nothing listens to the client's address any more: its connection should carry no
-    /// further request.
+    /// Returns whether the process is stopping, or nothing listens to the client's address any more: its connection
+    /// should carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
         let removed = || self.cx.client.listener.as_ref().is_some_and(|listener| listener.is_removed());
         self.worker.phase() != Phase::Serving || removed()

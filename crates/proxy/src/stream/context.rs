@@ -141,7 +141,7 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
-    /// The request is one for a proxy: its target names a host, and the frontend minds that.
+    /// Returns whether the request is one for a proxy: its target names a host, and the frontend minds that.
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
@@ -348,7 +348,7 @@ pub struct LogRecord {
     pub request_done: Option<Instant>,
     /// Left the queue.
     pub queue_done: Option<Instant>,
-    /// It ended while it waited in a queue.
+    /// Whether it ended while it waited in a queue.
     pub left_queue: bool,
     /// Connected to the server.
     pub connect_done: Option<Instant>,
@@ -376,9 +376,9 @@ pub struct LogRecord {
     pub compressed: Option<CompressionAlgorithm>,
     /// `set-log-level`.
     pub level: Option<LogLevel>,
-    /// The connection failed before a request was understood: its line is that of `error-log-format`.
+    /// Whether the connection failed before a request was understood: its line is that of `error-log-format`.
     pub no_request: bool,
-    /// The line was written before the end (`option logasap`).
+    /// Whether the line was written before the end (`option logasap`).
     pub written: bool,
     /// Its termination state.
     pub ending: Endings,

@@ -22,7 +22,7 @@ pub(crate) struct Flow {
     filter: Option<Box<Filter>>,
     /// Fields behind a body, until it ends.
     trailers: Option<Message>,
-    /// The end of the message was passed to the sink.
+    /// Whether the end of the message was passed to the sink.
     ended: bool,
     /// Whether nothing is left to read and to write.
     done: bool,

@@ -65,9 +65,9 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
 struct Known {
     /// The table for its globals.
     globals: Globals,
-    /// It leaves `KEYS` and `ARGV` as they are.
+    /// Whether it leaves `KEYS` and `ARGV` as they are.
     keeps_arguments: bool,
-    /// It has a concatenation of very many values.
+    /// Whether it has a concatenation of very many values.
     is_wide: bool,
 }
 
@@ -250,7 +250,7 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 pub struct FunctionRef {
     reference: c_int,
     known: Known,
-    /// It has its globals, which it can't exchange.
+    /// Whether it has its globals, which it can't exchange.
     is_placed: Cell<bool>,
 }
 

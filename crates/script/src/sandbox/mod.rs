@@ -85,7 +85,7 @@ const LIBRARIES: &[Library] = &[
 /// The data of a sandboxed state in its core.
 #[derive(Default)]
 pub(crate) struct Own {
-    /// The state is a sandbox.
+    /// Whether the state is a sandbox.
     pub(crate) on: bool,
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,

@@ -60,7 +60,7 @@ pub(crate) struct Own {
     finalized: c_int,
     /// Finalizers are due.
     is_due: bool,
-    /// The state is being closed.
+    /// Whether the state is being closed.
     closes: bool,
     /// Runs finalizers.
     finalizing: Option<(Coroutine, Budget)>,

@@ -66,9 +66,9 @@ pub(crate) struct Active {
     /// The form of commands' replies to the script.
     pub(crate) protocol: Protocol,
     pub(crate) waits: Waits,
-    /// It runs on a thread that may be kept for long.
+    /// Whether it runs on a thread that may be kept for long.
     pub(crate) is_patient: bool,
-    /// It has called a command that its caller must not have called before memory was full.
+    /// Whether it has called a command that its caller must not have called before memory was full.
     pub(crate) ignores_memory: bool,
     /// The row of the last command.
     pub(crate) row: u16,

@@ -91,7 +91,7 @@ struct Post {
     turns: u64,
     /// The turn in which it was looked at last, and its CPU time when it was first seen in it.
     seen: (u64, Duration),
-    /// It has stepped aside.
+    /// Whether it has stepped aside.
     is_aside: bool,
 }
 

@@ -15,7 +15,7 @@ use super::dispatch::{self, About, Context, Outcome};
 use crate::config::{self, ServerOptions};
 use crate::glob;
 
-/// The value of a parameter that is a password is secret in CONFIG SET.
+/// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
     const PASSWORDS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
     at >= 3 && at % 2 == 1 && PASSWORDS.iter().any(|name| args[at - 1].eq_ignore_ascii_case(name))

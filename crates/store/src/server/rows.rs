@@ -30,11 +30,11 @@ pub(super) struct ServerCommand {
 /// The server's properties of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Traits {
-    /// Its reply is a push, which CLIENT REPLY does not suppress.
+    /// Whether its reply is a push, which CLIENT REPLY does not suppress.
     pub pushes: bool,
-    /// A RESP2 client may call it while it is subscribed.
+    /// Whether a RESP2 client may call it while it is subscribed.
     pub while_subscribed: bool,
-    /// It changes its connection's subscriptions, or the form in which the connection gets messages.
+    /// Whether it changes its connection's subscriptions, or the form in which the connection gets messages.
     pub changes_subscriptions: bool,
     /// Its treatment inside MULTI.
     pub queueing: Queueing,

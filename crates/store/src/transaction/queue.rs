@@ -60,7 +60,7 @@ pub(crate) struct Multi {
     pub(super) bytes: usize,
     /// Their share on the client's account.
     pub(super) share: Share,
-    /// A command was refused, so EXEC will be, and nothing more is queued.
+    /// Whether a command was refused, so EXEC will be, and nothing more is queued.
     pub(crate) aborted: bool,
     /// Commands that were queued before, which are kept no longer.
     dropped: usize,

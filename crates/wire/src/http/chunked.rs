@@ -364,7 +364,7 @@ impl BodyDecoder {
         }
     }
 
-    /// The body is complete. A body that ends with its connection never is.
+    /// Returns whether the body is complete. A body that ends with its connection never is.
     pub fn is_done(&self) -> bool {
         match self {
             BodyDecoder::Length(remaining) => *remaining == 0,

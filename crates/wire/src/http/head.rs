@@ -122,7 +122,7 @@ pub struct ResponseHead {
     pub head_len: usize,
     /// The framing of its body, which depends on the request's method.
     pub body: Framing,
-    /// The server's connection may carry another request after this response.
+    /// Whether the server's connection may carry another request after this response.
     pub keep_alive: bool,
     /// 100, 102–199: the response proper is still to come.
     pub interim: bool,

@@ -52,7 +52,7 @@ pub(crate) struct Reader {
     pub(super) decoder: BodyDecoder,
     /// Body bytes at the start of the input that were found and not consumed.
     pub(super) direct: usize,
-    /// The end was found, behind these bytes.
+    /// Whether the end was found, behind these bytes.
     pub(super) complete: bool,
     /// The last read filled its buffer: more comes than that.
     pub(super) streams: bool,

@@ -97,7 +97,7 @@ pub(crate) struct Front {
     socket: Socket,
     input: Buffer,
     timer: Timer,
-    /// The client has sent FIN; `input` contains the rest of its data.
+    /// Whether the client has sent FIN; `input` contains the rest of its data.
     ended: bool,
     reader: Reader,
     writer: Writer,
@@ -151,7 +151,7 @@ impl Front {
         self.input.consume(count);
     }
 
-    /// The client has ended its side.
+    /// Returns whether the client has ended its side.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }

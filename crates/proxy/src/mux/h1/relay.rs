@@ -38,7 +38,7 @@ enum Spliced {
 pub(crate) struct Passing {
     /// Body bytes on their way past us.
     pub(crate) pipe: Option<Pipe>,
-    /// The body is read and not written.
+    /// Whether the body is read and not written.
     pub(crate) silent: bool,
     pub(crate) no_trailers: bool,
 }

@@ -234,7 +234,7 @@ fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "</ul></nav>\n");
 }
 
-/// The proxy's table is a form for actions.
+/// Returns whether the proxy's table is a form for actions.
 fn is_form(view: &View<'_>, proxy: &ProxyRun) -> bool {
     view.admin && proxy.config.kind != ProxyKind::Frontend && !proxy.servers.is_empty()
 }

@@ -78,7 +78,7 @@ pub struct Report {
     running: Arc<Running>,
     own: Arc<ProxyRun>,
     asked: Asked,
-    /// The client may change servers.
+    /// Whether the client may change servers.
     admin: bool,
     filter: Filter,
     cursor: Cursor,

@@ -133,7 +133,7 @@ const LIMITS: &Headings = &[
     ("Local", "requests counted by the embedded store while the engine failed", false),
 ];
 
-/// The store of a file without any `store` section, which nothing has used yet.
+/// Returns whether it is the store of a file without any `store` section, which nothing has used yet.
 fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
     let declared = &view.running.config.stores;
     let plain = |store: &sluicegate_config::model::StoreSection| store.binds.is_empty() && store.parameters.is_empty();

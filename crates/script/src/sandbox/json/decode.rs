@@ -43,7 +43,7 @@ struct Level {
     /// Elements up to now.
     count: i64,
     object: bool,
-    /// The table is made and elements go there at once; else a slot is kept for it below those that wait.
+    /// Whether the table is made and elements go there at once; else a slot is kept for it below those that wait.
     filled: bool,
 }
 

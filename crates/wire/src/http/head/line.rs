@@ -120,7 +120,7 @@ pub(super) fn request_line(input: &[u8], lenient: bool, out: &mut Message) -> Re
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
-    /// The reason is empty.
+    /// Whether the reason is empty.
     pub(super) no_reason: bool,
     pub(super) end: usize,
 }
