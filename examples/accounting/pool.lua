@@ -1,6 +1,6 @@
 -- A pool of connections over core.tcp, in the shape that the post "HAProxy, Lua & Redis: Connection pool" made known:
--- a connection is counted before it is made, because connecting lets other requests run; who finds none free looks
--- again every 50 ms. A broken connection is closed and uncounted by whoever broke it.
+-- a connection is counted before it is made, because connecting lets other requests run; a request without a free one
+-- retries every 50 ms. A broken connection is closed and uncounted by the request that used it.
 
 local fifo = require("fifo")
 
@@ -9,7 +9,7 @@ pool.__index = pool
 
 local POLL_MS = 50
 
--- `wrap(tcp)` gives what the pool hands out for a new connection.
+-- `wrap(tcp)` returns the object that the pool hands out for a new connection.
 function pool.new(host, port, size, wrap)
     return setmetatable({ host = host, port = port, size = size, wrap = wrap, made = 0, free = fifo.new() }, pool)
 end

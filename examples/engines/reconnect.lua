@@ -1,4 +1,4 @@
--- What a connection for each command costs, as the post "Redis Reconnection Overhead" measured it: 50,000 keys are set
+-- The cost of a connection per command, as the post "Redis Reconnection Overhead" measured it: 50,000 keys are set
 -- over connections that stay, then each over a connection of its own, and both times are printed in the post's columns.
 
 local count = tonumber(os.getenv("COUNT") or "50000")

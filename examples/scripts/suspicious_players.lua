@@ -1,7 +1,7 @@
--- Finds who is among the ten best in at least half of the rooms whose leaderboards are KEYS, from the second on, and
--- keeps them in the set KEYS[1]. Returns their number.
+-- Finds the players among the ten best in at least half of the rooms and stores them in the set KEYS[1]; the further
+-- KEYS are the rooms' leaderboards. Returns the number of these players.
 --
--- All rooms are seen at one moment, whichever worker serves them.
+-- All rooms are read at the same moment, whichever workers serve them.
 local found = {}
 for room = 2, #KEYS do
   for _, player in ipairs(redis.call('ZREVRANGE', KEYS[room], 0, 9)) do

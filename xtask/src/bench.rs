@@ -79,7 +79,7 @@ impl Options {
         }
     }
 
-    /// How it was measured, for a report.
+    /// Returns the description of the measurement, for a report.
     pub(crate) fn manner(&self, steal: u64) -> String {
         format!(
             "{} alternating runs of {} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The \
@@ -113,7 +113,7 @@ pub(crate) fn table(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     text
 }
 
-/// What one run showed.
+/// The result of one run.
 pub(crate) struct Sample {
     pub(crate) rate: f64,
     p50_ms: f64,
@@ -320,7 +320,7 @@ pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
     Ok(sample)
 }
 
-/// What wrk sees, and what the proxy needed for it.
+/// Returns wrk's results, and the proxy's CPU time.
 pub(crate) fn busy(proxy: &Guard, url: &str, seconds: u32) -> Result<Sample, String> {
     let before = cpu_time_us(proxy.id());
     let (rested, passed) = rest_of_core_1();

@@ -1,9 +1,9 @@
 //! The tests that a change touches: `cargo xtask test --changed`.
 //!
-//! A change is the difference of the work tree from a commit. Of a crate whose sources it touches, the unit tests beside
-//! and below the touched files run, and the integration tests that have a module's name; of a crate whose tests it touches,
-//! those tests. Crates above are left to the whole suite. The profile of its own is incremental, so the first run builds
-//! everything.
+//! A change is the difference of the work tree from a commit. A touched source file runs the unit tests of its parent
+//! module, siblings included, and the integration tests with a module's name; a touched test file runs its tests.
+//! Dependent crates are left to the whole suite. The command has a build profile of its own, which is incremental, so
+//! the first run builds everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ struct Touched {
     /// `None`: no source was touched.
     units: Option<BTreeSet<String>>,
     integration: BTreeSet<String>,
-    /// A file that all integration tests share was touched.
+    /// Whether a file that all integration tests share was touched.
     all_integration: bool,
 }
 

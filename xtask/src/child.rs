@@ -1,4 +1,4 @@
-//! Programs that run beside a tool, and their ports.
+//! Child processes of a tool, and their ports.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ impl Guard {
         self.0.wait().map_err(|error| error.to_string())
     }
 
-    /// Ends it in order, by a signal as `kill` writes it: what it says at its end is written then.
+    /// Ends it by a signal, named as for `kill`, so that it still writes its final output.
     pub(crate) fn end(mut self, signal: &str) -> Result<(), String> {
         output("kill", &[signal, &self.id().to_string()]).ok_or("it had ended by itself")?;
         self.wait().map(drop)

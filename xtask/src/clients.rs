@@ -24,7 +24,7 @@ fn npm(from: &Path, to: &Path) -> Result<(), String> {
     for pin in ["package.json", "package-lock.json"] {
         std::fs::copy(from.join(pin), to.join(pin)).map_err(|error| format!("{pin}: {error}"))?;
     }
-    // Not `ci`, which wants optional parts for systems that nobody has here; what is installed is what is locked.
+    // Not `ci`, which requires optional parts for other systems; the installed versions are the locked ones.
     run_in(to, "npm", &["install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
 }
 

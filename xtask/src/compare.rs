@@ -1,9 +1,9 @@
-//! CPU time of two builds of Sluicegate: whether one is worse than another.
+//! Comparison of the CPU time of two builds of Sluicegate.
 //!
-//! Both do the same work in alternating runs, each in a process of its own, since the layout of memory differs from
-//! process to process. A run gives the CPU time per request; the two runs of a round give a ratio, which cancels most of
-//! what the machine does meanwhile. A load is worse only if the 95 % interval of the median ratio lies above 1 and the
-//! median above [`WORSE`].
+//! Both do the same work in alternating runs, each in a new process, since the memory layout differs from process to
+//! process. A run yields the CPU time per request; the two runs of a round yield a ratio, which cancels most of the
+//! machine's other activity. A load is worse only if the 95 % interval of the median ratio is above 1 and the median
+//! above [`WORSE`].
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
@@ -21,7 +21,7 @@ const WORSE: f64 = 1.02;
 /// Commands of one run over RESP, in pipelines of 16.
 const COMMANDS: u32 = 1_000_000;
 
-/// What the programs do.
+/// The work of the programs.
 const LOADS: [(&str, Work); 7] = [
     ("redirect", Work::Http(0)),
     ("proxied, with rules and a log line", Work::Http(1)),
@@ -44,7 +44,7 @@ enum Work {
 /// worse than `BASE`.
 ///
 /// # Errors
-/// Where a load is worse.
+/// If a load is worse.
 pub fn compare(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     println!("{}", machine());

@@ -38,12 +38,12 @@ impl Connection {
         sent
     }
 
-    /// What has come and was not taken yet.
+    /// Returns the received and not yet consumed bytes.
     pub(crate) fn received(&self) -> &[u8] {
         &self.input[self.start..]
     }
 
-    /// Takes so many received bytes.
+    /// Consumes this many received bytes.
     pub(crate) fn take(&mut self, bytes: usize) -> &[u8] {
         self.start += bytes;
         &self.input[self.start - bytes..self.start]
@@ -112,7 +112,7 @@ impl Client {
         Ok(first.unwrap_or(Answer::Other))
     }
 
-    /// Sends what was added and reads as many replies; `each` sees them.
+    /// Sends the added commands and reads `replies` replies, each of which is passed to `each`.
     pub(crate) fn exchange(&mut self, replies: usize, mut each: impl FnMut(usize, Answer)) -> Result<(), String> {
         self.flush()?;
         for index in 0..replies {

@@ -1,9 +1,9 @@
-//! What a log line costs: the same traffic with and without `option httplog`, alternating.
+//! The cost of a log line: the same traffic with and without `option httplog`, alternating.
 //!
-//! The lines go to a unix datagram socket, as to a syslog daemon, whose reader throws them away on core 1; the proxy,
+//! The lines go to a unix datagram socket, as to a syslog daemon, whose reader discards them on core 1; the proxy,
 //! its control thread that sends them included, has core 0 for itself. The figure is the proxy's CPU time per request,
 //! so the kernel's part of sending a datagram counts and the reader's does not. As a second setup the lines go to a
-//! file that keeps nothing, which leaves what the program itself does.
+//! file that keeps nothing, which leaves the program's own cost.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
@@ -17,7 +17,7 @@ use crate::run::root;
 const RUNS: usize = 5;
 const SECONDS: u32 = 3;
 
-/// What of a request's CPU its line may cost.
+/// The maximum share of a request's CPU time for its line.
 const WANTED: f64 = 0.06;
 
 /// `bench logs [--runs N] [--write]`.

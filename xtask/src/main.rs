@@ -1,7 +1,7 @@
 //! The project's own tools, run as `cargo xtask COMMAND`.
 //!
-//! `test` is the one command that a newcomer, CI and a release run; everything else is a part of it or too slow for
-//! it. Each command prints what it runs, so that any step can be repeated by hand.
+//! `test` is the one command for newcomers, CI and releases; every other command is a part of it or too slow for it.
+//! Each command prints the programs that it runs, so that any step can be repeated by hand.
 
 mod bench;
 mod changed;

@@ -1,8 +1,7 @@
 //! `cargo xtask package`: a `.deb` of the program, put together from `packaging/` and the documents.
 //!
-//! `--program PATH` takes a program that was built before; without it the [optimised](crate::release) one is
-//! made. `--to DIRECTORY` says where the package goes, `target/package` unless said otherwise. The
-//! symbols of the program go beside it.
+//! `--program PATH` packages an existing program; without it the [optimised](crate::release) one is built. The package
+//! and a file with the program's symbols are written to the DIRECTORY of `--to`, by default `target/package`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -27,7 +26,7 @@ const FILES: [(&str, &str, u32); 9] = [
     ("docs/reference", "usr/share/doc/sluicegate/reference", 0o755),
 ];
 
-/// Files that tell dpkg about it.
+/// Control files for dpkg, with their modes.
 const CONTROL: [(&str, u32); 4] = [("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 
 /// Makes the package.

@@ -43,7 +43,7 @@ fn wheels(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A file that shows a package is there, the package, and what it is for.
+/// A file whose existence proves that a package is installed, the package, and its purpose.
 const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/redis-server", "redis-server", "the store is compared with it"),
     ("/usr/bin/redis-cli", "redis-tools", "a client, and its redis-benchmark"),
@@ -59,7 +59,8 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];
 
-/// Makes sure that every peer exists; with `install` by installing it, without by an error that lists what is missing.
+/// Ensures that every peer exists; with `install` by installing it, otherwise with an error that lists the missing
+/// ones.
 pub fn ensure(install: bool) -> Result<(), String> {
     distribution(install)?;
     NEWER.ensure(install)

@@ -1,6 +1,6 @@
 //! Packages of other languages at pinned versions, each installed once into a folder below `target`.
 //!
-//! A copy of the files that pin the versions is kept beside the installation; it is repeated only when they change.
+//! A copy of the files that pin the versions is kept with the installation, which is repeated only when they change.
 //! Installations run in parallel.
 
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Installs what is missing; without `install` returns an error that lists it.
+    /// Installs missing packages; without `install` returns an error that lists them.
     pub fn ensure(&self, install: bool) -> Result<(), String> {
         let (from, to) = (&root().join(self.from), &root().join("target").join(self.to));
         let missing: Vec<&Pinned> = self.members.iter().filter(|member| !member.is_installed(from, to)).collect();
@@ -55,7 +55,7 @@ impl Set {
 }
 
 impl Pinned {
-    /// Returns the text of the pin files; kept beside the installation.
+    /// Returns the text of the pin files, which is kept with the installation.
     fn wanted(&self, from: &Path) -> String {
         self.pins.iter().map(|pin| std::fs::read_to_string(from.join(pin)).unwrap_or_default()).collect()
     }

@@ -1,4 +1,4 @@
-//! Repetition of the test programs beside a load on all cores: finds tests whose outcome depends on scheduling.
+//! Repetition of the test programs under load on all cores: finds tests whose outcome depends on scheduling.
 //!
 //! The load is a busy thread per core at the default priority, so each test thread gets about half of a core. Nothing is
 //! retried: one failed run of a program is a fault, and its output is printed.

@@ -30,14 +30,14 @@ impl Part {
         Part { name, title, text: String::new(), goals: String::new() }
     }
 
-    /// A goal, and whether it is met.
+    /// Prints and records a goal, and whether it is met.
     pub(crate) fn goal(&mut self, goal: &str, wanted: &str, value: f64, is_met: impl Fn(f64) -> bool) {
         let verdict = if is_met(value) { "met" } else { "**missed**" };
         println!("{goal}: {value:.3} (wanted {wanted}): {verdict}");
         let _ = writeln!(self.goals, "| {goal} | {wanted} | {value:.3} | {verdict} |");
     }
 
-    /// Figures `[row][column][run]`, with what the second column is of the first.
+    /// Figures `[row][column][run]`, with the ratio of the second column to the first.
     pub(crate) fn table<'n>(
         &mut self,
         what: &str,
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// How a part is measured.
+/// The parameters of measuring a part.
 pub(crate) struct Options {
     pub(crate) runs: usize,
     /// The program under test.
@@ -118,7 +118,7 @@ impl Report {
         Ok(())
     }
 
-    /// Returns the line that says how a section is measured.
+    /// Returns the command that measures a section.
     fn command_of(&self, part: &str) -> String {
         format!("`cargo xtask bench {} {part}`", self.name)
     }
@@ -155,7 +155,7 @@ pub(crate) fn ratios(of_row: &[Vec<f64>]) -> Vec<f64> {
     of_row[0].iter().zip(&of_row[1]).map(|(first, second)| second / first).collect()
 }
 
-/// Returns the number behind `name`, in what follows `after`; of the load generators' JSON.
+/// Returns the number behind `name`, after the text `after`, in JSON of the load generators.
 pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(after)?.1.split_once(name)?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;

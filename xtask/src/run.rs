@@ -8,15 +8,15 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub fn target() -> PathBuf {
     root().join(std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| String::from("target")))
 }
 
-/// The profile of what is packaged and measured.
+/// The profile of packaged and measured programs.
 pub const PACKAGED: &str = "packaged";
 
-/// Where the programs of a profile are.
+/// Returns the directory of a profile's programs.
 pub fn built(profile: &str) -> PathBuf {
     target().join(profile)
 }

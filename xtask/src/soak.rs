@@ -1,11 +1,11 @@
-//! What is too slow for `test`: the same checks with more of everything.
+//! Checks too slow for `test`: the same ones with higher counts.
 
 use std::process::Command;
 
 use crate::run::root;
 use crate::{clients, differential, peers, release, repeat};
 
-/// Runs of every test program beside a load on all cores.
+/// The number of runs of every test program under a load on all cores.
 const REPEATS: &str = "20";
 
 /// Cases of each property test.
@@ -17,7 +17,7 @@ const SEEDS: u64 = 20;
 /// Random scripts that the store and redis-server are given.
 const SCRIPTS: &str = "100000";
 
-/// How often everything is done at once with scripts.
+/// The number of repetitions of the chaos test with scripts.
 const CHAOS: &str = "500";
 
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and where they begin unless

@@ -1,4 +1,4 @@
-//! What the style asks of single lines: no behaviour by a command's name, no `use super::*`.
+//! Style checks of single lines: no behaviour that depends on a command's name, no `use super::*`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const LOOK_UPS: [&str; 4] = ["catalogue.rs", "commands.rs", "names.rs", "referen
 /// Folders of other crates whose modules share the names of the one above them.
 const SHARED_NAMES: [&str; 2] = ["crates/proxy/src/stream/http", "crates/config/src/section/rule"];
 
-/// Comparisons of a command's name, group or full name: what a command does differently is a field of its row.
+/// Finds comparisons of a command's name, group or full name: special behaviour must be a field of its row.
 pub fn names_compared(files: &[PathBuf]) -> Vec<String> {
     let is_look_up = |path: &Path| LOOK_UPS.iter().any(|file| path == Path::new(STORE).join(file));
     let files = rust(files).filter(|path| path.starts_with(STORE) && !is_test(path) && !is_look_up(path));
@@ -46,14 +46,14 @@ fn faults<'f>(
         .collect()
 }
 
-/// Whether a file has tests alone.
+/// Returns whether a file has only tests.
 fn is_test(path: &Path) -> bool {
     let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "tests.rs";
     path.iter().any(is_test) || path.ends_with("commands/gated.rs")
 }
 
-/// The lines of a text without comments, numbered, each with the following ones up to the end of its brackets: a `match` or
-/// a call is seen whole where it is broken into lines.
+/// The lines of a text without comments, numbered, each with the following ones up to the end of its brackets: a
+/// `match` or a call is seen whole where it is broken into lines.
 fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
     let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
     (0..lines.len()).map(move |at| {
@@ -66,7 +66,7 @@ fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
             }
             whole.push(' ');
         }
-        // What the following lines have of their own is found there.
+        // Matches entirely in the following lines are found there.
         let own = lines[at].len();
         let end = whole.len().min(own + LOOK_AHEAD);
         let end = (end..=whole.len()).find(|end| whole.is_char_boundary(*end)).unwrap_or(whole.len());
@@ -79,7 +79,7 @@ const LINES_MAX: usize = 4;
 /// Bytes of the following lines that are looked at.
 const LOOK_AHEAD: usize = 60;
 
-/// Whether a statement branches on a command's name: `spec.name == …`, `match row.full_name.as_str()`,
+/// Returns whether a statement branches on a command's name: `spec.name == …`, `match row.full_name.as_str()`,
 /// `NAMES.contains(&spec.name)`, `matches!(spec.group, …)`.
 fn compares_name(text: &str) -> bool {
     [".name", ".group", ".full_name"].iter().any(|field| {
@@ -111,7 +111,7 @@ fn receiver(text: &str) -> &str {
     start.map_or(text, |(at, sign)| &text[at + sign.len_utf8()..])
 }
 
-/// Whether what follows a name compares it.
+/// Returns whether the text after a name compares it.
 fn is_compared(mut rest: &str) -> bool {
     while let Some(next) = [".as_str()", ".as_bytes()", ".as_ref()", "[..]"].iter().find_map(|by| rest.strip_prefix(by))
     {
@@ -122,7 +122,7 @@ fn is_compared(mut rest: &str) -> bool {
     by.iter().any(|by| rest.starts_with(by))
 }
 
-/// Whether what stands before a name compares it with something.
+/// Returns whether the text before a name compares it.
 fn is_matched(before: &str) -> bool {
     let before = before.trim_end_matches(['&', '*', ' ', '(']);
     ["==", "!=", "match", "matches!", ".contains", ".eq_ignore_ascii_case", ".eq"].iter().any(|by| before.ends_with(by))

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::run::{root, run, run_in};
 use crate::{clients, differential, peers, tidy};
 
-/// What the whole may take on two cores, compile included.
+/// The time limit of the whole run on two cores, including compilation.
 const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and their seed.
 const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
 
-/// Folders of crates in the order of their dependencies: what breaks first is told first. Others come after them.
+/// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
 const ORDER: &[&str] =
     &["wire", "transport", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
 
@@ -55,8 +55,8 @@ pub struct Tests {
     pub programs: Vec<String>,
 }
 
-/// Returns the arguments of a crate's test program. Tests of programs that run wait more than they compute: two for
-/// each core at a time, but for those that start whole processes with peers beside them.
+/// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run
+/// per core, except for those that start whole processes with peers.
 pub fn arguments(name: &str, program: &str) -> Vec<String> {
     let file = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
     let mut arguments = vec!["--quiet".to_owned()];

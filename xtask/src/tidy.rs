@@ -1,4 +1,4 @@
-//! What the house's style asks and a program can see.
+//! Mechanical checks of the project's style.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn faults_of_text() -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The check of the layers alone, or the uses between the modules of one crate.
+/// Returns the check of the layers alone, or the uses between the modules of one crate.
 pub fn layers(arguments: &[&str]) -> Result<(), String> {
     let files = tracked()?;
     match arguments {
@@ -106,7 +106,7 @@ fn is_test(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// The part of a source file before its `mod tests`.
+/// Returns the part of a source file before its `mod tests`.
 pub fn logic(text: &str) -> &str {
     let begins = ["", "pub(super) ", "pub(crate) "].map(|shown| format!("#[cfg(test)]\n{shown}mod tests"));
     let end = begins.iter().filter_map(|begin| text.find(begin)).min();
@@ -124,8 +124,8 @@ fn long_files(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// Returns a source file that no `mod` names is compiled by nobody, but for the programs that cargo finds by their
-/// folders.
+/// Returns source files that no `mod` names and that are thus not compiled, except for programs that cargo finds by
+/// their folders.
 fn dead_files(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
     for path in rust(files) {
@@ -225,8 +225,7 @@ fn is_tested(name: &str, tests: &str) -> bool {
 }
 
 /// Returns the names in the first column of a page's tables, without what follows a name in its usage: `` | `stats
-/// socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. A row that says `no` is of
-/// something that is not there.
+/// socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. Rows with `no` are left out.
 fn row_names(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")).filter(|row| !row.contains("` | no | "));
     rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split(", `"))

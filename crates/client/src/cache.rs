@@ -108,7 +108,7 @@ struct Kept {
     replies: HashMap<Box<[u8]>, (Reply, usize)>,
     /// Its number in the order.
     turn: u64,
-    /// It was asked for since it was looked at last.
+    /// Whether it was asked for since it was looked at last.
     is_used: bool,
 }
 

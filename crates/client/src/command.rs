@@ -208,7 +208,7 @@ pub fn refusal(args: &[&[u8]]) -> Option<String> {
 enum Class {
     Reads,
     Blocks,
-    /// With the word BLOCK.
+    /// It may block with the word BLOCK.
     MayBlock,
     /// Instead of it, something else.
     Refused(&'static str),

@@ -80,9 +80,9 @@ impl Together {
 pub(crate) struct Session {
     /// Something that can't be done again elsewhere.
     begun: bool,
-    /// A transaction is open, and nothing waits in it unless something was begun.
+    /// Whether a transaction is open, and nothing waits in it unless something was begun.
     multi: bool,
-    /// The slots that are asked for are not the node's yet.
+    /// Whether the slots that are asked for are not the node's yet.
     pub(crate) asking: bool,
 }
 

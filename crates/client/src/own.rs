@@ -206,7 +206,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// One of a node's.
+    /// Returns a connection of a node.
     async fn of(node: &Arc<Node>, db: u32, session: Session) -> Result<Taken, Failure> {
         let epoch = node.epoch();
         let (conversation, right) = node.take_own(db).await?;

@@ -11,7 +11,7 @@ use crate::transaction::Request;
 
 /// The receiver of the reply of a command.
 pub(crate) enum Waiter {
-    /// A caller, which may have gone.
+    /// A caller, which may have stopped waiting.
     Somebody(oneshot::Sender<Reply>),
     /// None; only errors are reported.
     Nobody(Failed),

@@ -34,7 +34,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One finding.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Its severity.
@@ -112,7 +112,7 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
     (shown, caret)
 }
 
-/// Everything a run found, in order.
+/// All findings of a run, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -121,7 +121,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// None yet.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -194,7 +194,7 @@ impl Diagnostics {
         self.list.len()
     }
 
-    /// Nothing to say.
+    /// Returns whether there are no findings.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

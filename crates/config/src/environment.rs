@@ -15,7 +15,7 @@ pub struct Environment {
 const LOCALPEER: &str = "HAPROXY_LOCALPEER";
 
 impl Environment {
-    /// No variable.
+    /// Returns an empty environment.
     pub fn new() -> Self {
         Self::default()
     }

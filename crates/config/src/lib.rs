@@ -104,7 +104,7 @@ pub trait LuaNames {
     }
 }
 
-/// No Lua at all: every `lua.NAME` is unknown.
+/// A host without Lua: every `lua.NAME` is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLua;
 

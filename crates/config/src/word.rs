@@ -26,7 +26,7 @@ pub(crate) struct Word {
     /// The number of columns by which an opening quote shifts the text, if that was all there was to unquote: then a
     /// position within the text is a position in the line.
     shift: Option<u32>,
-    /// Any part of it was quoted or escaped.
+    /// Whether any part of it was quoted or escaped.
     quoted: bool,
     /// The word as an address: with the variables that it still contains expanded. `None`: it contains none.
     address: Option<String>,

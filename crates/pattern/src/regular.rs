@@ -41,7 +41,7 @@ pub enum Engine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("regex '{pattern}' is invalid ({reason})")]
 pub struct RegexError {
-    /// The pattern.
+    /// Returns the pattern.
     pub pattern: String,
     /// The error message.
     pub reason: String,
@@ -52,7 +52,7 @@ pub struct Regex {
     pattern: Box<[u8]>,
     ignore_case: bool,
     inner: Inner,
-    /// It contains a `^`, which a continued search must not find.
+    /// Whether it contains a `^`, which a continued search must not find.
     caret: bool,
 }
 

@@ -10,9 +10,9 @@
 pub(crate) struct Linear {
     /// The pattern.
     pub(crate) pattern: String,
-    /// It contains `$`, which PCRE also finds before a line feed that ends the text.
+    /// Whether it contains `$`, which PCRE also finds before a line feed that ends the text.
     pub(crate) dollar: bool,
-    /// A group inside a repetition: its last capture may differ, so captures are left to PCRE.
+    /// Whether a group is inside a repetition: its last capture may differ, so captures are left to PCRE.
     pub(crate) repeated_group: bool,
 }
 

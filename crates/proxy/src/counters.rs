@@ -187,8 +187,8 @@ impl Counters {
         }
     }
 
-    /// Forgets the highest times, and with `all` everything that was counted; the rates and the last session's time stay
-    /// (HAProxy's `clear counters`). Increments that its worker makes at the same moment may be lost.
+    /// Forgets the highest times, and with `all` everything that was counted; the rates and the last session's time
+    /// stay (HAProxy's `clear counters`). Increments that its worker makes at the same moment may be lost.
     fn clear(&self, all: bool) {
         for time in [&self.qtime, &self.ctime, &self.rtime, &self.ttime] {
             time.max.clear();
@@ -269,7 +269,7 @@ impl Average {
     }
 }
 
-/// Everything counted for one frontend, backend or server.
+/// All counters of a frontend, backend or server.
 #[derive(Debug)]
 pub struct Figures {
     workers: Box<[Counters]>,
@@ -296,13 +296,13 @@ impl Figures {
         }
     }
 
-    /// One worker's counters. `worker` is its index; only it may write.
+    /// Returns the counters of the worker with this index, which alone may write them.
     #[inline]
     pub fn at(&self, worker: usize) -> &Counters {
         &self.workers[worker]
     }
 
-    /// One more current session; returns how many there are now.
+    /// Counts one more current session; returns their number.
     #[inline]
     pub fn enter(&self) -> u32 {
         let now = self.scur.fetch_add(1, Ordering::Relaxed) + 1;
@@ -312,7 +312,7 @@ impl Figures {
         now
     }
 
-    /// One current session less.
+    /// Counts one current session less.
     #[inline]
     pub fn leave(&self) {
         self.scur.fetch_sub(1, Ordering::Relaxed);

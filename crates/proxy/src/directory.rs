@@ -18,7 +18,7 @@ use crate::stick::Table;
 pub struct Directory {
     /// Limits and figures of the process.
     pub process: Arc<Process>,
-    /// By [`ProxyId`].
+    /// The proxies, by [`ProxyId`].
     pub proxies: Vec<Arc<Sides>>,
     /// Backends (and listens) by name, for names that are computed per request.
     pub backends: HashMap<Arc<str>, ProxyId>,

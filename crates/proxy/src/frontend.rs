@@ -31,7 +31,7 @@ pub struct FrontendShared {
     pub sessions: Limit,
     /// `rate-limit sessions`.
     pace: RwLock<Option<Arc<Pace>>>,
-    /// Everything else that is counted.
+    /// All other counters.
     pub figures: Figures,
 }
 

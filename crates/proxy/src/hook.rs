@@ -20,7 +20,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The response is what its rules change.
+    /// Returns whether its rules change the response.
     pub fn is_response(self) -> bool {
         matches!(self, Hook::TcpResponseContent | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
@@ -30,14 +30,14 @@ impl Hook {
         matches!(self, Hook::TcpRequestConnection | Hook::TcpRequestSession)
     }
 
-    /// Its messages are HTTP, so a local reply can be sent.
+    /// Returns whether its messages are HTTP, so a local reply can be sent.
     pub fn is_http(self) -> bool {
         matches!(self, Hook::HttpRequest | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
 }
 
-/// Where a script's action, fetch or converter runs, by the names that scripts know. Before there is a stream there are
-/// no actions, and fetches run as in `tcp-request content`.
+/// The rule set in which a script's action, fetch or converter runs, by its name in scripts. Before there is a stream
+/// there are no actions, and fetches run as in `tcp-request content`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScriptHook {
     /// `tcp-request content`.
@@ -68,7 +68,7 @@ impl ScriptHook {
     pub const ALL: [ScriptHook; 5] =
         [ScriptHook::TcpReq, ScriptHook::TcpRes, ScriptHook::HttpReq, ScriptHook::HttpRes, ScriptHook::HttpAfterRes];
 
-    /// The name `core.register_action` knows it by.
+    /// Returns the name `core.register_action` knows it by.
     pub fn name(self) -> &'static str {
         match self {
             ScriptHook::TcpReq => "tcp-req",

@@ -14,7 +14,7 @@ pub struct LocalReply {
     pub head: Message,
     /// The body.
     pub body: Vec<u8>,
-    /// The connection must close afterwards regardless of keep-alive (as with HAProxy's error pages).
+    /// Whether the connection must close afterwards regardless of keep-alive (as with HAProxy's error pages).
     pub close: bool,
     /// The proxy's page, if any, that replaces head and body.
     pub page: ReplyPage,
@@ -27,7 +27,7 @@ pub enum ReplyPage {
     None,
     /// The built-in one of this status: a page that the proxies have for it (`errorfile`) is sent instead.
     Status(u16),
-    /// This one; the head has the status that is logged.
+    /// This page; its head has the logged status.
     File(Arc<ErrorPage>),
 }
 

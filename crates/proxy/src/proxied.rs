@@ -9,7 +9,7 @@ use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 pub struct Proxied {
     /// The peer of the connection.
     pub peer: Option<SocketAddr>,
-    /// This end of the connection.
+    /// The local address of the connection.
     pub local: Option<SocketAddr>,
     /// The TLVs of its PROXY protocol header; without a header, session rules set the addresses.
     pub tlvs: Option<Tlvs>,
@@ -94,7 +94,7 @@ impl HandshakeError {
         }
     }
 
-    /// Nothing came: `option dontlognull` does not log it.
+    /// Returns whether no bytes came; `option dontlognull` does not log that.
     pub fn is_silence(self) -> bool {
         matches!(self, HandshakeError::Empty | HandshakeError::Abort)
     }

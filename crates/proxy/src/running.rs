@@ -50,7 +50,8 @@ pub trait ScriptStates: Bindings + Send + Sync {
     /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.
     fn add_commands(&self, running: &Running);
 
-    /// Runs the functions of `core.register_init`, once, before traffic; an error is the message of the first that fails.
+    /// Runs the functions of `core.register_init`, once, before traffic; an error is the message of the first that
+    /// fails.
     fn init(&self) -> Result<(), String>;
 
     /// Returns one worker's scripts; `index` from 0. Call it on the worker's thread.
@@ -60,13 +61,13 @@ pub trait ScriptStates: Bindings + Send + Sync {
     fn watch_of(&self, worker: usize) -> Option<Watch>;
 }
 
-/// One configuration, running.
+/// A running configuration.
 pub struct Running {
     /// The configuration it was built from.
     pub config: Arc<Config>,
-    /// By [`ProxyId`].
+    /// The proxies, by [`ProxyId`].
     pub proxies: Vec<Arc<ProxyRun>>,
-    /// By name.
+    /// The engines, by name.
     pub engines: Engines,
     /// The Lua states, if the file loads any script.
     pub lua: Option<Arc<dyn ScriptStates>>,
@@ -97,7 +98,7 @@ impl Running {
         self.listeners.get().map_or(&[], |listeners| listeners)
     }
 
-    /// The scripts are those of another snapshot, and go on from it to this one.
+    /// Returns whether the scripts are those of another snapshot, and go on from it to this one.
     pub(crate) fn has_scripts_of(&self, other: &Running) -> bool {
         matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }

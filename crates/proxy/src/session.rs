@@ -31,7 +31,7 @@ use crate::worker::{SessionPlace, Worker};
 pub(crate) struct Session {
     /// Its connection, which is the front of one stream at a time.
     pub(crate) front: h1::Front,
-    /// What its streams share.
+    /// State shared by its streams.
     pub(crate) client: Rc<Client>,
     place: SessionPlace,
     slots: Slots,
@@ -53,7 +53,7 @@ impl Session {
         self.place.worker()
     }
 
-    /// Its place among the worker's sessions.
+    /// Returns its place among the worker's sessions.
     pub(crate) fn place(&self) -> u32 {
         self.place.number()
     }
@@ -78,8 +78,8 @@ impl Session {
         self.slots.listener()
     }
 
-    /// The process is stopping, or nothing listens to the address any more: this connection should carry no further
-    /// request.
+    /// Returns whether the process is stopping, or nothing listens to the address any more: this connection should
+    /// carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
         self.worker().phase() != Phase::Serving || self.listener().is_removed()
     }
@@ -107,7 +107,7 @@ impl Session {
         server::forget_own(&worker.running.unshared, worker.index, self.place());
     }
 
-    /// Ends the connection so that a client that may still be sending reads what it was sent.
+    /// Ends the connection so that a client that may still be sending can read the response.
     async fn drain(&mut self) {
         self.front.drain(&self.place.worker().buffers).await;
     }

@@ -56,7 +56,7 @@ impl Turns {
     }
 }
 
-/// One worker as the watchdog knows it.
+/// The watchdog's data of a worker.
 #[derive(Default)]
 struct Watched {
     turns: Option<Turns>,

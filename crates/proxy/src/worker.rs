@@ -37,7 +37,7 @@ const WALL_CLOCK_KEPT: Duration = Duration::from_secs(1);
 
 /// State shared by a worker's tasks, behind an `Rc` that never leaves its thread.
 pub struct Worker {
-    /// From 0.
+    /// The worker's index, from 0.
     pub index: usize,
     /// The configuration it serves.
     pub running: Arc<Running>,
@@ -112,7 +112,7 @@ impl Worker {
         current.as_ref().filter(|current| current.running.generation > self.running.generation).cloned()
     }
 
-    /// This worker under every configuration that has streams, the newest first.
+    /// Returns this worker under every configuration that has streams, the newest first.
     pub(crate) fn all(self: &Rc<Self>) -> Vec<Rc<Worker>> {
         let mut all: Vec<Rc<Worker>> = self.station.current.borrow().iter().cloned().collect();
         all.extend(self.station.elders.borrow().iter().filter_map(Weak::upgrade));
@@ -270,8 +270,8 @@ pub(crate) struct SessionWatch {
 }
 
 impl SessionWatch {
-    /// Drives `future` until it is done. When the session is ended, the future is driven once more, so that it may say so
-    /// to its client, and is dropped if that was not enough.
+    /// Drives `future` until it is done. When the session is ended, the future is driven once more, so that it may say
+    /// so to its client, and is dropped if that was not enough.
     pub(crate) fn unless_killed<F>(self, mut future: F) -> impl Future<Output = Option<F::Output>>
     where
         F: Future + Unpin,

@@ -69,12 +69,12 @@ struct Slot {
     fired: AtomicU64,
     thread: libc::pthread_t,
     clock: CpuClock,
-    /// It stands behind others.
+    /// Whether it stands behind others.
     patient: bool,
-    /// A [`Watch`] wants to know where the script is.
+    /// Whether a [`Watch`] wants to know where the script is.
     asked: AtomicBool,
     place: UnsafeCell<Place>,
-    /// The place was written.
+    /// Whether the place was written.
     answered: AtomicBool,
 }
 

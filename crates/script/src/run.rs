@@ -30,7 +30,7 @@ pub(crate) enum Reason {
 pub(crate) struct Running {
     /// Set just before a yield that goes up to the driver.
     pub(crate) reason: Reason,
-    /// All coroutines between the driver and the running one can be yielded across.
+    /// Whether all coroutines between the driver and the running one can be yielded across.
     pub(crate) yieldable: bool,
     /// The coroutine that the driver resumed.
     pub(crate) root: *mut lua_State,
@@ -107,7 +107,7 @@ pub struct Budget {
     pub burst: Option<Duration>,
     /// Used up to now, waiting not counted.
     pub used: Duration,
-    /// A burst has been run; from the second on, bursts are timed.
+    /// Whether a burst has been run; from the second on, bursts are timed.
     started: bool,
 }
 

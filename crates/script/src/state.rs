@@ -11,20 +11,20 @@ use crate::function;
 use crate::memory::{MemoryLimit, allocate, allocate_and_leave};
 use crate::run::{Coroutine, Running};
 
-/// What every `lua_State` of a state points to from its extra space: one load from any C function.
+/// The data to which every `lua_State` of a state points from its extra space: one load from any C function.
 pub(crate) struct Core {
     /// The host and its type; reached through [`host`].
     pub(crate) host: *mut c_void,
     pub(crate) host_type: TypeId,
-    /// What runs now.
+    /// The running coroutines.
     pub(crate) running: Running,
     /// Finished coroutines, ready for the next start.
     pub(crate) idle: Vec<Coroutine>,
     /// Whatever runs is to be ended ([`State::stopper`]).
     pub(crate) stop: Arc<AtomicBool>,
-    /// What the store's sandbox needs.
+    /// The data of the store's sandbox.
     pub(crate) sandbox: crate::sandbox::Own,
-    /// What the standard libraries need.
+    /// The data of the standard libraries.
     pub(crate) standard: crate::standard::Own,
 }
 
@@ -52,14 +52,14 @@ pub unsafe fn host<'a, T: Any>(lua: *mut lua_State) -> &'a mut T {
     }
 }
 
-/// Why Lua code did not run to its end.
+/// The reason why Lua code did not run to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: ErrorKind,
     /// Lua's message, without the traceback.
     pub message: String,
-    /// Where it happened, innermost first, as HAProxy prints it: `file:line: in …, file:line: …`. May be empty.
+    /// The stack trace, innermost first, as HAProxy prints it: `file:line: in …, file:line: …`. May be empty.
     pub trace: String,
 }
 
@@ -109,8 +109,8 @@ unsafe fn drop_as<T>(host: *mut c_void) {
     drop(unsafe { Box::from_raw(host as *mut T) });
 }
 
-/// Reached only if an error is raised outside of every protected call, which is an error of this crate: the state
-/// can't be used any more and Lua would abort without a word.
+/// Called only if an error is raised outside of every protected call, which is a bug of this crate: the state is
+/// unusable and Lua would abort silently.
 unsafe extern "C-unwind" fn panic(lua: *mut lua_State) -> c_int {
     // SAFETY: Lua leaves the error on the stack.
     let message = unsafe { error_text(lua, -1) };
@@ -178,9 +178,9 @@ impl State {
         unsafe { &mut *(core.host as *mut T) }
     }
 
-    /// As [`protect`](Self::protect), for what raises nothing unless memory runs out, and takes no more than `bytes` of
-    /// it, what Lua itself needs beside values included: where the limit leaves that room there is nothing to be
-    /// protected from, which a short script spares.
+    /// As [`protect`](Self::protect), for calls that raise only if memory runs out, and allocate at most `bytes`,
+    /// including Lua's overhead: if the limit leaves that room no protection is needed, which saves its cost for short
+    /// scripts.
     ///
     /// # Safety
     /// As `protect`.
@@ -320,7 +320,8 @@ unsafe fn finish_load(lua: *mut lua_State, status: c_int, args: &[CString]) {
 }
 
 impl Error {
-    /// Returns an error met while loading: the load's status tells syntax and files from what the chunk itself raised.
+    /// Returns the error of a load: its status distinguishes syntax and file errors from errors raised by the chunk
+    /// itself.
     fn loading(mut self, status: c_int) -> Error {
         match status {
             ffi::LUA_ERRSYNTAX => self.kind = ErrorKind::Syntax,

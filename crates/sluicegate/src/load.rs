@@ -133,7 +133,7 @@ impl Begun {
         self.draft.global()
     }
 
-    /// It has errors, which [`Begun::finish`] will say.
+    /// Returns whether it has errors, which [`Begun::finish`] will say.
     pub fn global_failed(&self) -> bool {
         self.draft.global_failed()
     }

@@ -166,16 +166,16 @@ pub enum Cost {
     Keyspace,
 }
 
-/// What a caller without a connection, a rule or a script, gets from a command of the server.
+/// The result of a server command for a caller without a connection: a rule or a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Detached {
     /// A reply that needs no connection.
     Replies(DetachedHandle),
     /// Another database, if it is a script.
     Selects,
-    /// An error: who is inside the store need not log in.
+    /// An error: a caller inside the process need not log in.
     Needless,
-    /// What the server replies, if a script asks and the command concerns no connection.
+    /// The server's reply, if a script calls it and the command does not concern a connection.
     Server,
 }
 
@@ -367,7 +367,7 @@ pub(crate) struct OtherKeys {
     pub(crate) run: Run,
 }
 
-/// Which of its keys a command writes.
+/// The keys that a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenKeys {
     /// All if it has the flag `write`, else none.
@@ -378,14 +378,15 @@ pub(crate) enum WrittenKeys {
     Others,
 }
 
-/// What is done about long words, beginning with the third.
+/// The treatment of long words, beginning with the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongWords {
     /// They are copied under a lock, so the command is worked aside if one is too long for that.
     Aside,
-    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a worker.
+    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a
+    /// worker.
     Copied,
-    /// Nothing: they are read, or written into a value that is there.
+    /// No stored strings: they are read, or written into an existing value.
     Read,
 }
 
@@ -398,7 +399,7 @@ pub(crate) struct Halves {
     pub(crate) write: &'static str,
 }
 
-/// What COMMAND GETKEYSANDFLAGS says of the key of a command with these words, where they make a difference.
+/// Returns the flags in COMMAND GETKEYSANDFLAGS of the key of a command with these words, if they make a difference.
 pub(crate) type KeyFlags = fn(&[&[u8]]) -> Option<&'static [&'static str]>;
 
 /// One command.
@@ -451,14 +452,13 @@ pub struct CommandSpec {
     pub(crate) is_replicated: bool,
     /// The two commands that replace it where it has very many keys; otherwise it is repeated for some keys at a time.
     pub(crate) halves: Option<Halves>,
-    /// Returns whether these words ask for so much that a script moves to another thread, whatever the keys are.
+    /// Returns whether these words request so much work that a script moves to another thread, whatever the keys are.
     pub(crate) asks_for_much: Option<fn(&[&[u8]]) -> bool>,
     /// Returns whether the script named by these words may write, for a command whose flags do not show it.
     pub(crate) script_may_write: Option<fn(&Arc<Inner>, &[&[u8]]) -> bool>,
     /// Returns the flags of its key in COMMAND GETKEYSANDFLAGS, where its words make a difference.
     pub(crate) key_flags: Option<KeyFlags>,
-    /// Whether it may be run while stripes are locked, of a command of the server: it locks nothing, wakes nobody and is
-    /// short.
+    /// Whether a server command may run while stripes are locked: it locks nothing, wakes nothing and is short.
     pub(crate) runs_under_locks: bool,
     /// Its executor.
     pub handler: Handler,

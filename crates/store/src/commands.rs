@@ -19,7 +19,7 @@ pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     ROWS.find(name).map(|row| row.spec)
 }
 
-/// Why a command can't be called by a rule, as far as that shows before it runs.
+/// The reason why a rule cannot call a command, as far as that is known before it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// There is no such command.

@@ -75,7 +75,7 @@ pub struct ServerOptions {
     pub latency_percentiles: Vec<f64>,
     /// Limits of the small forms of values, in the order of the fields of `Limits`.
     pub limits: [i64; limits::COUNT],
-    /// The store has this process for itself, so [`PROCESS`] acts.
+    /// Whether the store has this process for itself, so [`PROCESS`] acts.
     pub standalone: bool,
     /// The parameters of [`PROCESS`].
     pub process: ProcessOptions,
@@ -327,52 +327,59 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "busy-reply-threshold",
         live: true,
-        docs: "Milliseconds after which a script is too old: who waits for its keys gets BUSY, SCRIPT KILL ends it; 0 for never.",
+        docs: "Milliseconds after which clients waiting for a script's keys get BUSY and SCRIPT KILL may end it; 0 for \
+         never.",
         field: Field::Signed(|options| &mut options.busy_reply_threshold_ms, 0, i64::MAX),
     },
     Parameter {
         name: "client-output-buffer-limit",
         live: true,
-        docs: "Disconnects a client that leaves more replies unread: class, hard limit, soft limit, seconds.",
+        docs: "Limits of unread replies, beyond which a client is disconnected: class, hard limit, soft limit, \
+         seconds.",
         field: Field::Output(|options| &mut options.client_output_buffer_limit),
     },
     Parameter {
         name: "client-query-buffer-limit",
         live: true,
-        docs: "Disconnects a client that has more bytes of requests outstanding.",
+        docs: "Maximum size of a client's unprocessed requests; beyond it the client is disconnected.",
         field: Field::Memory(|options| &mut options.client_query_buffer_limit, 1 << 20, i64::MAX as u64),
     },
     Parameter {
         name: "databases",
         live: false,
-        docs: "How many databases SELECT can choose.",
+        docs: "Number of databases that SELECT can choose.",
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
     },
     Parameter {
         name: "default_lua_flags",
         live: true,
-        docs: "Flags of scripts that name none, between commas, as SCRIPT FLAGS takes them. A parameter of Dragonfly.",
+        docs: "Default flags of scripts, separated by commas, as in SCRIPT FLAGS. A parameter of Dragonfly.",
         field: Field::LuaFlags(|options| &mut options.default_lua_flags),
     },
     Parameter {
         name: "enable-debug-command",
         live: false,
-        docs: "Who may call DEBUG: no, yes, or local for clients of the own machine.",
+        docs: "Clients that may call DEBUG: no, yes, or local for clients of this machine.",
         field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
     },
-    limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form."),
-    size("hash-max-listpack-value", |o| &mut o.limits[1], "Longest field or value there."),
-    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Bytes of a HyperLogLog in its small form."),
+    limit(
+        "hash-max-listpack-entries",
+        |o| &mut o.limits[0],
+        0,
+        "Maximum number of fields of a hash in its small form.",
+    ),
+    size("hash-max-listpack-value", |o| &mut o.limits[1], "Maximum length of a field or value in the small form."),
+    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Maximum size of a HyperLogLog in its small form, in bytes."),
     Parameter {
         name: "latency-monitor-threshold",
         live: true,
-        docs: "Milliseconds from which an event is kept for LATENCY; 0 for none.",
+        docs: "Milliseconds from which an event is recorded for LATENCY; 0 for none.",
         field: Field::Signed(|options| &mut options.latency_threshold_ms, 0, i64::MAX),
     },
     Parameter {
         name: "latency-tracking",
         live: true,
-        docs: "Whether LATENCY HISTOGRAM and INFO latencystats know the time of every command.",
+        docs: "Whether the durations of commands are recorded for LATENCY HISTOGRAM and INFO latencystats.",
         field: Field::Switch(|options| &mut options.latency_tracking),
     },
     Parameter {
@@ -384,69 +391,72 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "list-max-listpack-size",
         live: true,
-        docs: "Elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB.",
+        docs: "Maximum number of elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB.",
         field: Field::Signed(|options| &mut options.limits[7], i32::MIN as i64, i32::MAX as i64),
     },
     Parameter {
         name: "lfu-decay-time",
         live: true,
-        docs: "Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.",
+        docs: "Minutes without an access after which a key's access counter is decremented; 0 for never.",
         field: Field::Integer(|options| &mut options.lfu_decay_time, 0, i32::MAX as u32),
     },
     Parameter {
         name: "lua-memory-limit",
         live: true,
-        docs: "Most bytes of an interpreter of scripts; a script that wants more ends with an error. Not a parameter of Redis.",
+        docs: "Memory limit of a script interpreter, in bytes; a script that exceeds it ends with an error. Not a \
+         parameter of Redis.",
         field: Field::Memory(|options| &mut options.lua_memory_limit, 1 << 20, 1 << 40),
     },
     Parameter {
         name: "lua-undeclared-keys",
         live: true,
-        docs: "Whether scripts may use keys that they did not declare: allow or deny. Not a parameter of Redis.",
+        docs: "Whether scripts may use undeclared keys: allow or deny. Not a parameter of Redis.",
         field: Field::Choice(|options| &mut options.lua_undeclared_keys, &["allow", "deny"]),
     },
     Parameter {
         name: "lua_mem_gc_threshold",
         live: true,
-        docs: "Bytes of an interpreter from which on it collects its garbage after a script. A parameter of Dragonfly.",
+        docs: "Size of an interpreter, in bytes, from which it collects garbage after a script. A parameter of \
+         Dragonfly.",
         field: Field::Memory(|options| &mut options.lua_mem_gc_threshold, 0, 1 << 40),
     },
     Parameter {
         name: "lua_auto_async",
         live: true,
-        docs: "Whether redis.call and redis.pcall as statements of their own make no value of the reply, as acall and \
-               apcall, in scripts from now on. Dragonfly's.",
+        docs: "Whether redis.call and redis.pcall as separate statements do not convert the reply, as acall and \
+         apcall, in scripts compiled from now on. A parameter of Dragonfly.",
         field: Field::Switch(|options| &mut options.lua_auto_async),
     },
     Parameter {
         name: "maxclients",
         live: true,
-        docs: "Most clients at a time; further ones get an error and are closed.",
+        docs: "Maximum number of clients; further ones get an error and are closed.",
         field: Field::Integer(|options| &mut options.maxclients, 1, u32::MAX),
     },
     Parameter {
         name: "maxmemory",
         live: true,
-        docs: "Most bytes of data and clients' buffers; beyond, keys are evicted as maxmemory-policy says; 0 for no limit.",
+        docs: "Maximum memory of data and clients' buffers, in bytes; beyond it keys are evicted according to \
+         maxmemory-policy; 0 for no limit.",
         field: Field::Memory(|options| &mut options.maxmemory, 0, u64::MAX),
     },
     Parameter {
         name: "maxmemory-clients",
         live: true,
-        docs: "Most bytes of clients' buffers and of what clients have queued, or N% of maxmemory; beyond, the largest \
-               clients are closed; 0: as long as maxmemory is kept.",
+        docs: "Maximum memory of clients' buffers and queues, in bytes, or N% of maxmemory; beyond it the largest \
+         clients are closed; 0: only maxmemory applies.",
         field: Field::Share(|options| &mut options.maxmemory_clients),
     },
     Parameter {
         name: "maxmemory-policy",
         live: true,
-        docs: "Which keys are evicted at maxmemory; with noeviction commands that need memory are refused.",
+        docs: "The eviction policy at maxmemory; with noeviction commands that need memory are refused.",
         field: Field::Policy(|options| &mut options.maxmemory_policy),
     },
     Parameter {
         name: "notify-keyspace-events",
         live: true,
-        docs: "Publishes what happens to keys: K and E choose the channels, g$lshzxetdmn the classes, A most of them.",
+        docs: "Events published about keys: K and E select the channels, g$lshzxetdmn the classes, A most of them.",
         field: Field::Events(|options| &mut options.notify_keyspace_events),
     },
     Parameter {
@@ -458,7 +468,7 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "proto-max-bulk-len",
         live: true,
-        docs: "The longest argument of a request, and the longest string that a command may make, in bytes.",
+        docs: "Maximum length of an argument, and of a string made by a command, in bytes.",
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
@@ -467,27 +477,39 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "The password of the default user; empty for none.",
         field: Field::Text(|options| &mut options.requirepass),
     },
-    limit("set-max-intset-entries", |o| &mut o.limits[2], 0, "Members of a set of integers."),
-    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Members of a set in its small form."),
-    size("set-max-listpack-value", |o| &mut o.limits[4], "Longest member there."),
+    limit(
+        "set-max-intset-entries",
+        |o| &mut o.limits[2],
+        0,
+        "Maximum number of members of a set of integers in its \
+     small form.",
+    ),
+    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Maximum number of members of a set in its small form."),
+    size("set-max-listpack-value", |o| &mut o.limits[4], "Maximum length of a member in the small form."),
     Parameter {
         name: "slowlog-log-slower-than",
         live: true,
-        docs: "Microseconds of execution from which a command is kept in the slow log; negative for none.",
+        docs: "Microseconds of execution from which a command is recorded in the slow log; negative for none.",
         field: Field::Signed(|options| &mut options.slowlog_slower_than_us, -1, i64::MAX),
     },
     Parameter {
         name: "slowlog-max-len",
         live: true,
-        docs: "Entries of the slow log.",
+        docs: "Maximum number of entries of the slow log.",
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
     },
-    size("stream-node-max-bytes", |o| &mut o.limits[9], "Bytes of a stream's node; 0 for any number."),
-    limit("stream-node-max-entries", |o| &mut o.limits[10], 0, "Entries of a stream's node; 0 for any number."),
+    size("stream-node-max-bytes", |o| &mut o.limits[9], "Maximum size of a stream's node, in bytes; 0: unlimited."),
+    limit(
+        "stream-node-max-entries",
+        |o| &mut o.limits[10],
+        0,
+        "Maximum number of entries of a stream's node; 0: \
+     unlimited.",
+    ),
     Parameter {
         name: "tcp-keepalive",
         live: true,
-        docs: "Seconds between keep-alive probes to a silent client; 0 for none. Acts on new connections.",
+        docs: "Seconds between keep-alive probes to a silent client; 0 for none. Applies to new connections.",
         field: Field::Integer(|options| &mut options.tcp_keepalive_s, 0, i32::MAX as u32),
     },
     Parameter {
@@ -496,8 +518,14 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Seconds after which an idle client is disconnected; 0 for never.",
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
     },
-    limit("zset-max-listpack-entries", |o| &mut o.limits[5], 0, "Members of a sorted set in its small form."),
-    size("zset-max-listpack-value", |o| &mut o.limits[6], "Longest member there."),
+    limit(
+        "zset-max-listpack-entries",
+        |o| &mut o.limits[5],
+        0,
+        "Maximum number of members of a sorted set in its \
+     small form.",
+    ),
+    size("zset-max-listpack-value", |o| &mut o.limits[6], "Maximum length of a member in the small form."),
 ];
 
 /// A fixed property of this store that is a parameter in Redis: it can be read, and "set" to its present value.

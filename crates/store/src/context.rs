@@ -99,8 +99,8 @@ pub(crate) struct Ahead {
     pub(crate) combined: Option<Box<dyn Any>>,
 }
 
-/// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command holds
-/// its keys.
+/// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command
+/// holds its keys.
 pub(crate) struct Pins {
     /// The entry last read of each key.
     pub(crate) entries: Vec<Option<Entry>>,
@@ -171,8 +171,9 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// A command has found that it takes too long under the lock of a stripe, and asks to be run aside. False if it
-    /// cannot be, or is already: then it goes on. Otherwise the handler returns, having said and changed nothing.
+    /// Records that a command has found that it takes too long under the lock of a stripe, and asks to be run aside.
+    /// Returns false if it cannot be, or is already: then it goes on. Otherwise the handler returns, having said and
+    /// changed nothing.
     #[cold]
     pub(crate) fn defer(&mut self) -> bool {
         if self.defers {
@@ -278,7 +279,7 @@ impl<'p> Ctx<'p> {
         typed(self.read(index))
     }
 
-    /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
+    /// Like [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
     pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
         if self.pins.is_some() {
             let now_ms = self.now.ms();
@@ -332,8 +333,8 @@ impl<'p> Ctx<'p> {
         Ok(keys.map(value).collect())
     }
 
-    /// Key `index` of a command that reads and may note something in the value that no reader sees; [`None`] if there is
-    /// none. Notes the access.
+    /// Key `index` of a command that reads and may note something in the value that no reader sees; [`None`] if there
+    /// is none. Notes the access.
     pub(crate) fn key_of_reader(&mut self, index: usize) -> Option<KeyMut<'_, 'p>> {
         self.lock_pinned(index);
         let place = self.places[index];
@@ -377,7 +378,7 @@ impl<'p> Ctx<'p> {
         self.find_to_read(index).map(|(lock, slot)| (&mut *self.locks[lock], slot))
     }
 
-    /// As [`find`](Self::find); a key that is missing is an event.
+    /// Like [`find`](Self::find); a key that is missing is an event.
     #[inline]
     fn find_to_read(&mut self, index: usize) -> Option<(usize, Slot)> {
         let found = self.find(index);
@@ -417,8 +418,8 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access nor,
-    /// as for MEMORY USAGE, that it is missing.
+    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access
+    /// nor, as for MEMORY USAGE, that it is missing.
     pub(crate) fn bytes_of(&mut self, index: usize) -> Option<usize> {
         let place = self.places[index];
         let stripe: &mut Stripe = self.locks.get_mut(usize::from(place.lock))?;
@@ -502,7 +503,7 @@ impl<'p> Ctx<'p> {
         self.expire_in(index, writes, |hash, now_ms| fields.iter().filter(|field| hash.expire(field, now_ms)).count());
     }
 
-    /// As [`expire_fields`](Self::expire_fields), of a few of all fields.
+    /// Like [`expire_fields`](Self::expire_fields), of a few of all fields.
     #[cold]
     pub(crate) fn expire_some_fields(&mut self, index: usize) {
         self.expire_in(index, false, |hash, now_ms| hash.purge(now_ms, EXPIRED_MAX).0);
@@ -629,7 +630,7 @@ impl KeyMut<'_, '_> {
         Ok(result)
     }
 
-    /// As [`edit_as`](Self::edit_as), but does nothing if the key does not exist.
+    /// Like [`edit_as`](Self::edit_as), but does nothing if the key does not exist.
     pub(crate) fn edit_existing_as<K: Kind, R>(
         &mut self,
         change: impl FnOnce(&mut K) -> R,
@@ -686,7 +687,7 @@ impl KeyMut<'_, '_> {
         self.entry().and_then(Entry::expiry)
     }
 
-    /// When the command ends, serves waiters for more elements of an existing value.
+    /// Serves waiters for more elements of an existing value when the command ends.
     pub(crate) fn wake(&mut self) {
         if let Some(waits) = &mut self.stripe.waits {
             waits.note(self.key);
@@ -711,7 +712,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// As [`note_read`](Self::note_read), for commands that answer with the old value: a missing key is an event.
+    /// Like [`note_read`](Self::note_read), for commands that answer with the old value: a missing key is an event.
     pub(crate) fn note_read_aloud(&mut self) {
         self.note_read();
         if self.slot.is_none() {

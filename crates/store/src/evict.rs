@@ -81,7 +81,7 @@ pub(crate) struct Evictor {
     salt: u64,
     /// Stripes that the hand has passed since it last saw a key that may go.
     passed: usize,
-    /// In one of them was a key that would go if it were not held.
+    /// Whether one of them had a key that would be evicted if it were not held.
     met_held: bool,
     /// The time at which it passed the first of them.
     round_began: Option<Instant>,
@@ -119,7 +119,7 @@ pub(crate) enum Room {
     Made,
     /// It may run, and more can be evicted only when sections have ended.
     Later,
-    /// Nothing may be evicted.
+    /// No key may be evicted.
     None,
 }
 
@@ -136,7 +136,7 @@ impl Inner {
         self.make_room_for(BUDGET) == Room::Made
     }
 
-    /// As [`make_room`](Self::make_room), for a time of the caller's.
+    /// Like [`make_room`](Self::make_room), for a time of the caller's.
     pub(crate) fn make_room_for(&self, budget: Duration) -> Room {
         let start = Instant::now();
         let mut steps = 0_u32;

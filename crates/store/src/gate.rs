@@ -295,7 +295,7 @@ impl Gate {
         self.crowded.store(true, Ordering::SeqCst);
     }
 
-    /// Removes a waiter for an exclusive turn, which has had it or gives up.
+    /// Removes a waiter for an exclusive turn, after the turn or if it stops waiting.
     pub(crate) fn leave(&self, ticket: &Arc<Ticket>) {
         self.waiting.lock().tickets.retain(|queued| !Arc::ptr_eq(queued, ticket));
         self.went();

@@ -92,7 +92,7 @@ pub(crate) struct HeldKeys {
 pub(crate) struct OwnedCommand {
     /// The number of its row in the catalogue.
     pub(crate) row: u16,
-    /// It needs the whole keyspace for itself.
+    /// Whether it needs the whole keyspace for itself.
     pub(crate) is_global: bool,
     pub(crate) words: Words,
     pub(crate) db: u32,
@@ -145,9 +145,9 @@ pub(crate) struct Ticket {
     worked_us: AtomicU64,
     /// Whether its command is to run on the thread pool.
     aside: AtomicBool,
-    /// A section that has begun wants one more key: it precedes tickets that wait for their first ones.
+    /// Whether a section that has begun wants one more key: it precedes tickets that wait for their first ones.
     takes: bool,
-    /// It does not go before anybody, because it has no key that others could wait for.
+    /// Whether it does not go before anybody, because it has no key that others could wait for.
     is_first: bool,
     /// Whether it is counted among the waiting tickets.
     counted: AtomicU8,
@@ -385,8 +385,8 @@ pub(crate) fn in_order(mut held: KeyList) -> KeyList {
 /// Fewer keys than this are held one by one.
 const PREPARED_MIN: usize = 64;
 
-/// Keys on their way to being held: gathered one by one, then, if they are more than a few, put in order stripe by stripe,
-/// as slowly as one likes.
+/// Keys on their way to being held: gathered one by one, then, if they are more than a few, put in order stripe by
+/// stripe, as slowly as one likes.
 pub(crate) struct Gathered {
     id: u64,
     overtaken_for: Duration,
@@ -573,7 +573,7 @@ impl Hold {
         self.is_free(id, mode) && first.is_none_or(|first| !first.is_invited() && !first.reserves())
     }
 
-    /// As [`may_pass`](Self::may_pass), for a section that has begun: it waits only behind others like it. A reserver
+    /// Like [`may_pass`](Self::may_pass), for a section that has begun: it waits only behind others like it. A reserver
     /// of this key may wait for one that the section has.
     fn may_take(&self, id: u64, mode: Mode) -> bool {
         self.is_free(id, mode) && !self.overtaken(id, mode).any(|ticket| ticket.goes_first())

@@ -8,7 +8,7 @@
 //! 2. if it needs memory and there is none left, keys are evicted (`evict`);
 //! 3. it passes the `gate`, which only FLUSHALL, FLUSHDB and SWAPDB ever close;
 //! 4. its keys are hashed and their stripes locked in order; a held key parks the command;
-//! 5. the handler of the row reads and writes through a [`Ctx`] and says its reply to a sink;
+//! 5. the handler of the row reads and writes through a [`Ctx`] and writes its reply to a sink;
 //! 6. stripes are unlocked, large values freed.
 //!
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.

@@ -29,13 +29,13 @@ pub(crate) const LONGEST_NS: i64 = 9_007_199_254_740_992;
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// It may go on, and was counted.
+    /// Whether it may go on, and was counted.
     pub(crate) allowed: bool,
     /// The amount still allowed at once.
     pub(crate) remaining: i64,
-    /// In how many µs the same request would be allowed if no other came; 0 if it was, -1 if it never will be.
+    /// The time in µs after which the same request would be allowed without others; 0 if it was, -1 if never.
     pub(crate) retry_us: i64,
-    /// In how many µs everything that was counted will be forgotten.
+    /// The time in µs after which nothing is counted any more.
     pub(crate) reset_us: i64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Pace {
     pub(crate) interval: i64,
     /// The time by which the state may be ahead of the clock.
     pub(crate) tolerance: i64,
-    /// By how much this request moves it.
+    /// The amount by which this request moves it.
     pub(crate) increment: i64,
 }
 
@@ -227,8 +227,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-        /// The model counts with exact fractions: a level that falls by `count` for each µs, and rises by the period for
-        /// each request.
+        /// The model counts with exact fractions: a level that falls by `count` for each µs, and rises by the period
+        /// for each request.
         #[test]
         fn an_even_pace_is_that_of_a_leaking_bucket(
             (period_us, asked) in (1_000_i64..100_000_000).prop_flat_map(|us| (Just(us), requests(us))),

@@ -188,7 +188,7 @@ impl Memory {
         self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
     }
 
-    /// By how much more is used than allowed, in bytes.
+    /// Returns the bytes used beyond the limit; negative below it.
     fn excess(&self) -> i64 {
         self.used.load(Ordering::Relaxed).saturating_sub(self.limit.load(Ordering::Relaxed))
     }
@@ -381,7 +381,7 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Nothing yet, of this kind.
+    /// Returns an empty account of this kind.
     pub(crate) fn of(kind: Kind) -> Outside {
         Outside { kind, memory: None, bytes: 0 }
     }

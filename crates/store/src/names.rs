@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::commands;
 
-    /// What a search through all names finds.
+    /// The result of a search through all names.
     fn expected(name: &[u8]) -> Option<u16> {
         let found = commands::all().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name));
         found.map(|at| at as u16)

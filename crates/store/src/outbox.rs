@@ -42,7 +42,7 @@ struct Inside {
     over_since: Option<Instant>,
     /// The buffer's share of its client's account.
     share: Share,
-    /// The client reads too slowly and is being closed: nothing more is kept for it.
+    /// Whether the client reads too slowly and is being closed: nothing more is kept for it.
     given_up: bool,
 }
 

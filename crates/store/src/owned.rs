@@ -10,7 +10,7 @@ use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
 
 use crate::refused::FAILED;
 
-/// In which form a reply is wanted.
+/// The form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyForm {
     /// As bytes of a protocol.

@@ -153,7 +153,7 @@ struct Region {
     place: Place,
     /// [`settle`] has it.
     is_out: bool,
-    /// It has no huge page until it is full.
+    /// Whether it has no huge page until it is full.
     has_holes: bool,
     free_len: u32,
     absent_len: u32,

@@ -16,7 +16,7 @@ use super::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// In the queues.
+    /// The ticket waits in the queues.
     Waiting,
     /// It holds its keys.
     Granted,
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
 /// The phase with what belongs to it.
 pub(crate) struct Progress<R> {
     phase: AtomicU8,
-    /// The waiter should check by itself whether it may proceed.
+    /// Whether the waiter should check by itself whether it may proceed.
     invited: AtomicBool,
     /// Never locked under a stripe's lock.
     waker: Mutex<Option<Waker>>,

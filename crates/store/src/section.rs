@@ -82,7 +82,7 @@ pub struct Section {
     is_full: bool,
     /// Its commands' accesses leave no trace: CLIENT NO-TOUCH.
     is_traceless: bool,
-    /// Its end was reached; a drop before that is an abort.
+    /// Whether its end was reached; a drop before that is an abort.
     is_finished: bool,
 }
 
@@ -354,7 +354,7 @@ impl Section {
         &self.holding.keys
     }
 
-    /// Some of the keys that it holds.
+    /// Returns some of the keys that it holds.
     pub(crate) fn first_keys(&self) -> impl Iterator<Item = &HeldKey> {
         const LOOKED_AT: usize = 8;
         self.holding.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
@@ -398,7 +398,7 @@ impl Section {
         self.execute_resolved(spec, db, words, out)
     }
 
-    /// As [`execute`](Self::execute), of a command that was looked up.
+    /// Like [`execute`](Self::execute), of a command that was looked up.
     pub(crate) fn execute_resolved(
         &mut self,
         spec: &'static CommandSpec,
@@ -437,7 +437,7 @@ impl Section {
         }
     }
 
-    /// As [`try_execute`](Self::try_execute), of a command whose only key it [knows](Self::knows).
+    /// Like [`try_execute`](Self::try_execute), of a command whose only key it [knows](Self::knows).
     pub(crate) fn try_known(
         &mut self,
         spec: &'static CommandSpec,
@@ -451,7 +451,7 @@ impl Section {
         self.run_covered(spec, handle, db, words, Some(hash), out)
     }
 
-    /// As [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long
+    /// Like [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long
     /// that it is [carried out](Self::execute_pinned) on another thread, if the caller can do that.
     pub(crate) fn try_execute(
         &mut self,

@@ -131,7 +131,7 @@ pub(crate) struct Exec {
     share: Share,
     next: usize,
     turn: Turn,
-    /// It is a section that holds everything.
+    /// Whether it is a section that holds everything.
     wants_everything: bool,
     /// A command asked for the end of the connection.
     pub(crate) closes: bool,

@@ -53,7 +53,8 @@ pub(crate) enum Taker {
 pub(crate) enum Entered {
     Granted,
     Queued,
-    /// Neither: it is of very many keys, which are not free, and its [tables](Ticket::prepare_to_wait) are to be made first.
+    /// Neither: it is of very many keys, which are not free, and its [tables](Ticket::prepare_to_wait) are to be made
+    /// first.
     Unready,
 }
 
@@ -146,7 +147,7 @@ impl Inner {
         granted
     }
 
-    /// As [`enter_queues`](Self::enter_queues), for a caller inside the gate.
+    /// Like [`enter_queues`](Self::enter_queues), for a caller inside the gate.
     pub(crate) fn enter_queues_within(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         self.gate.add_ticket(pass);
         let granted = self.grant_or_queue(pass, ticket);
@@ -154,8 +155,8 @@ impl Inner {
         granted
     }
 
-    /// As [`enter_queues`](Self::enter_queues), of a section that can make itself ready to wait. Nothing has happened if it
-    /// has to do that first.
+    /// Like [`enter_queues`](Self::enter_queues), of a section that can make itself ready to wait. Nothing has happened
+    /// if it has to do that first.
     pub(crate) fn enter_when_ready(&self, ticket: &Arc<Ticket>) -> Entered {
         if ticket.stripes.is_empty() {
             return if self.enter_queues(ticket) { Entered::Granted } else { Entered::Queued };
@@ -315,8 +316,8 @@ impl Inner {
         may_try
     }
 
-    /// Lets a section that was invited have its keys if they are still free; whether it has them. If not, those behind it
-    /// are invited who were not because it was.
+    /// Lets a section that was invited have its keys if they are still free; whether it has them. If not, those behind
+    /// it are invited who were not because it was.
     pub(crate) fn accept(&self, ticket: &Arc<Ticket>) -> bool {
         if self.try_grant(ticket) {
             return true;
@@ -563,7 +564,7 @@ impl Inner {
         }
     }
 
-    /// As [`pass_on`](Self::pass_on), of such a section.
+    /// Like [`pass_on`](Self::pass_on), of such a section.
     pub(crate) fn pass_on_section(&self, holding: &Holding, extra: &[HeldKey]) -> bool {
         let mut ended = Ended::new();
         let ticket = match holding {
@@ -619,7 +620,8 @@ impl Inner {
         may_go_alone
     }
 
-    /// Gives the first in the queues of a ticket's keys their turn, and others if one of them waits for another key, too.
+    /// Gives the first in the queues of a ticket's keys their turn, and others if one of them waits for another key,
+    /// too.
     fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, held: &HeldKeys, extra: &[HeldKey], ended: &mut Ended) {
         if !self.give_turns(first, ended) {
             let behind = self.waiting_for(held.keys.iter().chain(extra));

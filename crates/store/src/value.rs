@@ -437,7 +437,7 @@ impl Entry {
         Raw::new(self.byte(3), unsafe { self.value_place().cast::<NonNull<u8>>().read_unaligned() })
     }
 
-    /// If elements of the value expire on their own: none of them does before this, in Unix milliseconds.
+    /// Returns a time before which no element of the value expires, in Unix milliseconds; none if none expires.
     pub(crate) fn elements_due(&self) -> Option<i64> {
         if self.form() != Form::Object || !self.raw_object().is_timed() {
             return None;
@@ -605,8 +605,8 @@ impl Entry {
 
     /// Notes an access, unless it leaves no trace.
     ///
-    /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32 it
-    /// counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
+    /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32
+    /// it counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
     #[inline]
     pub(crate) fn touch(&mut self, access: Access<'_>) {
         let Access { ticks: now, is_traceless, limits } = access;
@@ -734,7 +734,7 @@ impl Item for Entry {
 pub(crate) struct Access<'l> {
     /// The time of the access.
     pub(crate) ticks: u32,
-    /// It changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
+    /// Whether it changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     /// The store's limits: how fast counters go down.
     pub(crate) limits: &'l Limits,

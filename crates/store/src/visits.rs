@@ -1,7 +1,7 @@
-//! How much of its keys' values a command goes over, as its row and its words tell before anything is locked.
+//! The number of elements that a command visits, estimated from its row and arguments before anything is locked.
 //!
-//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small whatever
-//! its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
+//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small
+//! whatever its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
 
 use sluicegate_wire::resp::parse_i64;
 
@@ -9,20 +9,20 @@ use crate::argument::{integer, is};
 use crate::object::Object;
 use crate::value::Entry;
 
-/// The most elements that a command goes over in one breath.
+/// The maximum number of elements that a command processes without preemption.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
-/// Bytes that take about as long as an element, of a string or of elements that are longer than that.
+/// The number of bytes, of a string or of longer elements, that costs about as much as an element.
 const BYTES_PER_ELEMENT: usize = 256;
 /// Bytes of a string that DUMP compresses in the time of an element.
 const DUMPED_PER_ELEMENT: usize = 16;
 
-/// What a command of these words goes over; [`None`] if that is little whatever its keys are.
+/// Returns the elements processed by a command of these words; [`None`] if they are always few.
 pub(crate) type FindVisits = fn(&[&[u8]]) -> Option<Visits>;
 
 /// Counts the elements that a command of these words goes over in a value.
 pub(crate) type CountVisits = fn(&[&[u8]], &Object) -> usize;
 
-/// What a command goes over in each of its keys.
+/// The elements that a command processes in each of its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Visits {
     /// All elements.
@@ -35,11 +35,11 @@ pub(crate) enum Visits {
     Between,
     /// The others.
     Outside,
-    /// As many as this counts.
+    /// The number that this function counts.
     Counted(CountVisits),
-    /// So many elements, or all.
+    /// At most this many elements.
     AtMost(usize),
-    /// So many elements whatever there are, if there is one.
+    /// Exactly this many elements, with repetitions, if there is any.
     Drawn(usize),
     /// The bytes of a string.
     Bytes,
@@ -63,12 +63,12 @@ pub(crate) fn smallest(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Smallest)
 }
 
-/// Of LRANGE.
+/// Returns the visits of LRANGE.
 pub(crate) fn between(words: &[&[u8]]) -> Option<Visits> {
     (!is_short(words)).then_some(Visits::Between)
 }
 
-/// Of LTRIM.
+/// Returns the visits of LTRIM.
 pub(crate) fn outside(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Outside)
 }
@@ -85,18 +85,18 @@ pub(crate) fn names(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Names)
 }
 
-/// As many elements as word 2 says.
+/// The number of elements in word 2.
 pub(crate) fn as_many(words: &[&[u8]]) -> Option<Visits> {
     Some(Visits::AtMost(many(words.get(2)?)?))
 }
 
-/// As many elements as the word behind COUNT says.
+/// The number of elements in the word after COUNT.
 pub(crate) fn behind_count(words: &[&[u8]]) -> Option<Visits> {
     let option = words.iter().rposition(|word| is(word, "count"))?;
     Some(Visits::AtMost(many(words.get(option + 1)?)?))
 }
 
-/// As many elements as word 2 says; if it is negative the same ones again and again if need be.
+/// The number of elements in word 2; with a negative one, elements may be drawn repeatedly.
 pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     Some(match words.get(2)? {
         [b'-', count @ ..] => Visits::Drawn(many(count)?),
@@ -104,19 +104,19 @@ pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     })
 }
 
-/// So many elements as are counted, unless the words say that these are few.
+/// Returns the counted number of elements, unless the words limit it to few.
 pub(crate) fn counted(are_few: bool, count: CountVisits) -> Option<Visits> {
     (!are_few).then_some(Visits::Counted(count))
 }
 
-/// Whether these words begin by limiting the elements to few.
+/// Returns whether the first of these words limit the elements to few.
 pub(crate) fn has_small_count(words: &[&[u8]]) -> bool {
     let [option, count, ..] = words else { return false };
     is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
-/// looked at twice.
+/// Returns whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is
+/// not looked up twice.
 pub(crate) fn is_short(words: &[&[u8]]) -> bool {
     let [_, _, start, stop] = words else { return false };
     match (parse_i64(start), parse_i64(stop)) {
@@ -125,19 +125,19 @@ pub(crate) fn is_short(words: &[&[u8]]) -> bool {
     }
 }
 
-/// Whether the last words limit the elements to few.
+/// Returns whether the last words limit the elements to few.
 pub(crate) fn is_limited(words: &[&[u8]]) -> bool {
     let [.., limit, _, count] = words else { return false };
     is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// A number of elements, if that is many.
+/// Returns a number of elements, if that is many.
 fn many(word: &[u8]) -> Option<usize> {
     usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
 }
 
 impl Visits {
-    /// How much of this value the command goes over, in elements of usual size.
+    /// Returns the amount of this value that the command processes, in elements of usual size.
     pub(crate) fn of(self, words: &[&[u8]], entry: &Entry) -> usize {
         if let Some(view) = entry.string() {
             return match self {
@@ -154,7 +154,7 @@ impl Visits {
         elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
     }
 
-    /// How many elements of this value the command goes over.
+    /// Returns the number of elements of this value that the command processes.
     fn elements(self, words: &[&[u8]], object: &Object) -> usize {
         let len = object.len();
         let indexes = || match (integer(words[2]), integer(words[3])) {
@@ -172,7 +172,7 @@ impl Visits {
     }
 }
 
-/// How many elements of so many are from the first index to the last, which count from the end if negative.
+/// Returns the number of elements from the first index to the last, which count from the end if negative.
 fn count_between(start: i64, stop: i64, len: usize) -> usize {
     let len = len as i64;
     let from_start = |index: i64| if index < 0 { index.saturating_add(len) } else { index };

@@ -50,7 +50,7 @@ struct Watcher {
 /// The watchers of a key, in the order of their start.
 struct Watchers {
     all: SmallVec<[Watcher; 1]>,
-    /// The bytes of this entry once the client that created it has gone: on the account of the first of the others.
+    /// The bytes of this entry, which count for the first remaining client once the one that created it has gone.
     /// Before, they are part of that client's own figure, so that a short WATCH touches no counter shared by workers.
     share: Share,
 }

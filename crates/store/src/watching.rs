@@ -79,7 +79,7 @@ impl Watching {
         self.end_within(inner, &pass);
     }
 
-    /// As [`end`](Self::end), for a caller inside the gate.
+    /// Like [`end`](Self::end), for a caller inside the gate.
     pub(crate) fn end_within(self, inner: &Inner, pass: &Pass<'_>) {
         for watched in &self.keys {
             if let Some(db) = inner.keyspace.db(pass, watched.db) {

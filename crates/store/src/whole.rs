@@ -44,7 +44,7 @@ use crate::waiter::ReadyKey;
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
 /// Pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
-/// How a command that is worked aside holds its key of this place among its keys: one that it only reads, shared.
+/// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
 fn mode(spec: &CommandSpec, place: usize) -> Mode {
     let is_written = match spec.writes {
         WrittenKeys::Flagged => spec.flags.has(Flags::WRITE),
@@ -64,7 +64,8 @@ impl Inner {
         db: u32,
         held: Option<(&HeldKeys, u64)>,
     ) -> bool {
-        // A blocking command takes an element; XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
+        // A blocking command takes one element; only XREAD reads more, and would wait only if the elements disappeared
+        // at this moment.
         if spec.blocking.is_some() && spec.visits.is_none() {
             return false;
         }

@@ -32,7 +32,7 @@ pub struct LocalEnd<'a> {
     pub ports: u16,
     /// The device that packets leave by.
     pub interface: Option<&'a str>,
-    /// The address may be another machine's, for which the process needs a capability.
+    /// Whether the address may be another machine's, for which the process needs a capability.
     pub is_transparent: bool,
 }
 
@@ -47,7 +47,7 @@ pub async fn connect_tcp(address: SocketAddr) -> io::Result<Socket> {
 /// Connects to the first of the addresses that accepts.
 ///
 /// # Errors
-/// The last address's; [`io::ErrorKind::NotFound`] if there is none.
+/// The error of the last address; [`io::ErrorKind::NotFound`] without an address.
 pub async fn connect_to_any(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {

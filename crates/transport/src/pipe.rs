@@ -80,7 +80,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// At most so many, each of the given size or, with 0, of a size that is good for most.
+    /// Returns a pool of at most `most` pipes of `size` bytes; with 0, of a default size.
     pub fn new(most: u32, size: usize) -> Pipes {
         Pipes { free: RefCell::default(), made: Rc::default(), most, size: if size == 0 { SIZE } else { size } }
     }

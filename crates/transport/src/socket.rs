@@ -154,7 +154,7 @@ impl Socket {
         }
     }
 
-    /// Appends what is there, up to the spare capacity; `WouldBlock` where nothing is.
+    /// Appends the available bytes, up to the spare capacity; `WouldBlock` without any.
     pub fn try_read_buf(&self, into: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_read_buf(into),
@@ -162,8 +162,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an earlier
-    /// turn.
+    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an
+    /// earlier turn.
     pub fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let peeked = socket2::SockRef::from(self).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
@@ -220,7 +220,7 @@ impl Socket {
 
     /// Ends one or both directions for all owners of the connection, which wakes their tasks.
     pub fn shutdown(&self, how: Shutdown) {
-        // A connection that is already gone has nothing left to shut; nobody can act on that error.
+        // A connection that is already closed cannot be shut down; the error is irrelevant.
         let _ = socket2::SockRef::from(self).shutdown(how);
     }
 

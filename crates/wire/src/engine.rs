@@ -139,7 +139,7 @@ pub struct Connections {
     pub waits: [u64; WAIT_BOUNDS_MS.len() + 1],
     /// The total time that they waited, µs.
     pub waited_us: u64,
-    /// The breaker is open: it is not asked for a while.
+    /// Whether the breaker is open: it is not asked for a while.
     pub is_open: bool,
     /// The last failure.
     pub last_failure: Option<String>,
@@ -166,7 +166,7 @@ pub struct NodeFigures {
     pub engine_errors: u64,
     /// Attempts to connect so far.
     pub connects: u64,
-    /// The breaker is open: it is not asked for a while.
+    /// Whether the breaker is open: it is not asked for a while.
     pub is_open: bool,
     /// The last failure.
     pub last_failure: Option<String>,

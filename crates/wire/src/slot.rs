@@ -4,7 +4,7 @@
 /// Slots of a Redis cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: of what stands between its first braces, if that is something.
+/// Returns the slot of a key, or of its hash tag: the text between its first braces, if not empty.
 pub fn slot(key: &[u8]) -> u16 {
     let tag = memchr::memchr(b'{', key).and_then(|open| {
         let rest = &key[open + 1..];

@@ -1,7 +1,7 @@
-//! When two replies count as equal: byte for byte, but for what chance, a clock or the order of a hash table decides.
+//! Comparison of two replies: byte for byte, except for randomness, clocks and the order of hash tables.
 //!
-//! What is different on purpose is in [`EXPLAINED`]; what cannot be compared at all in [`LEFT_OUT`]. Both lists are in
-//! the manual (`docs/reference/differences.md`), and an entry of the first that no run ever meets is a fault.
+//! Accepted differences are in [`EXPLAINED`]; commands that cannot be compared in [`LEFT_OUT`]. Both lists are in the
+//! reference (`docs/reference/differences.md`), and an entry of the former that no run meets is an error.
 
 use super::script::{SORTED, is_unordered};
 use super::value::Value;
@@ -171,7 +171,8 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
     ("times to live that end within the run", "which command first finds the key expired is random"),
 ];
 
-/// Expectations of the public suites of Redis and Valkey that this store does not meet by design, apart from missing features.
+/// Expectations of the public suites of Redis and Valkey that this store does not meet by design, apart from missing
+/// features.
 #[cfg(test)]
 const BY_DESIGN: &[(&str, &str)] = &[
     (
@@ -251,7 +252,7 @@ pub(super) fn is_left_out(name: &str) -> bool {
     LEFT_OUT.iter().any(|(start, _)| name == *start || name.starts_with(&format!("{start}|")))
 }
 
-/// What two replies are to each other.
+/// The result of comparing two replies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Equal,
@@ -260,7 +261,7 @@ pub(super) enum Verdict {
     Different,
 }
 
-/// How far two clocks that were read one after the other may be apart, in the unit in which a command tells times.
+/// Returns the allowed difference between two clock readings in succession, in the unit of a command's times.
 fn clocks_apart(name: &str) -> Option<i64> {
     match name {
         "ttl" | "expiretime" => Some(60),
@@ -298,12 +299,12 @@ pub(super) fn compare(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Verdic
     }
 }
 
-/// A reply without what may differ.
+/// Returns a reply without the parts that may differ.
 fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
     if matches!(value.kind, b'-' | b'!') || value.is_null {
         return value;
     }
-    // What is found where no iteration has got is chance.
+    // The elements found by an incomplete iteration are random.
     let cursor = if name == "scan" { 1 } else { 2 };
     let is_scan = matches!(name, "scan" | "sscan" | "hscan" | "zscan");
     if is_scan && words.get(cursor).is_some_and(|word| word.iter().any(|byte| (b'1'..=b'9').contains(byte))) {
@@ -340,7 +341,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
             }
         }
         "sort" | "sort_ro" if words[1] == SORTED && (2..words.len()).any(|at| word(at) == "alpha") => {
-            // Redis compares up to a NUL only, and what is equal then comes in any order.
+            // Redis compares only up to a NUL, and elements equal up to there are in any order.
             let text = |item: &Value| item.text.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
             value.items.iter_mut().for_each(|item| item.text = text(item));
         }
@@ -388,7 +389,7 @@ fn sort_pairs(items: &mut Vec<Value>) {
     *items = pairs.concat();
 }
 
-/// What chance has drawn: how much it is counts, and what it is where everything was asked for.
+/// Normalises a random selection: its size is compared, and its elements only if all were requested.
 fn draw(value: &mut Value, count: Option<i64>) {
     const EVERYTHING: i64 = 1_000;
     match count {
@@ -423,7 +424,8 @@ pub(super) fn numbers(mut value: Value) -> Value {
     value
 }
 
-/// What the connection that subscribes has read, made comparable: channels that are left at once are left in any order.
+/// Returns the messages of the subscribed connection in comparable form: channels unsubscribed together are in any
+/// order.
 pub(super) fn messages(frames: Vec<Value>) -> Vec<Value> {
     let mut made: Vec<Value> = Vec::new();
     let mut left: Vec<Value> = Vec::new();
@@ -431,7 +433,7 @@ pub(super) fn messages(frames: Vec<Value>) -> Vec<Value> {
     for frame in frames {
         let mut frame = frame;
         for item in &mut frame.items {
-            // Nothing expires within a run but what is given a time that has passed: Valkey 8 calls that so.
+            // Keys expire within a run only if they are given a time in the past: Valkey 8 has this event for it.
             if item.text.ends_with(b"expired") {
                 item.text.truncate(item.text.len() - b"expired".len());
                 item.text.extend_from_slice(b"del");

@@ -1,4 +1,4 @@
-//! Which commands ran, and which shapes of reply and which errors they were seen to give.
+//! Coverage: the commands that ran, with the shapes of their replies and their errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -132,7 +132,7 @@ mod tests {
         coverage
     }
 
-    /// What is missing, DEBUG left out: names without the reasons.
+    /// Returns the names of missing commands, without reasons and without DEBUG.
     fn missing(exchanges: &[(&str, &str)]) -> Vec<String> {
         let missing = coverage(exchanges).missing(|name| name == "debug");
         missing.iter().map(|line| line.split([' ', ':']).next().unwrap_or_default().to_owned()).collect()

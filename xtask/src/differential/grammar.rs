@@ -1,8 +1,7 @@
-//! Commands by chance: `grammar.txt` read into rules, and one command made from them at a time.
+//! Random commands: `grammar.txt` is parsed into rules, which generate one command at a time.
 //!
-//! The rules make what is right or nearly so; [`Maker::command`] spoils a part of it. Two things are kept out, as
-//! they would make a run hang on the clock: a time to live that may end within the run, and a wait longer than a
-//! moment.
+//! The rules generate valid or nearly valid commands; [`Maker::command`] damages some of them. Two kinds are excluded,
+//! as they would make the result depend on the clock: a time to live that may end within the run, and a long wait.
 
 use std::collections::HashMap;
 
@@ -65,7 +64,7 @@ struct Section {
     sums: Vec<u64>,
 }
 
-/// Everything that `grammar.txt` says.
+/// The content of `grammar.txt`.
 pub(super) struct Grammar {
     rules: Vec<Choice>,
     main: Section,
@@ -75,7 +74,7 @@ pub(super) struct Grammar {
     payloads: Vec<Vec<u8>>,
 }
 
-/// What a sequence remembers between its commands.
+/// The state of a sequence between its commands.
 pub(super) struct Maker<'a> {
     grammar: &'a Grammar,
     pub(super) random: Random,
@@ -380,7 +379,7 @@ impl Maker<'_> {
                 *word = self.distinct();
             }
         }
-        // A key that is set past its time is kept until somebody looks.
+        // A key set with a time in the past is kept until it is accessed.
         for at in 3..words.len() {
             let far: &[u8] = match &words[at - 1].to_ascii_uppercase()[..] {
                 b"EXAT" => b"99999999999",
@@ -404,7 +403,7 @@ impl Maker<'_> {
         let timeout = match &name[..] {
             b"BLPOP" | b"BRPOP" | b"BRPOPLPUSH" | b"BLMOVE" | b"BZPOPMIN" | b"BZPOPMAX" => words.len() - 1,
             b"BLMPOP" | b"BZMPOP" => 1,
-            // How long WAIT waits where nobody replicates.
+            // The timeout of WAIT without replicas.
             b"WAIT" => 2,
             _ => usize::MAX,
         };

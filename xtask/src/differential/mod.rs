@@ -1,11 +1,11 @@
-//! Random commands to the store and to Valkey 8.1, over sockets: replies, messages and what is kept at the end must be
-//! the same. Valkey 8.1 has what Redis 7.2 has, which is the store's level; Debian's redis-server 7.0 has less.
+//! Random commands to the store and to Valkey 8.1, over sockets: replies, messages and the final data must be equal.
+//! Valkey 8.1 has the features of Redis 7.2, which the store implements; Debian's redis-server 7.0 has fewer.
 //!
-//! A run is a row of *sequences*, each from an empty store and with a seed of its own, in RESP2 and RESP3 in turn. What
-//! may be sent is in `grammar.txt` (`grammar`), who sends it when in `script`; `pair` runs it on both programs, and
-//! `compare` says when two replies are equal. A difference is narrowed down (`shrink`) to the few commands that show
-//! it. `coverage` counts which replies and errors each command was seen to give, and a command that both programs have
-//! fails the run if it stands at zero.
+//! A run consists of *sequences*, each with an empty store and its own seed, in RESP2 and RESP3 in turn. The commands
+//! are generated from `grammar.txt` (`grammar`), distributed over clients by `script`; `pair` runs them on both
+//! programs, and `compare` compares the replies. A difference is reduced (`shrink`) to the few commands that show it.
+//! `coverage` counts the replies and errors of each command, and a command of both programs that never ran fails the
+//! run.
 
 mod compare;
 mod coverage;
@@ -32,7 +32,7 @@ const LENGTH: usize = 2_000;
 /// Commands from which on everything must have been met once.
 const ENOUGH: usize = 100_000;
 
-/// What is asked for.
+/// The parameters of a run.
 pub(crate) struct Plan {
     commands: usize,
     seed: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// So many commands from a seed, on a program that is built already.
+    /// This many commands from a seed, on a program that is already built.
     pub(crate) fn new(commands: usize, seed: u64) -> Plan {
         let (binary, peer) = (Some(quick()), root().join("target/peers/bin/valkey-server-8.1"));
         Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary, peer }

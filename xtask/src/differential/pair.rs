@@ -18,7 +18,7 @@ const PIPELINE: usize = 128;
 
 const SILENT: &str = "no reply";
 
-/// How long a reply may take.
+/// The time limit for a reply.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Connections: two that any command is sent on, one that subscribes, one that looks.
@@ -37,14 +37,14 @@ const DATABASES: usize = 16;
 pub(super) struct Difference {
     /// The step at which it showed.
     pub(super) step: usize,
-    /// The command, or what was compared.
+    /// The command, or the compared object.
     pub(super) what: String,
     pub(super) ours: String,
     pub(super) theirs: String,
 }
 
 impl Difference {
-    /// What it is about: the command's name, or nearly so.
+    /// Returns the kind of the difference, approximately the command's name.
     pub(super) fn kind(&self) -> String {
         let words: Vec<&str> = self.what.split(' ').collect();
         let count = if is_container(words[0].as_bytes()) { 2 } else { 1 };
@@ -59,13 +59,13 @@ pub(super) struct Pair {
     peer: PathBuf,
     ours: Side,
     theirs: Side,
-    /// What each client has queued behind MULTI.
+    /// The commands that each client has queued since MULTI.
     queued: [Option<Vec<Words>>; CLIENTS],
     markers: u64,
     pub(super) coverage: Coverage,
-    /// How often each of [`EXPLAINED`] was met.
+    /// The number of occurrences of each of [`EXPLAINED`].
     pub(super) explained: Vec<u64>,
-    /// Whether what is compared is counted: not while a difference is narrowed down.
+    /// Whether comparisons are counted: not while a difference is being reduced.
     pub(super) counts: bool,
 }
 
@@ -112,7 +112,7 @@ impl Side {
         Ok(())
     }
 
-    /// Reads what the connection that subscribes was sent so far: a last message shows when that is everything.
+    /// Reads the messages of the subscribed connection so far: a marker message shows the end.
     fn messages(&mut self, marker: &[u8], frames: &mut Vec<Value>) -> Result<(), String> {
         self.clients[CONTROL].ask(&[b"PUBLISH", END, marker])?;
         loop {
@@ -224,7 +224,7 @@ impl Pair {
         Ok((Side::start("ours", ours)?, Side::start("the peer", theirs)?))
     }
 
-    /// What the peer dumps of some values, of every type and form.
+    /// Returns the peer's dumps of some values, of every type and encoding.
     pub(super) fn payloads(&mut self) -> Result<Vec<Vec<u8>>, String> {
         let values = [
             "SET k text",
@@ -587,7 +587,7 @@ fn difference(step: usize, what: String, ours: String, theirs: String) -> Box<Di
     Box::new(Difference { step, what, ours, theirs })
 }
 
-/// What is compared where a program does not answer.
+/// The compared object if a program does not answer.
 const BROKEN: &str = "a connection";
 
 fn broken(step: usize, fault: String) -> Box<Difference> {

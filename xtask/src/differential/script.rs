@@ -1,8 +1,8 @@
-//! What is done in one sequence: who sends what, in which order.
+//! The script of one sequence: the commands of each client, in order.
 //!
-//! Two clients send commands, one of them mostly; whoever's turn it is waits for the replies to all that came before,
-//! so that both programs see one order. A third subscribes. What needs a reply before the next command can be made has
-//! a step of its own: payloads exchanged, iterations to their end, a client that blocks.
+//! Two clients send commands, mostly one of them; before each switch all replies are awaited, so that both programs see
+//! the same order. A third one subscribes. Actions that need a reply before the next command have separate steps:
+//! exchanged payloads, complete iterations, a blocking client.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(super) const SORTED: &[u8] = b"sorted";
 /// The same elements as a list.
 const LISTED: &[u8] = b"listed";
 
-/// How a sequence's servers and clients are set before it.
+/// The settings of servers and clients before a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// 2 or 3.
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Run { client: usize, commands: Vec<Words> },
     /// A command on the connection that subscribes.
     Subscriber(Words),
-    /// What each program dumps is restored by the other one.
+    /// Each program restores the other's dump.
     Exchange { db: usize, key: Vec<u8>, to: Vec<u8>, options: Vec<Vec<u8>> },
     /// An iteration to its end; the cursor stands behind `before`.
     Iterate { db: usize, before: Words, after: Words },
@@ -71,7 +71,7 @@ impl Settings {
     }
 }
 
-/// Returns the steps of a sequence of about so many commands.
+/// Returns the steps of a sequence of about `commands` commands.
 pub(super) fn steps(grammar: &Grammar, seed: u64, commands: usize, settings: &Settings) -> Vec<Step> {
     let mut maker = grammar.maker(seed);
     let mut steps = Vec::new();
@@ -265,7 +265,7 @@ fn sort(mut sort: Words, settings: &Settings) -> Vec<Words> {
     vec![number, copy, list, sort, words(&["DEL", "sorted", "listed"])]
 }
 
-/// A command with what must follow it.
+/// Returns a command with the commands that must follow it.
 fn unit(command: Words, settings: &Settings) -> Vec<Words> {
     let name = command[0].to_ascii_uppercase();
     let is = |other: &str| name == other.as_bytes();
@@ -279,7 +279,7 @@ fn unit(command: Words, settings: &Settings) -> Vec<Words> {
         }
     }
     match command.get(1) {
-        // Chance has decided what is left.
+        // The remaining elements are random.
         Some(key) if is("SPOP") => {
             let delete = vec![b"DEL".to_vec(), key.clone()];
             vec![command, delete]

@@ -1,16 +1,16 @@
-//! From a sequence that shows a difference to a short one that shows one, too (Zeller's delta debugging): parts are taken
-//! away, large ones first, as long as what is left still differs.
+//! Reduction of a sequence that shows a difference to a short one (Zeller's delta debugging): parts are removed, large
+//! ones first, as long as the rest still differs.
 
 use std::time::{Duration, Instant};
 
 use super::pair::Difference;
 use super::script::Step;
 
-/// How long a difference is narrowed down.
+/// The time limit for reducing a difference.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the shortest sequence found and what it shows, as `run` tells of a sequence; none if the difference does not
-/// show again.
+/// Returns the shortest sequence found and its difference, as `run` returns it for a sequence; none if the difference
+/// does not occur again.
 pub(super) fn shrink(
     steps: &[Step],
     found: &Difference,

@@ -1,4 +1,4 @@
-//! A reply as it came over the wire: nothing is folded that a client could tell apart, such as RESP2's two nulls.
+//! A reply as received: distinctions visible to clients are kept, such as RESP2's two nulls.
 
 use std::fmt::{self, Write};
 
@@ -94,7 +94,7 @@ impl Value {
         (self.kind == b':').then(|| number(&self.text))
     }
 
-    /// What it is in the table of coverage.
+    /// Returns its name in the table of coverage.
     pub(super) fn shape(&self) -> &'static str {
         shape(self.kind, self.is_null, self.items.is_empty())
     }
@@ -131,7 +131,7 @@ fn shape(kind: u8, is_null: bool, is_empty: bool) -> &'static str {
 /// Bytes as they are written in a shell: plain words stay plain.
 pub(super) struct Shown<'a>(pub(super) &'a [u8]);
 
-/// What of a long text is shown.
+/// The shown length of a long text.
 const SHOWN: usize = 300;
 
 impl fmt::Display for Shown<'_> {

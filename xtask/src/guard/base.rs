@@ -1,4 +1,4 @@
-//! The commit that is compared with, built beside this one.
+//! The base commit of a comparison, built in addition to this one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,8 +15,8 @@ pub(super) enum Base {
 }
 
 impl Base {
-    /// Returns the base that a word names: a program's path or a commit. Without a word it is the parent commit, or HEAD
-    /// where the work tree differs from it.
+    /// Returns the base that a word names: a program's path or a commit. Without a word it is the parent commit, or
+    /// HEAD where the work tree differs from it.
     pub(super) fn find(word: Option<&str>) -> Result<Base, String> {
         let is_clean = || output("git", &["status", "--porcelain"]).is_some_and(|text| text.is_empty());
         let commit = match word {
@@ -61,7 +61,7 @@ impl Base {
     }
 }
 
-/// Writes the files of a commit to a folder in place of what is there.
+/// Writes the files of a commit to a folder, replacing its content.
 fn export(hash: &str, folder: &Path) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;

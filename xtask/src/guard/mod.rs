@@ -1,13 +1,14 @@
-//! Instruction counts of the hot paths, which are the same on a busy machine as on a quiet one.
+//! Instruction counts of the hot paths, which do not depend on the machine's load.
 //!
 //! Each path runs under callgrind with few and with many repetitions; the difference, divided by the difference in
 //! repetitions, is one repetition without the start. In the proxy only the worker's thread counts: the work of other
 //! threads depends on the time that passes. Instructions of the kernel are not counted. The build is the plain one: a
 //! [profile](crate::release) is not the same twice.
 //!
-//! Two comparisons are made. The parent commit, built beside this one in the same profile, may be exceeded by
-//! [`PARENT`]; what was accepted, by [`GROWTH`], so that small steps do not add up. Accepted counts stand in
-//! docs/benchmarks/guard.md, a row per version of rustc and level of the CPU (libraries choose their code by it).
+//! Each count is compared with two others: with that of the parent commit, built in the same profile, which it may
+//! exceed by [`PARENT`]; and with the accepted count, which it may exceed by [`GROWTH`], so that small steps do not add
+//! up. Accepted counts are in docs/benchmarks/guard.md, a row per version of rustc and level of the CPU (libraries
+//! choose their code by it).
 
 mod base;
 mod paths;
@@ -42,11 +43,11 @@ impl Build {
 
 /// `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N]`.
 ///
-/// The base is the parent commit, or HEAD where the work tree differs from it. `--write` accepts the counts and compares
-/// them with nothing. `--runs` counts each path so many times and prints the spread.
+/// The base is the parent commit, or HEAD if the work tree differs from it. `--write` accepts the counts without a
+/// comparison. `--runs` counts each path N times and prints the spread.
 ///
 /// # Errors
-/// Where a count exceeds the base's by more than 1 %, or the accepted one by 3 %.
+/// If a count exceeds the base's by more than 1 %, or the accepted one by more than 3 %.
 pub fn guard(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     output("valgrind", &["--version"]).ok_or("valgrind is missing: `cargo xtask test --install` brings it")?;

@@ -1,7 +1,8 @@
 //! The hot paths, and how a repetition of each is driven and counted.
 //!
-//! Every step of client and origin waits until all threads of the program sleep ([`Running::settle`]). So the worker finds
-//! one event at a time, however fast the machine is, and its number of turns of the event loop is the same in every run.
+//! Every step of client and origin waits until all threads of the program sleep ([`Running::settle`]). So the worker
+//! finds one event at a time, however fast the machine is, and its number of turns of the event loop is the same in
+//! every run.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,9 +16,9 @@ use crate::child::{Guard, free_port, wait_for_port};
 
 /// Repetitions of the two runs of most paths: whole pipelines.
 const REPETITIONS: [u64; 2] = [480, 1_440];
-/// Those of connections.
+/// The repetitions of connections.
 const CONNECTIONS: [u64; 2] = [160, 480];
-/// Those of long bodies.
+/// The repetitions of long bodies.
 const LONG: [u64; 2] = [8, 24];
 /// Commands of one pipeline of SET.
 const PIPELINE: u64 = 16;
@@ -36,14 +37,14 @@ pub(super) struct Path {
     work: Work,
 }
 
-/// What a repetition does.
+/// The work of a repetition.
 #[derive(Clone, Copy)]
 enum Work {
     /// Parses a head, in the example of the wire's crate.
     Parse,
     /// A request that is answered with a redirection.
     Redirect,
-    /// What lines of `global` and rules add to a redirection.
+    /// A redirect with additional lines of `global` and rules.
     Rules { global: Global, rules: &'static str },
     /// A request on a connection that stays, passed to an origin and logged.
     Proxied,
@@ -403,7 +404,8 @@ struct Running {
 }
 
 impl Running {
-    /// Waits until all threads sleep. A thread that a packet wakes counts as running before the packet's sender goes on.
+    /// Waits until all threads sleep. A thread that a packet wakes counts as running before the packet's sender goes
+    /// on.
     fn settle(&self) -> std::io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !self.sleeps()? {
@@ -527,9 +529,9 @@ fn command(words: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
 }
 
-/// Instructions of one repetition in the worker's thread, from a run with few and one with many. It is the first that the
-/// program starts; a program without threads has its main thread alone. Other threads depend on the time that passes: the
-/// control thread writes the log.
+/// Instructions of one repetition in the worker's thread, from a run with few and one with many. It is the first that
+/// the program starts; a program without threads has its main thread alone. Other threads depend on the time that
+/// passes: the control thread writes the log.
 fn each([few, many]: [u64; 2], one: impl Fn(u64) -> Result<Vec<u64>, String>) -> Result<u64, String> {
     let (least, most) = (one(few)?, one(many)?);
     let of_worker = |counts: &[u64]| counts.get(1).or(counts.first()).copied();

@@ -1,9 +1,10 @@
-//! Layers of a crate's modules: what may use what.
+//! Layers of a crate's modules: the permitted dependencies.
 //!
 //! `xtask/layers/CRATE.txt` is the table. A line is a layer, from the bottom: its name and its modules, which own the
-//! modules below them that no line names. A module may use modules of its own layer and of those before it; two modules
-//! never use each other, directly or round about. A name that a module re-exports from one below it belongs to that. `FROM -> TO` is an exception that stands until the code is mended: one
-//! that nothing needs is a fault, so the list can only shrink.
+//! submodules that no line names. A module may use modules of its own layer and of those before it; two modules never
+//! use each other, directly or indirectly. A name that a module re-exports from one of its submodules belongs to the
+//! submodule. `FROM -> TO` is an exception until the code is corrected; an unused one is a fault, so the list can only
+//! shrink.
 
 mod source;
 
@@ -152,7 +153,7 @@ impl Table {
         for reference in &tree.references {
             let (Some(from), Some(target)) = (self.owner(&reference.module), tree.target(reference)) else { continue };
             let Some(to) = self.owner(&target) else { continue };
-            // What a module shows of those below it is theirs: who names it there uses them.
+            // A name re-exported from a module below belongs to that module: its user depends on that module.
             if reference.shows && target.starts_with(&reference.module) {
                 continue;
             }
@@ -167,8 +168,8 @@ impl Table {
     }
 }
 
-/// Compares a crate's map, if the page has one, with its table: each listed module stands in the map, alone or by the
-/// module above it, and what stands there exists. A map is a section `### \`CRATE\`` with tables whose first column names
+/// Compares a crate's map, if the page has one, with its table: each listed module is in the map, itself or by its
+/// parent, and each entry of the map exists. A map is a section `### \`CRATE\`` with tables whose first column names
 /// modules; after a line "Within `CRATE::MODULE`:" names are relative to that module.
 fn map_faults(name: &str, page: &str, table: &Table, tree: &Tree) -> Vec<String> {
     let heading = format!("### `{name}`");

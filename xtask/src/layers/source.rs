@@ -1,8 +1,8 @@
-//! What a crate's source files name of each other: modules, re-exports, and paths in `use` items and inline.
+//! References between a crate's source files: modules, re-exports, and paths in `use` items and inline.
 //!
 //! A file is read as tokens, without comments, strings, and items under `#[cfg(test)]`. Paths that begin with `crate`,
-//! `self`, `super` or a child module are resolved through `pub use` to the module that holds what they name; names that
-//! macros make from parts are not seen.
+//! `self`, `super` or a child module are resolved through `pub use` to the module of the named item; names that macros
+//! assemble from parts are not seen.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +18,15 @@ pub type Module = Vec<String>;
 pub struct Reference {
     /// The line, from 1.
     pub line: usize,
-    /// The segments as written, `crate` and its kin included.
+    /// The segments as written, including `crate`, `self` and `super`.
     pub path: Vec<String>,
     /// The module that they are written in.
     pub module: Module,
-    /// It is a `pub use`, by which a module shows what another one has.
+    /// Whether it is a `pub use`, by which a module shows what another one has.
     pub shows: bool,
 }
 
-/// What one file says.
+/// The references of one file.
 #[derive(Debug, Default)]
 pub struct Source {
     /// Child modules that it declares.
@@ -87,7 +87,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
     found
 }
 
-/// Returns the length of the string, character or lifetime at the start; `None`: there is none.
+/// Returns the length of the string, character or lifetime at the start; `None` without one.
 fn literal(rest: &[u8]) -> Option<usize> {
     let prefix = rest.iter().take_while(|byte| matches!(byte, b'r' | b'b' | b'c')).count();
     let quoted = &rest[prefix..];
@@ -132,7 +132,7 @@ pub fn read(text: &str, module: &[String]) -> Source {
 struct Reader {
     tokens: Vec<(usize, Token)>,
     at: usize,
-    /// The `use` item that is read is public.
+    /// Whether the `use` item that is read is public.
     shows: bool,
     source: Source,
 }
@@ -330,7 +330,7 @@ impl Tree {
         (0..=module.len()).rev().find_map(|len| self.files.get(&module[..len])).map_or("", String::as_str)
     }
 
-    /// Returns the module that holds what a path names; `None`: it names nothing of this crate.
+    /// Returns the module of the item that a path names; `None` for items of other crates.
     pub fn target(&self, reference: &Reference) -> Option<Module> {
         self.resolve(&reference.module, &reference.path, 0)
     }
@@ -351,7 +351,7 @@ impl Tree {
             } else if self.has_child(&now, segment) {
                 now.push(segment.clone());
             } else {
-                // What is imported there stands elsewhere.
+                // A name imported there is defined elsewhere.
                 if depth < DEEPEST
                     && let Some(elsewhere) = self.imported(&now, segment, depth)
                 {
@@ -368,7 +368,7 @@ impl Tree {
         Some(now)
     }
 
-    /// Where a name that a module imports stands.
+    /// Returns the module that defines a name imported by a module.
     fn imported(&self, module: &[String], name: &str, depth: usize) -> Option<Module> {
         let (_, path) = self.imports.get(module)?.iter().find(|(imported, _)| imported == name)?;
         // `use self::x` of its own name would go round.

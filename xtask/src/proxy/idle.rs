@@ -1,7 +1,7 @@
-//! What idle keep-alive connections cost: resident memory each, and what busy ones lose to them.
+//! The cost of idle keep-alive connections: resident memory each, and the slowdown of busy ones.
 //!
 //! A run starts the program, measures busy connections alone, opens the idle ones, each with one request answered,
-//! reads the growth of the resident set, and measures the busy ones again beside them.
+//! reads the growth of the resident set, and measures the busy ones again next to them.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -11,22 +11,22 @@ use super::peer::{BOTH, Bench, CONNECTIONS, Peer};
 use crate::bench::{median, resident_bytes, spread};
 use crate::report::{Options, Part};
 
-/// Ten thousand, less what a limit of 20,000 descriptors leaves no room for beside the busy ones.
+/// Ten thousand, reduced so that a limit of 20,000 descriptors also allows the busy ones.
 const IDLE: usize = 9_800;
 /// Connections that are opened together; fewer than any accept queue.
 const AT_ONCE: usize = 100;
 
 /// KiB of resident memory that an idle connection may cost.
 const WANTED_KIB: f64 = 3.0;
-/// The part of its rate that busy traffic must keep beside the idle connections.
+/// The minimum ratio of the busy traffic's rates with and without idle connections.
 const WANTED_RATE: f64 = 0.9;
 
 struct Outcome {
     /// Growth of the resident set per idle connection, KiB.
     kib: f64,
-    /// Rate beside idle connections over the rate without.
+    /// Rate with idle connections over the rate without.
     kept: f64,
-    /// CPU time of a busy request beside idle connections over that without.
+    /// CPU time of a busy request with idle connections over that without.
     cpu: f64,
 }
 
@@ -89,8 +89,8 @@ fn measure(bench: &Bench<'_>, peer: Peer, text: &str, path: &str) -> Result<Outc
     })
 }
 
-/// Returns the idle connections, each with one request answered; many at a time, so that nobody waits for each single
-/// answer.
+/// Returns the idle connections, each with one request answered. Many are opened at a time, to avoid a wait for each
+/// single answer.
 fn open(port: u16, path: &str) -> std::io::Result<Vec<TcpStream>> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: idle\r\n\r\n");
     let mut connections = Vec::with_capacity(IDLE);

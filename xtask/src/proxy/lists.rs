@@ -1,4 +1,4 @@
-//! What grows with the number of things: entries of a stick table, servers of a backend, lines of a file.
+//! Costs that grow with the number of objects: entries of a stick table, servers of a backend, lines of a file.
 
 use std::fmt::Write as _;
 

@@ -81,7 +81,7 @@ impl<'o> Bench<'o> {
         Ok(Bench { options, directory, _origin: origin, origin_port })
     }
 
-    /// Where a server of a file is.
+    /// Returns the address of a server of a file.
     pub(super) fn origin(&self) -> String {
         format!("127.0.0.1:{}", self.origin_port)
     }
@@ -143,9 +143,9 @@ impl Drop for Bench<'_> {
     }
 }
 
-/// What a run of the load showed.
+/// The result of a load run.
 pub(super) struct Loaded {
-    /// Requests without an answer, or with one of a class that says so.
+    /// Requests without an answer, or with an error status.
     pub(super) failed: f64,
     /// Answers a second.
     pub(super) rate: f64,

@@ -1,13 +1,13 @@
-//! `cargo xtask release`: the program as it is packaged and measured, optimised by what it was seen doing.
+//! `cargo xtask release`: the program as it is packaged and measured, with profile-guided optimisation.
 //!
-//! It is built twice: first so that it counts how often each branch is taken, Lua too where gcc compiles it; after it has
-//! done what stands in `train`, again with these counts. What is hot is put together and inlined then, what is rare put
-//! aside. Both builds have one target directory, since gcc finds its counts by the path of the object, and get their flags
-//! from files, since cargo names directories by flags. Other C code, such as the cryptography, is compiled as its authors
-//! say.
+//! The program is built twice: first instrumented, so that it counts how often each branch is taken (Lua too, where gcc
+//! compiles it); then, after the training load of `train`, with these counts. Hot code is then placed together and
+//! inlined, and rare code placed apart. Both builds use the same target directory, since gcc finds its counts by the
+//! path of the object, and get their flags from files, since cargo names directories by flags. Other C code, such as
+//! the cryptography, is compiled with its authors' flags.
 //!
-//! Everything lies in `target/profiled`, the symbols of the program in a file beside it. The benchmarks use the counts that are there, if the compilers are the same;
-//! `cargo xtask release` and `cargo xtask package` count anew.
+//! All output is in `target/profiled`, with the program's symbols in a separate file. The benchmarks use existing
+//! counts of the same compilers; `cargo xtask release` and `cargo xtask package` count anew.
 
 mod train;
 
@@ -39,7 +39,7 @@ pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// Puts a program without its symbols at `place`, and the symbols beside it, where debuggers and `perf` find them.
+/// Writes a program without its symbols to `place`, and the symbols next to it, where debuggers and `perf` find them.
 fn split(made: &Path, place: &Path) -> Result<(), String> {
     let symbols = place.with_extension(SYMBOLS);
     let (made, place, symbols) = (made.display(), place.display(), symbols.display());
@@ -51,16 +51,16 @@ fn split(made: &Path, place: &Path) -> Result<(), String> {
 /// The extension of the file with a program's symbols.
 pub(crate) const SYMBOLS: &str = "debug";
 
-/// Where the optimised program is.
+/// Returns the path of the optimised program.
 pub(crate) fn place() -> PathBuf {
     target().join("profiled/sluicegate")
 }
 
 struct Profiled {
     folder: PathBuf,
-    /// What the Rust compiler calls this machine.
+    /// The Rust compiler's name of this platform.
     host: String,
-    /// Who counts, and whose counts can be used.
+    /// The compilers whose profiles are compatible.
     compilers: String,
     /// From the same installation as rustc, whose format it must read.
     merger: PathBuf,
@@ -99,7 +99,7 @@ impl Profiled {
         self.built().join(PACKAGED).join("sluicegate")
     }
 
-    /// Where the builds for the host's own kind are, as for any other.
+    /// Returns the directory of builds for the host's platform.
     fn built(&self) -> PathBuf {
         self.path("build").join(&self.host)
     }
@@ -144,7 +144,7 @@ impl Profiled {
         self.path("counts/merged.profdata")
     }
 
-    /// What was not seen is still made fast, not small.
+    /// Returns the flags by which unprofiled code is still optimised for speed, not size.
     fn optimising(&self) -> Vec<String> {
         vec![format!("-Cprofile-use={}", self.merged().display()), String::from("-Cllvm-args=-pgso=false")]
     }
@@ -153,7 +153,7 @@ impl Profiled {
         format!("'-fprofile-use={}' -fprofile-partial-training -fprofile-correction", self.path("counts").display())
     }
 
-    /// Builds with these flags of rustc, beside those of the environment, and these for Lua.
+    /// Builds with these flags of rustc, in addition to those of the environment, and these for Lua.
     fn build(&self, flags: &[String], lua_flags: &str) -> Result<(), String> {
         let own = std::env::var("RUSTFLAGS").unwrap_or_default();
         let lines: Vec<&str> = own.split_whitespace().chain(flags.iter().map(String::as_str)).collect();
@@ -180,7 +180,7 @@ impl Profiled {
     }
 }
 
-/// Writes a file unless it says this already.
+/// Writes a file unless it already has this content.
 fn write(file: &Path, text: &str) -> Result<(), String> {
     match fs::read_to_string(file) {
         Ok(known) if known == text => Ok(()),

@@ -1,7 +1,8 @@
-//! What the program does while it counts: a bit of everything that is asked of it often, with its own load generators.
+//! The training load of profile-guided optimisation: a bit of every frequent operation, with the program's own load
+//! generators.
 //!
-//! What is not done here is compiled as ever, so that nothing becomes slower than without counts; but what is often
-//! asked for and missing is not made faster either.
+//! Code that the training does not run is compiled as without counts, so it does not become slower; but frequent code
+//! that is missing here does not become faster either.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -98,7 +99,7 @@ const LOADS: &[(Amount, &[&str])] = &[
     ([1, 16, 100_000], &["WATCH __key__", "GET __key__", "MULTI", "SET __key__ __data__", "EXEC"]),
 ];
 
-/// Scripts, with what stands behind their digest.
+/// Scripts, with the arguments after their digest.
 const SCRIPTS: &[(&str, &str, Amount)] = &[
     ("return redis.call('INCR', KEYS[1])", "1 n:__key__", [20, 16, 300_000]),
     ("return redis.call('INCR', KEYS[1])", "1 n:__key__", [20, 1, 30_000]),

@@ -1,4 +1,4 @@
-//! BullMQ, whose jobs live by scripts: what one costs the store, with one queue on one worker and two on two.
+//! The cost of a BullMQ job, which consists of scripts, with one queue on one worker and two on two.
 
 use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -56,7 +56,7 @@ fn cost(server: &Server, case: &Case) -> Result<f64, String> {
     Ok((server.cpu_us() - before) / (JOBS * case.queues) as f64)
 }
 
-/// What a job costs the store.
+/// Returns the cost of a job.
 pub(super) fn jobs(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("bullmq", "Jobs of BullMQ");
     let servers: Vec<Server> =

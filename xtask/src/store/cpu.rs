@@ -1,4 +1,4 @@
-//! What commands cost: CPU time of the server for each, beside redis-server's.
+//! The CPU time of commands, compared with redis-server's.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -151,7 +151,7 @@ const fn few(name: &'static str, command: &'static str, key_max: usize) -> Load 
     Load { name, command: Cow::Borrowed(command), connections: CONNECTIONS, pipeline: 16, requests: 300_000, key_max }
 }
 
-/// Commands on lists and sorted sets, each after what it needs.
+/// Commands on lists and sorted sets, each after the commands that prepare it.
 const TYPES: [Load; 12] = [
     few("LPUSH", "LPUSH list __data__", 0),
     few("RPUSH", "RPUSH list __data__", 0),
@@ -340,7 +340,7 @@ pub(super) fn hot(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// What each client got done.
+/// Returns the number of completed commands of each client.
 fn share(server: &Server, pipeline: usize) -> Result<Vec<u64>, String> {
     let over = AtomicBool::new(false);
     let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect::<Result<_, _>>()?;

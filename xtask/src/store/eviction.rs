@@ -1,4 +1,4 @@
-//! Hit rates of a cache that is full, beside redis-server's.
+//! Hit rates of a full cache, compared with redis-server's.
 //!
 //! 700,000 values of 1 KiB are written into 512 MB, in an order of their own, a hundred at a time; between them as many
 //! keys are read by Zipf's law among all 700,000, and a read that misses a key which was written once counts as a miss.
@@ -20,7 +20,7 @@ const BATCH: usize = 100;
 const READS: usize = 1_400_000;
 /// Exponent of Zipf's law.
 const SKEW: f64 = 0.99;
-/// Hits hardly differ from run to run, so fewer runs than elsewhere tell as much.
+/// Hit rates hardly vary between runs, so fewer runs suffice.
 const RUNS_MAX: usize = 3;
 const POLICIES: [&str; 2] = ["allkeys-lru", "allkeys-lfu"];
 

@@ -1,4 +1,4 @@
-//! Bytes a key, beside redis-server's; and what stays resident after sizes have changed.
+//! Bytes per key, compared with redis-server's; and the resident memory after sizes have changed.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ const CYCLE: usize = 2_000_000;
 /// Time after which memory is looked at.
 const SETTLES_IN: Duration = Duration::from_secs(30);
 
-/// What stays resident when sizes change.
+/// Measures the resident memory when sizes change.
 pub(super) fn reuse(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("reuse", "Memory that is used again");
     let _ = writeln!(

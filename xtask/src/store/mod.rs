@@ -1,8 +1,8 @@
 //! The store against redis-server: CPU time, memory, stalls, eviction.
 //!
-//! Both servers run on core 0 and the load on core 1, in alternating runs. What is compared is CPU time from the
-//! scheduler's statistics, so that a machine which does other things besides still gives figures that can be used; what
-//! is a matter of waiting says so. Scripts are a report of their own.
+//! Both servers run on core 0 and the load on core 1, in alternating runs. CPU time from the scheduler's statistics is
+//! compared, so the figures are usable even on a machine with other load; figures of waiting times are marked as such.
+//! Scripts have a report of their own.
 
 mod bullmq;
 mod cpu;

@@ -11,7 +11,7 @@ use crate::connection::{Answer, Client};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Redis,
-    /// Our store, with so many workers.
+    /// This store, with this many workers.
     Ours(u32),
     /// Our store, with one worker on this core.
     OursOn(u32),

@@ -1,4 +1,4 @@
-//! Scripts: what they cost beside redis-server's, and what others notice of a long one.
+//! The cost of scripts compared with redis-server's, and the effect of a long one on other clients.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -54,7 +54,7 @@ impl Scripted {
     }
 }
 
-/// What each load gives on each peer, in alternating runs: CPU µs and real µs per script, `[load][peer][run]`.
+/// Measures each load on each peer, in alternating runs: CPU µs and real µs per script, `[load][peer][run]`.
 fn alternate(options: &Options, peers: &[Peer], scripts: &[Scripted]) -> Result<[Vec<Vec<Vec<f64>>>; 2], String> {
     let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     let empty = vec![vec![Vec::new(); peers.len()]; scripts.len()];
@@ -82,7 +82,7 @@ const COSTS: [Scripted; 4] = [
     short("EVALSHA of INCR, undeclared key", UNDECLARED, "0 count:__key__"),
 ];
 
-/// What scripts cost on one worker.
+/// Measures the cost of scripts on one worker.
 pub(super) fn costs(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("costs", "What scripts cost");
     let peers = [Peer::Redis, Peer::Ours(1)];
@@ -104,7 +104,7 @@ const SHARED: [Scripted; 2] = [
     lists("50 connections, the same five lists", OWN_KEYS, "50"),
 ];
 
-/// What they cost on two workers.
+/// Measures their cost on two workers.
 pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("workers", "Scripts on two workers");
     let peers = [Peer::Ours(1), Peer::Ours(2)];
@@ -139,10 +139,10 @@ const LONG: [Long; 5] = [
     Long { name: "never ends", script: "while true do end" },
 ];
 
-/// How long others are looked at while a script runs.
+/// The time for which other clients are observed while a script runs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What others notice of a long script, everything of the server on one core.
+/// Measures the effect of a long script on other clients, with the whole server on one core.
 pub(super) fn others(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("others", "What others notice of a long script");
     let server = Peer::Ours(1).start(&options.program, &[])?;
@@ -221,7 +221,7 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// What GETs of others saw.
+/// The latencies of other clients' GETs.
 struct Seen {
     rate: f64,
     p99_ms: f64,
@@ -270,7 +270,7 @@ fn background(options: &Options, server: &Server) -> Result<std::process::Child,
         .map_err(|error| error.to_string())
 }
 
-/// What a script takes beside its text, and what a million runs leave.
+/// Measures the memory of a script in addition to its text, and the growth after a million runs.
 pub(super) fn memory(options: &Options) -> Result<Part, String> {
     const SCRIPTS: usize = 10_000;
     let mut part = Part::new("memory", "What scripts take of memory");

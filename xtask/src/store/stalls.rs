@@ -1,4 +1,4 @@
-//! How long anybody is kept waiting: single-key commands by the CPU clock, and GETs beside commands over millions.
+//! Stalls: single-key commands by the CPU clock, and GETs during commands over millions of elements.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -22,7 +22,7 @@ const PROBED: usize = 1_000;
 const PROBES: usize = 4;
 /// Time between two GETs.
 const PAUSE: Duration = Duration::from_micros(200);
-/// How long what follows a command is watched.
+/// The time for which the effects of a command are observed.
 const AFTER: Duration = Duration::from_millis(500);
 /// Time for which expiry is watched at most.
 const EXPIRY_MAX: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// What GETs waited for, and the command beside them.
+/// The waits of GETs, and the concurrent command.
 struct Waited {
     command_ms: f64,
     longest_ms: f64,

@@ -21,7 +21,7 @@ pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// Bytes of its body.
     pub(super) body: u64,
-    /// The connection may carry more requests.
+    /// Whether the connection may carry more requests.
     pub(super) keep_alive: bool,
 }
 

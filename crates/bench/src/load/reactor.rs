@@ -51,9 +51,9 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Shared {
     /// Times are nanoseconds since this.
     pub(super) epoch: Instant,
-    /// The run is to end at once.
+    /// Whether the run is to end at once.
     pub(super) stop: AtomicBool,
-    /// A connection has been made.
+    /// Whether a connection has been made.
     pub(super) reached: AtomicBool,
     /// The reason why the run cannot continue.
     pub(super) fatal: Mutex<Option<String>>,

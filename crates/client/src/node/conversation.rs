@@ -50,7 +50,7 @@ pub(crate) struct Conversation {
     pub(crate) filled: usize,
     pub(crate) parser: ReplyParser,
     pub(crate) messages: VecDeque<Reply>,
-    /// A transaction may be open, or keys watched.
+    /// Whether a transaction may be open, or keys watched.
     pub(crate) unclean: bool,
     pub(crate) listens: bool,
     pub(crate) generation: u64,

@@ -109,7 +109,7 @@ fn must(reply: Reply) -> Result<(), String> {
     }
 }
 
-/// One command and its reply, on a connection that has nothing else to do.
+/// Sends a command on a connection without other commands; returns its reply.
 async fn ask(stream: &mut Stream, words: &[&[u8]]) -> Result<Reply, String> {
     let mut out = Vec::new();
     encode(words, &mut out);

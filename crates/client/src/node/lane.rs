@@ -44,7 +44,7 @@ struct Queue {
     commands: Commands,
     /// The lane's task, if it sleeps.
     waker: Option<Waker>,
-    /// The lane's task has ended.
+    /// Whether the lane's task has ended.
     closed: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     pub(crate) len: usize,
     /// The time of queueing; once it is on a connection, the time at which it was taken for that.
     pub(crate) since: Instant,
-    /// It reads, and was not sent twice yet.
+    /// Whether it reads, and was not sent twice yet.
     pub(crate) repeatable: bool,
     /// The reply of [`ASKING`] comes first.
     pub(crate) skips: bool,
@@ -82,9 +82,9 @@ pub(crate) struct Route {
     /// The slot of its first key; `None`: any node may have it.
     pub(crate) slot: Option<u16>,
     pub(crate) db: u32,
-    /// It changes nothing.
+    /// Whether it changes nothing.
     pub(crate) reads: bool,
-    /// The client asks for itself: it goes nowhere else, and its failure is none of a command.
+    /// Whether the client sends it for itself: it goes nowhere else, and its failure is none of a command.
     pub(crate) own: bool,
     /// [`ASKING`] stands before it.
     pub(crate) asking: bool,

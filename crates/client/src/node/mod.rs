@@ -36,7 +36,7 @@ pub(crate) struct Node {
     mark: u64,
     pub(crate) section: Arc<Section>,
     pub(crate) address: Address,
-    /// It knows where the engine is, and is none itself.
+    /// Whether it knows where the engine is, and is none itself.
     pub(crate) is_sentinel: bool,
     /// Counters of connections and commands.
     pub(crate) counters: Counters,
@@ -327,7 +327,7 @@ impl Node {
         mixed ^ mixed >> 33
     }
 
-    /// No connection has been attempted.
+    /// Returns whether no connection has been attempted.
     pub(crate) fn is_untouched(&self) -> bool {
         self.counters.connects.load(Ordering::Relaxed) == 0
     }

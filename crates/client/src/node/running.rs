@@ -75,7 +75,7 @@ pub(crate) struct Running<'a> {
     /// No more commands are sent to the node; unanswered ones fail at this time.
     left: Option<Instant>,
     renew_at: Option<Instant>,
-    /// A sign of life is waited for.
+    /// Whether a sign of life is waited for.
     validating: bool,
     /// Replies to [`TRACKING`] that are to come, and whether the engine has agreed so far.
     tracking: (u8, bool),
@@ -153,7 +153,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// It should end before it gets another command.
+    /// Returns whether it should end before it gets another command.
     fn is_stale(&self, now: Instant) -> bool {
         self.generation != self.lane.node.generation() || self.renew_at.is_some_and(|at| at <= now)
     }

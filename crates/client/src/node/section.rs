@@ -52,7 +52,7 @@ pub(crate) struct Section {
     router: OnceLock<Weak<dyn Router>>,
     /// Bytes of the commands that wait for a cluster's map or for its slots.
     pub(crate) parked: AtomicUsize,
-    /// The section is closed.
+    /// Whether the section is closed.
     closed: AtomicBool,
     /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that
     /// what waits for others leaves room for what does not.

@@ -58,7 +58,7 @@ impl Contexts {
         Contexts(self.0 | other.0)
     }
 
-    /// This set without another.
+    /// Returns this set without another.
     pub const fn without(self, other: Contexts) -> Contexts {
         Contexts(self.0 & !other.0)
     }

@@ -49,7 +49,7 @@ pub(crate) struct ConverterRow {
     pub(crate) input: Output,
     /// The type of the result; [`Output::Any`] for the sample itself.
     pub(crate) output: Output,
-    /// It asks a store, so it may wait.
+    /// Whether it asks a store, so it may wait.
     pub(crate) waits: bool,
     pub(crate) docs: &'static str,
 }

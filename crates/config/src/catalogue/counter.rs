@@ -61,7 +61,7 @@ pub enum CounterFigure {
 }
 
 impl CounterFigure {
-    /// It names an element of an array first.
+    /// Returns whether it names an element of an array first.
     pub fn has_element(self) -> bool {
         use CounterFigure::{ClrGpc, Gpc, GpcRate, Gpt, IncGpc};
         matches!(self, Gpc | GpcRate | Gpt | IncGpc | ClrGpc)

@@ -129,7 +129,7 @@ impl Needs {
 /// The sides of the section that an expression stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sides {
-    /// It knows its backend: a `backend`, a `listen`, or a `defaults` that either may use.
+    /// Whether it knows its backend: a `backend`, a `listen`, or a `defaults` that either may use.
     pub(crate) back: bool,
 }
 

@@ -1,7 +1,8 @@
 //! The catalogue of the language: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
 //! reference and the tests' coverage all derive from these rows.
 //!
-//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`](crate::items) lists all rows.
+//! The rows of a section's keywords are in the file of its parser (`section/*.rs`); [`items`](crate::items) lists all
+//! rows.
 
 mod context;
 mod converter;
@@ -62,7 +63,7 @@ pub enum ArgKind {
 }
 
 impl ArgKind {
-    /// As the reference names it.
+    /// Returns its name in the reference.
     pub fn name(self) -> &'static str {
         match self {
             ArgKind::Str => "string",
@@ -119,7 +120,7 @@ impl Output {
         }
     }
 
-    /// As the reference names it.
+    /// Returns its name in the reference.
     pub fn name(self) -> &'static str {
         match self {
             Output::Any => "any",

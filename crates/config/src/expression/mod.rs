@@ -32,7 +32,7 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) commands: Option<CommandCheck>,
     /// Access to other files; none in tests of words.
     pub(crate) files: Option<&'f dyn Files>,
-    /// Any name is a store's: a script's arguments, which are looked up when they are used.
+    /// Whether any name is a store's: a script's arguments, which are looked up when they are used.
     pub(crate) any_store: bool,
     /// Notices about valid expressions.
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
@@ -67,7 +67,7 @@ pub(crate) struct StoreNames<'f> {
 pub(crate) struct LuaSamples {
     pub(crate) fetches: Vec<String>,
     pub(crate) converters: Vec<String>,
-    /// A script could not be loaded, which was reported: any name may have been its own.
+    /// Whether a script could not be loaded, which was reported: any name may have been its own.
     pub(crate) failed: bool,
 }
 

@@ -92,7 +92,7 @@ pub struct HashType {
     pub consistent: bool,
     /// The function.
     pub function: HashFunction,
-    /// The hash is mixed once more.
+    /// Whether the hash is mixed once more.
     pub avalanche: bool,
 }
 

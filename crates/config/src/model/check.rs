@@ -76,7 +76,7 @@ pub enum CheckStepKind {
 /// `connect`.
 #[derive(Clone, Debug, Default)]
 pub struct CheckConnect {
-    /// Not requested by a line.
+    /// Whether no line requests it.
     pub implicit: bool,
     /// Behaves like a check without steps: the server's `check-send-proxy` applies.
     pub default: bool,

@@ -79,12 +79,12 @@ pub enum Normalizer {
     },
     /// `percent-decode-unreserved [strict]`.
     PercentDecodeUnreserved {
-        /// A malformed sequence is answered with 400.
+        /// Whether a malformed sequence is answered with 400.
         strict: bool,
     },
     /// `percent-to-uppercase [strict]`.
     PercentToUppercase {
-        /// A malformed sequence is answered with 400.
+        /// Whether a malformed sequence is answered with 400.
         strict: bool,
     },
     /// `query-sort-by-name`.

@@ -11,7 +11,7 @@ pub type ErrorPages = BTreeMap<u16, Arc<ErrorPage>>;
 pub enum ErrorPage {
     /// An empty file: the connection is closed without an answer.
     Silent,
-    /// This response.
+    /// A response of the configuration.
     Message(ErrorMessage),
     /// The response of the proxy's `http-error` line for this status.
     Reply,
@@ -28,7 +28,7 @@ pub struct ErrorMessage {
     pub reason: Vec<u8>,
     /// Fields in order, names in lower case, without `connection` and without a repeated `content-length`.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It has a Content-Length; without one the connection's end is the body's.
+    /// Whether it has a Content-Length; without one the connection's end is the body's.
     pub has_length: bool,
     /// Whether it has `connection: close`.
     pub close: bool,

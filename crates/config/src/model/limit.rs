@@ -19,7 +19,7 @@ pub struct Limit {
     pub kind: LimitKind,
     /// The store or engine that counts.
     pub store: Arc<str>,
-    /// That is an engine in another process.
+    /// Whether that is an engine in another process.
     pub external: bool,
     /// The embedded store that counts instead while the engine is away.
     pub stand_in: Arc<str>,
@@ -52,7 +52,7 @@ pub enum LimitKind {
     Concurrency {
         /// The maximum number at once.
         max: u32,
-        /// How long a slot stays taken by a stream whose lease is not renewed.
+        /// The time after which the slot of a stream is freed if its lease is not renewed.
         lease: Duration,
     },
 }
@@ -70,7 +70,7 @@ pub enum LimitAlgorithm {
 }
 
 impl LimitAlgorithm {
-    /// As files and commands write it.
+    /// Returns its name in files and commands.
     pub fn name(self) -> &'static str {
         match self {
             LimitAlgorithm::Gcra => "gcra",

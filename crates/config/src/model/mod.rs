@@ -203,7 +203,7 @@ pub enum PresetValue {
 /// `strict-limits`.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A limit that can't be raised refuses the start.
+    /// Whether a limit that can't be raised refuses the start.
     pub strict: bool,
 }
 

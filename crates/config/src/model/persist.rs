@@ -16,9 +16,9 @@ pub struct PersistenceCookie {
     pub indirect: bool,
     /// Adding the cookie makes a cacheable response private.
     pub nocache: bool,
-    /// It is only added to responses to POST.
+    /// Whether it is only added to responses to POST.
     pub postonly: bool,
-    /// A server's own is left alone.
+    /// Whether a server's own is left alone.
     pub preserve: bool,
     /// `httponly`, `secure`, `domain` and `attr` as they stand behind its value.
     pub suffix: String,
@@ -44,7 +44,7 @@ pub enum CookieMode {
 /// `force-persist`, `ignore-persist`.
 #[derive(Clone, Debug)]
 pub struct PersistRule {
-    /// A server that is down is asked all the same; otherwise cookies are ignored.
+    /// Whether a server that is down is asked all the same; otherwise cookies are ignored.
     pub force: bool,
     /// Its condition.
     pub condition: Option<Condition>,
@@ -73,11 +73,11 @@ pub enum ServerChoice {
 /// `stick on|match|store-request|store-response KEY [table T] [if …]`.
 #[derive(Clone, Debug)]
 pub struct StickRule {
-    /// A server is looked up.
+    /// Whether a server is looked up.
     pub matches: bool,
-    /// The server is stored.
+    /// Whether the server is stored.
     pub stores: bool,
-    /// The key is the response's.
+    /// Whether the key is the response's.
     pub response: bool,
     /// The key.
     pub key: Expr,

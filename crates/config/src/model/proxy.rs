@@ -152,7 +152,7 @@ pub struct Proxy {
     pub state_source: StateSource,
     /// `server-state-file-name`; the section's name by default.
     pub state_file: Option<String>,
-    /// Its number is its `id`.
+    /// Whether its number is its `id`.
     pub forced_id: bool,
     /// `description`, for the statistics page.
     pub description: Option<String>,
@@ -173,11 +173,11 @@ pub enum StateSource {
 /// `retry-on`: the failures after which a request is sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryOn {
-    /// The server can't be connected to.
+    /// Whether the server can't be connected to.
     pub conn_failure: bool,
     /// The server ends the connection before a whole head of a response.
     pub empty_response: bool,
-    /// The response is not HTTP.
+    /// Whether the response is not HTTP.
     pub junk_response: bool,
     /// `timeout server` passes before a response.
     pub response_timeout: bool,
@@ -372,7 +372,7 @@ pub enum HeaderNames {
 /// Probes of idle connections by the kernel (`option tcpka`, `clitcpka`, `srvtcpka`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probes {
-    /// They are sent.
+    /// Whether they are sent.
     pub on: bool,
     /// The number of unanswered probes after which the connection is closed.
     pub count: Option<u32>,
@@ -427,7 +427,7 @@ pub struct ForwardFor {
     pub except: Option<(IpAddr, u8)>,
     /// Header name; `X-Forwarded-For`.
     pub header: String,
-    /// Only where the request has none yet.
+    /// Whether it is only added to requests without one.
     pub if_none: bool,
 }
 
@@ -591,7 +591,7 @@ pub struct Server {
     pub name: Arc<str>,
     /// `id N`, or the position in the backend counted from 1 (`sid` of `show stat`).
     pub sid: u32,
-    /// It has that number by `id`.
+    /// Whether it has that number by `id`.
     pub forced_id: bool,
     /// Its address.
     pub address: ServerAddress,
@@ -621,7 +621,7 @@ pub struct Server {
     pub non_stick: bool,
     /// `disabled`: starts in maintenance.
     pub disabled: bool,
-    /// It was added at run time.
+    /// Whether it was added at run time.
     pub dynamic: bool,
     /// `cookie VALUE`: what names it in the backend's cookie.
     pub cookie: Option<String>,

@@ -87,7 +87,7 @@ pub struct Draft {
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
     commands: Option<CommandCheck>,
-    /// As the files left it.
+    /// The environment after the files were read.
     environment: Environment,
 }
 
@@ -134,7 +134,7 @@ struct Reader<'a> {
     global: global::GlobalReader,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
-    /// A line of `global` has an error.
+    /// Whether a line of `global` has an error.
     global_failed: bool,
     files: &'a dyn Files,
 }

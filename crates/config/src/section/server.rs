@@ -187,16 +187,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.backup = true;
         Ok(())
     }),
-    option(
-        "check",
-        0,
-        "",
-        "Checks the server: by connecting to it, or as an option of its backend defines.",
-        |s, _| {
-            s.check = true;
-            Ok(())
-        },
-    ),
+    option("check", 0, "", "Checks the server by connecting, or as an option of its backend defines.", |s, _| {
+        s.check = true;
+        Ok(())
+    }),
     option("check-send-proxy", 0, "", "Checks begin with a line of the PROXY protocol.", |s, _| {
         s.check_send_proxy = true;
         Ok(())
@@ -217,16 +211,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.disabled = false;
         Ok(())
     }),
-    option(
-        "error-limit",
-        1,
-        "N",
-        "Number of failures in a row that 'observe' counts as a failed check; 10.",
-        |s, v| {
-            s.error_limit = unit::leading_integer(v, 1, 1_000_000)? as u32;
-            Ok(())
-        },
-    ),
+    option("error-limit", 1, "N", "Failures in a row that 'observe' counts as a failed check; 10.", |s, v| {
+        s.error_limit = unit::leading_integer(v, 1, 1_000_000)? as u32;
+        Ok(())
+    }),
     option("fall", 1, "N", "Number of failed checks in a row until the server is down; 3.", |s, v| {
         s.fall = unit::leading_integer(v, 1, 1_000_000)? as u32;
         Ok(())
@@ -311,17 +299,11 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option(
-        "maxconn",
-        1,
-        "N",
-        "Maximum number of concurrent requests of the server; further ones wait in its queue.",
-        |s, v| {
-            let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
-            s.maxconn = (n > 0).then_some(n);
-            Ok(())
-        },
-    ),
+    option("maxconn", 1, "N", "Limit of concurrent requests; further ones wait in the server's queue.", |s, v| {
+        let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
+        s.maxconn = (n > 0).then_some(n);
+        Ok(())
+    }),
     option("maxqueue", 1, "N", "Maximum number of requests in the server's queue.", |s, v| {
         let n = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
         s.maxqueue = (n > 0).then_some(n);
@@ -490,20 +472,14 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option(
-        "resolve-prefer",
-        1,
-        "ipv4|ipv6",
-        "The address family that is queried first, and preferred; ipv6.",
-        |s, v| {
-            s.prefer_v4 = match v {
-                "ipv4" => true,
-                "ipv6" => false,
-                _ => return Err(format!("expects ipv4 or ipv6, not '{v}'")),
-            };
-            Ok(())
-        },
-    ),
+    option("resolve-prefer", 1, "ipv4|ipv6", "The preferred address family, queried first; ipv6.", |s, v| {
+        s.prefer_v4 = match v {
+            "ipv4" => true,
+            "ipv6" => false,
+            _ => return Err(format!("expects ipv4 or ipv6, not '{v}'")),
+        };
+        Ok(())
+    }),
     option(
         "resolvers",
         1,

@@ -95,7 +95,7 @@ impl UserList {
     }
 
     /// Returns the name and groups of the user that credentials (`user:password`) name, if the password is right.
-    /// `known` is what a [`Check`] found before.
+    /// `known` is the result of an earlier [`Check`].
     pub(crate) fn user(self: &Arc<Self>, credentials: &[u8], known: Option<&Known>) -> Option<(&str, &[String])> {
         let known = known.filter(|known| known.is_about(self, credentials));
         let (name, user, password) = self.named(credentials)?;
@@ -154,7 +154,7 @@ impl User {
         }
     }
 
-    /// The same by its hash; a right password is remembered.
+    /// Returns whether the password is right by its hash; a right password is remembered.
     fn slowly(&self, password: &[u8], scratch: &mut crypt::Scratch) -> bool {
         let Password::Hashed(hash) = &self.password else { return false };
         let right = crypt::hash(password, hash, scratch).is_some_and(|made| made == hash.as_bytes());

@@ -36,7 +36,7 @@ const WEIGHT_MAX: u32 = 256 * WEIGHT_SCALE;
 /// The result of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// This server, and its slot is taken.
+    /// This server, whose slot is now taken.
     Taken(usize),
     /// This server is the only choice and has no free slot: wait in its own queue.
     Wait(usize),
@@ -59,7 +59,7 @@ pub struct Wish {
 pub trait Load {
     /// Acquires a slot of a server if one is free and its queue is empty.
     fn take(&self, server: usize) -> bool;
-    /// Its own queue has a limit that is not reached yet.
+    /// Returns whether a server's own queue has a limit that is not reached yet.
     fn may_queue(&self, server: usize) -> bool;
     /// Requests that it serves.
     fn served(&self, server: usize) -> u32;
@@ -67,9 +67,9 @@ pub trait Load {
     fn in_flight(&self, server: usize) -> u32;
     /// Requests that all servers of the backend serve; counted only where a `hash-balance-factor` is.
     fn all_served(&self) -> u32;
-    /// It has a limit and no free slot.
+    /// Returns whether a server has a limit and no free slot.
     fn is_full(&self, server: usize) -> bool;
-    /// It has a limit and its queue has one, and both are reached.
+    /// Returns whether a server has a limit and its queue has one, and both are reached.
     fn queue_is_full(&self, server: usize) -> bool;
 }
 

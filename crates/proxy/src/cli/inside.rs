@@ -498,7 +498,7 @@ fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     }
 }
 
-/// Nothing but its connections keeps the server.
+/// Returns whether nothing but its connections keeps the server.
 fn may_go_idle(
     running: &crate::running::Running,
     proxy: &crate::running::ProxyRun,

@@ -47,7 +47,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for want of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener of its own on a socket that others may listen on later.
+/// Returns a listener of its own on a socket that others may listen on later.
 fn listener(socket: &OwnedFd) -> io::Result<Listener> {
     Listener::from_fd(socket.try_clone()?)
 }

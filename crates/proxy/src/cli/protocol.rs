@@ -126,7 +126,7 @@ impl Session {
     }
 }
 
-/// One command as it came.
+/// A command as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Its words.

@@ -57,7 +57,7 @@ enum Chosen {
 #[derive(Debug)]
 struct Filter {
     kind: DataKind,
-    /// Of an array.
+    /// The index in an array.
     element: u32,
     holds: fn(&i128, &i128) -> bool,
     value: i128,
@@ -213,7 +213,7 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// One entry's line.
+/// Appends the line of an entry.
 fn append(table: &Table, seen: Seen<'_>, out: &mut Vec<u8>) {
     use std::io::Write;
     // Writing to a vector can't fail.

@@ -1,8 +1,8 @@
 //! Compression of a body.
 //!
-//! Data is pushed as it arrives; the compressor's output is passed on in pieces. The compressor holds some of it back to
-//! find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow sender
-//! reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
+//! Data is pushed as it arrives; the compressor's output is passed on in pieces. The compressor holds some of it back
+//! to find repetitions, so a caller that waits for more data requests the rest ([`Encoder::flush`]): data of a slow
+//! sender reaches the receiver immediately. A push of n bytes outputs little more than n bytes, whatever their content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ impl Drop for Held {
 pub(crate) struct Encoder {
     /// `None`: the data goes out as it is.
     compress: Option<(Compress, Held)>,
-    /// The compressor may hold something back.
+    /// Whether the compressor may hold something back.
     holds: bool,
     /// Bytes in and out since the last query.
     moved: (u64, u64),
@@ -65,7 +65,7 @@ impl Encoder {
         Some(Encoder { compress, holds: false, moved: (0, 0) })
     }
 
-    /// It leaves data as it is.
+    /// Returns whether it leaves data as it is.
     pub(crate) fn is_identity(&self) -> bool {
         self.compress.is_none()
     }

@@ -190,7 +190,7 @@ fn has_good_tag(response: &Message) -> bool {
     tags.next().is_none() && quoted.len() >= 2 && quoted.starts_with(b"\"") && quoted.ends_with(b"\"")
 }
 
-/// The body is of one of the types, or of any but multipart where none is named.
+/// Returns whether the body is of one of the types, or of any but multipart where none is named.
 fn has_type<'a>(message: &Message, types: impl Iterator<Item = &'a Vec<String>>) -> bool {
     let kind = message.first(b"content-type");
     let begins =

@@ -43,13 +43,13 @@ const SHARDS: usize = 16;
 /// The decision of a store or an engine about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// It may go on, and was counted.
+    /// Whether it may go on, and was counted.
     pub allowed: bool,
     /// The amount still allowed at once.
     pub remaining: i64,
-    /// In how many µs it would be allowed; -1 if that isn't known, or never.
+    /// The time in µs after which it would be allowed; -1 if unknown, or never.
     pub retry_us: i64,
-    /// In how many µs everything will be forgotten.
+    /// The time in µs after which nothing of the key is counted any more.
     pub reset_us: i64,
 }
 
@@ -89,17 +89,17 @@ pub enum Outcome {
 /// The counts of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that went on, the near ones included.
+    /// Allowed requests, including the near ones.
     pub allowed: u64,
-    /// Those that left at most a fifth of the limit.
+    /// Allowed requests that left at most a fifth of the limit.
     pub near: u64,
-    /// Requests that were denied.
+    /// Denied requests.
     pub denied: u64,
-    /// Requests that would have been, but for `shadow`.
+    /// Requests that would have been denied without `shadow`.
     pub shadowed: u64,
-    /// Requests of which the engine couldn't say it, or whose key or cost was none.
+    /// Requests without a decision of the engine, or with an invalid key or cost.
     pub failed: u64,
-    /// Those that the embedded store counted instead.
+    /// Requests that the embedded store counted in place of the engine.
     pub local: u64,
 }
 
@@ -115,7 +115,7 @@ struct Shard {
     top: Mutex<Top>,
 }
 
-/// This thread's shard.
+/// Returns this thread's shard.
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -238,7 +238,7 @@ pub(crate) struct Plan {
     pub(crate) policy: Box<[u8]>,
     /// The first words behind the key; of LIMIT.TAKE or LIMIT.LEASE for a store, of a script for an engine.
     words: SmallVec<[Box<[u8]>; 4]>,
-    /// How long a slot stays taken by a stream whose lease is not renewed (`max`).
+    /// The time after which the slot of a stream is freed if its lease is not renewed (`max`).
     lease: Option<Duration>,
     /// The script for an engine (EVAL); the client sends only its digest once the engine knows it.
     script: Option<&'static str>,

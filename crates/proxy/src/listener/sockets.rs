@@ -19,7 +19,8 @@ pub struct Wanted<'a> {
     pub v6only: Option<bool>,
     /// `transparent`: the address may be another machine's.
     pub transparent: bool,
-    /// The address must be free: a socket of another process or section there is an error. Later sockets may share it.
+    /// Whether the address must be free: a socket of another process or section there is an error. Later sockets may
+    /// share it.
     pub exclusive: bool,
     /// Mode of a unix socket.
     pub mode: Option<u32>,
@@ -48,7 +49,7 @@ impl Sockets for SystemSockets {
 /// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplacingSockets {
-    /// The replaced process is alive: an exclusive address is shared with it until it ends.
+    /// Whether the replaced process is alive: an exclusive address is shared with it until it ends.
     pub shares: bool,
 }
 

@@ -49,9 +49,9 @@ pub struct Listener {
     pub(super) figures: Option<Arc<Figures>>,
     /// Workers that would accept, but wait for a slot of the frontend or of the process.
     pub(super) waiting: AtomicU32,
-    /// One per worker, or one that is shared; none once it no longer listens.
+    /// The sockets: one per worker, or a shared one; none once it no longer listens.
     pub(super) sockets: Mutex<Vec<Arc<OwnedFd>>>,
-    /// A newer configuration does not have it: accepted connections finish.
+    /// Whether a newer configuration does not have it: accepted connections finish.
     pub(super) removed: AtomicBool,
     /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
     pub local: Option<SocketAddr>,
@@ -115,7 +115,7 @@ impl Listener {
         self.sockets.lock().clear();
     }
 
-    /// A newer configuration does not have it.
+    /// Returns whether a newer configuration does not have it.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }

@@ -191,7 +191,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     }
 }
 
-/// A list of captures of a request that has slots.
+/// Returns whether it is a list of captures of a request with slots.
 pub(super) fn has_slots(alias: LogAlias, view: &View<'_>) -> bool {
     slots(alias, view) > 0
 }

@@ -52,7 +52,7 @@ impl Peer {
         Some(Peer { to, opened: Mutex::new(None) })
     }
 
-    /// As messages name it.
+    /// Returns its name in messages.
     pub(super) fn name(&self) -> String {
         match &self.to {
             Destination::Unix(path) => path.display().to_string(),
@@ -207,7 +207,7 @@ fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }.map_err(|error| error.into_parts().1)
 }
 
-/// One call for up to [`BATCH`] lines, without blocking.
+/// Sends up to [`BATCH`] lines with one system call, without blocking.
 fn send_batch(fd: i32, address: Option<&SockAddr>, lines: &Lines, from: usize) -> io::Result<usize> {
     let count = (lines.ends.len() - from).min(BATCH);
     let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];

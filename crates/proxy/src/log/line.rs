@@ -109,11 +109,11 @@ pub struct ProxyLog {
     pub(super) error_line: Option<LineCode>,
     pub(super) structured: Option<LineCode>,
     unique_id: Option<Arc<dyn UniqueId>>,
-    /// The addresses of server connections are looked up.
+    /// Whether the addresses of server connections are looked up.
     pub(crate) wants_server_addresses: bool,
     /// An expression uses the server's connection, which is closed when the line is written.
     pub(crate) wants_server_connection: bool,
-    /// Some line prints the count of lines, so they are counted.
+    /// Whether lines are counted, because some line prints their count.
     counts_lines: bool,
 }
 

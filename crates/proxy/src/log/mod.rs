@@ -107,7 +107,7 @@ impl Lines {
     }
 }
 
-/// One destination: the lines that wait for it.
+/// A destination, with the lines that wait for it.
 #[derive(Debug)]
 struct Sink {
     to: LogAddress,
@@ -117,9 +117,9 @@ struct Sink {
     /// The writer sleeps; who appends wakes it.
     sleeping: AtomicBool,
     wake: Notify,
-    /// The writer holds lines that it has not written yet.
+    /// Whether the writer holds lines that it has not written yet.
     writing: AtomicBool,
-    /// It has a writer.
+    /// Whether it has a writer.
     served: AtomicBool,
 }
 

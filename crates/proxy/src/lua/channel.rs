@@ -60,7 +60,7 @@ unsafe fn channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContex
     }
 }
 
-/// As [`channel`], for contents; raises where they are HTTP's.
+/// Like [`channel`], for contents; raises where they are HTTP's.
 unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
     // SAFETY: as `channel`.
     unsafe {

@@ -71,7 +71,7 @@ pub(super) struct Current {
     pub(super) stream_id: u64,
     /// The buffers of the running service; null in other scripts, and once its client has disconnected.
     pub(super) applet: *mut AppletIo,
-    /// Nothing may wait here.
+    /// Whether code may not wait here.
     pub(super) no_wait: bool,
     /// The sample of the converter that begins.
     pub(super) input: Option<Sample>,
@@ -85,7 +85,7 @@ pub(super) struct Current {
     pub(super) wake: Option<Duration>,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
-    /// It was `txn:done`, which ends the stream with it.
+    /// Whether it was `txn:done`, which ends the stream with it.
     pub(super) stream_done: bool,
     /// The response of `txn:done`.
     pub(super) reply: Option<Box<LocalReply>>,
@@ -144,9 +144,9 @@ pub(super) struct Host {
     pub(super) operation: Option<Operation>,
     /// Its result, for the continuation.
     pub(super) outcome: Option<Outcome>,
-    /// By the index that `core.redis` objects hold.
+    /// Engines, by the index that `core.redis` objects hold.
     pub(super) redis: Vec<RedisHandle>,
-    /// By the index that `Map` objects hold.
+    /// Maps, by the index that `Map` objects hold.
     pub(super) maps: Vec<MapHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,

@@ -166,8 +166,8 @@ unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Prox
     }
 }
 
-/// As [`with_proxy`], for the server whose object is argument 1: the proxy's place, the server's place when the object was
-/// made, and its life. `None` once the server was deleted.
+/// Like [`with_proxy`], for the server whose object is argument 1: the proxy's place, the server's place when the
+/// object was made, and its life. `None` once the server was deleted.
 unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun, &ServerRun) -> T) -> Option<T> {
     // SAFETY: as `with_proxy`; raw reads of a table raise nothing.
     unsafe {
@@ -365,8 +365,8 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `tracking(server)`: the server whose health is this one's, in an array that is empty if it has its own; nil once it was
-/// deleted.
+/// `tracking(server)`: the server whose health is this one's, in an array that is empty if it has its own; nil once it
+/// was deleted.
 unsafe fn tracking(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {

@@ -81,7 +81,7 @@ impl Pools {
     }
 }
 
-/// A connection that rests under this name, and how often it was taken so far.
+/// Returns a connection that rests under this name, and how often it was taken so far.
 pub(super) fn take(name: &str) -> Option<(Socket, u32)> {
     let found = POOLS.with_borrow_mut(|pools| pools.take(name))?;
     Some((found.stream, found.reused + 1))

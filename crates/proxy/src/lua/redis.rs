@@ -39,7 +39,7 @@ struct Object {
     index: u32,
 }
 
-/// Of every [`Object`], and of no other userdata of its size.
+/// The tag of every [`Object`], and of no other userdata of its size.
 const TAG: u64 = u64::from_be_bytes(*b"the-call");
 
 /// Replies within replies.
@@ -281,8 +281,8 @@ pub(super) unsafe fn engine_of<'l>(lua: *mut lua_State) -> (&'l dyn Engine, u32)
     }
 }
 
-/// Argument 2 as a table of commands, each a table of words: makes all words strings, and gives their number. Nothing is
-/// on the stack above it afterwards.
+/// Argument 2 as a table of commands, each a table of words: makes all words strings, and gives their number. Nothing
+/// is on the stack above it afterwards.
 pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
     // SAFETY: a C function's usual stack; nothing is held.
     unsafe {

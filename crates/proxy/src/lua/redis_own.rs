@@ -1,7 +1,7 @@
 //! Connections of their own from Lua: what `r:own`, `r:multi` and `r:subscribe` of the prelude stand on.
 //!
-//! A connection is a block of its own that gives it back when it is closed or collected, so one that a script forgot, or
-//! whose script was ended, is never lost.
+//! A connection is a block of its own that gives it back when it is closed or collected, so one that a script forgot,
+//! or whose script was ended, is never lost.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -174,7 +174,7 @@ unsafe fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
     }
 }
 
-/// Of one command: its reply stands for the table of all.
+/// Continues after a single command: returns its reply in place of the table of all replies.
 unsafe fn answered_one(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
     // SAFETY: as `answered`.
     unsafe {

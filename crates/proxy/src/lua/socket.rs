@@ -42,23 +42,23 @@ struct Socket {
     /// The place at which the search for a line's end continues.
     scanned: usize,
     timeout: Option<Duration>,
-    /// The peer closed, the time was up, or an error came: nothing more will be received.
+    /// Whether the peer closed, the time was up, or an error came: nothing more will be received.
     ended: bool,
-    /// It answers as LuaSocket's sockets do: texts, third results, timeouts that don't close.
+    /// Whether it answers as LuaSocket's sockets do: texts, third results, timeouts that don't close.
     luasocket: bool,
     /// The last operation of such a socket ran out of time.
     timed_out: bool,
-    /// A read is unsatisfied, or gave up waiting: the peer may still send the data.
+    /// Whether a read is unsatisfied, or gave up waiting: the peer may still send the data.
     late: bool,
-    /// A write has not come to its end, or there will be none: the peer has got half of something.
+    /// Whether a write has not come to its end, or there will be none: the peer has got half of something.
     cut: bool,
-    /// It connects to paths.
+    /// Whether it connects to paths.
     unix: bool,
     /// The pool of its connection.
     pool: Option<Box<str>>,
     /// The number of earlier uses of its connection.
     reused: u32,
-    /// It was finalized, so nothing would drop a new connection.
+    /// Whether it was finalized, so nothing would drop a new connection.
     collected: bool,
 }
 
@@ -641,8 +641,8 @@ unsafe fn close(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `setkeepalive([pool [, max_idle [, seconds]]])`, or in OpenResty's words `setkeepalive([milliseconds [, size]])`: others
-/// may have the connection, and the socket has none any more. 1, or nil and why not.
+/// `setkeepalive([pool [, max_idle [, seconds]]])`, or in OpenResty's words `setkeepalive([milliseconds [, size]])`:
+/// others may have the connection, and the socket has none any more. 1, or nil and why not.
 unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
     // SAFETY: what owns memory is moved into the pool or dropped before Lua is called again.
     unsafe {

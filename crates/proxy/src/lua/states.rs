@@ -114,14 +114,14 @@ impl StateCell {
 /// A function as its states know it.
 pub(super) struct Registered {
     pub(super) args: usize,
-    /// By state id; `LUA_NOREF` where a state did not register it.
+    /// The references, by state id; `LUA_NOREF` for states that did not register it.
     pub(super) references: Box<[c_int]>,
 }
 
 /// Every Lua state of the process.
 pub struct LuaStates {
     pub(super) shared: Arc<Shared>,
-    /// By state id; index 0 is the shared state.
+    /// The states, by state id; index 0 is the shared one.
     pub(super) cells: Box<[Option<Arc<StateCell>>]>,
     /// By rule set: one name may be another function in each.
     actions: [HashMap<Box<str>, Registered>; ScriptHook::ALL.len()],
@@ -158,7 +158,8 @@ pub(super) struct CliJob {
 
 impl LuaStates {
     /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
-    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log; `patterns` are the files that rules use, too.
+    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log;
+    /// `patterns` are the files that rules use, too.
     pub fn load(
         global: &model::Global,
         nbthread: usize,
@@ -273,7 +274,7 @@ impl LuaStates {
         Ok(())
     }
 
-    /// One worker's part; `index` from 0. Call it on the worker's thread.
+    /// Returns the part of the worker `index`, from 0. To be called on the worker's thread.
     pub fn worker(self: &Arc<Self>, index: usize) -> WorkerLua {
         WorkerLua::new(self.clone(), index)
     }

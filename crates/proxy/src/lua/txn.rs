@@ -207,7 +207,7 @@ unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamCont
     }
 }
 
-/// As [`context`], to read.
+/// Like [`context`], to read.
 unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -233,7 +233,7 @@ pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut Stre
     }
 }
 
-/// As [`txn_context`], to read.
+/// Like [`txn_context`], to read.
 unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -263,7 +263,7 @@ pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> 
     unsafe { context(lua, object_stream(lua, wanted)) }
 }
 
-/// As [`object_context`], to read.
+/// Like [`object_context`], to read.
 pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe { readable(lua, object_stream(lua, wanted)) }

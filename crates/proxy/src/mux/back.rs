@@ -10,10 +10,10 @@ use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
 use crate::server::ServerConnection;
 use crate::stream::Content;
 
-/// Why a server's head does not come.
+/// The reason why a server's head is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadError {
-    /// What came is none.
+    /// The data is not a head.
     Invalid(http::HeadError),
     /// The server closed or broke the connection.
     Gone,
@@ -25,19 +25,19 @@ pub(crate) enum Back {
 }
 
 impl Back {
-    /// A connection that was assigned to a stream, with memory for what it is sent or with the request that an earlier
-    /// one was sent.
+    /// Returns a connection assigned to a stream, with the memory of its output or the request sent on an earlier
+    /// connection.
     pub(crate) fn new(connection: ServerConnection, writer: h1::Writer) -> Back {
         Back::H1(h1::Back::new(connection, writer))
     }
 
-    /// The connection, for its server and its addresses.
+    /// Returns the connection, for its server and its addresses.
     pub(crate) fn connection(&self) -> &ServerConnection {
         let Back::H1(end) = self;
         end.connection()
     }
 
-    /// Returns the connection, and what was sent: a retry sends it once more, and its memory serves another stream.
+    /// Returns the connection, and the sent data: a retry sends it again, and its memory is reused by another stream.
     pub(crate) fn take_apart(self, pool: &BufferPool) -> (ServerConnection, h1::Writer) {
         let Back::H1(end) = self;
         end.take_apart(pool)
@@ -49,7 +49,7 @@ impl Back {
         end.replay()
     }
 
-    /// Nothing was sent here yet, nor to a connection before it.
+    /// Returns whether nothing was sent yet, on this connection or an earlier one.
     pub(crate) fn is_fresh(&self) -> bool {
         let Back::H1(end) = self;
         h1::Wired::writer(end).is_fresh()
@@ -104,24 +104,24 @@ impl Back {
         end.is_full(pool)
     }
 
-    /// Receives what has come. 0 is the server's end.
+    /// Receives available data. 0 is the server's end.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         let Back::H1(end) = self;
         end.poll_fill(cx, pool)
     }
 
-    /// Holds these bytes instead of what the server sent.
+    /// Replaces the bytes received from the server by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         let Back::H1(end) = self;
         end.replace(bytes, pool);
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         peek.look(self.input(), content);
     }
 
-    /// Takes a body out of what was received if all of it is there.
+    /// Removes a body from the received data if it is complete.
     pub(crate) fn take_whole_body(&mut self) -> bool {
         let Back::H1(end) = self;
         end.take_whole_body()

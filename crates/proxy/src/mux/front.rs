@@ -45,8 +45,8 @@ impl Front<'_> {
         on!(self, end => end.poll_alarm(cx))
     }
 
-    /// Consumes a request's head: its body follows, with `max_fields` trailers at most. `memory` is for what is sent.
-    /// Returns the version as the client said it, if it did.
+    /// Consumes a request's head: its body follows, with `max_fields` trailers at most. `memory` is for the output.
+    /// Returns the version sent by the client, if any.
     pub(crate) fn take_head(&mut self, head: &RequestHead, max_fields: usize, memory: Vec<u8>) -> Option<[u8; 8]> {
         on!(self, end => end.take_head(head, max_fields, memory))
     }
@@ -56,7 +56,7 @@ impl Front<'_> {
         on!(self, end => end.open_tunnel());
     }
 
-    /// Returns the memory of what was sent.
+    /// Returns the memory of the output.
     pub(crate) fn take_memory(&mut self) -> Vec<u8> {
         on!(self, end => end.take_memory())
     }
@@ -71,7 +71,7 @@ impl Front<'_> {
         on!(self, end => end.skip(count));
     }
 
-    /// The client has ended its side: what is here is all there will be.
+    /// Returns whether the client has ended its side: no more data arrives.
     pub(crate) fn has_ended(&self) -> bool {
         on!(self, end => end.has_ended())
     }
@@ -81,23 +81,23 @@ impl Front<'_> {
         on!(self, end => end.is_full(pool))
     }
 
-    /// Receives what has come. 0 is the client's end.
+    /// Receives available data. 0 is the client's end.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         on!(self, end => end.poll_fill(cx, pool))
     }
 
-    /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
-    /// is gone; with `half` also when it has ended its side.
+    /// Polls a client that waits for its response: data that it sends meanwhile is kept for later. Ready when it has
+    /// disconnected; with `half` also when it has ended its side.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
         on!(self, end => end.poll_gone(cx, pool, half))
     }
 
-    /// Holds these bytes instead of what the client sent.
+    /// Replaces the bytes received from the client by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         on!(self, end => end.replace(bytes, pool));
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         on!(self, end => end.look(peek, content));
     }
@@ -117,7 +117,7 @@ impl Front<'_> {
         on!(self, end => end.try_continue());
     }
 
-    /// The same behind what is sent already.
+    /// The same after data that is being sent already.
     pub(crate) fn send_continue(&mut self) {
         on!(self, end => end.send_continue());
     }
@@ -142,7 +142,7 @@ impl Front<'_> {
         on!(self, end => end.give_up());
     }
 
-    /// Ends a stream whose client may still be sending, so that it reads what it was sent.
+    /// Ends a stream whose client may still be sending, so that the client can read the response.
     pub(crate) async fn drain(&mut self, pool: &BufferPool) {
         on!(self, end => end.drain(pool).await);
     }

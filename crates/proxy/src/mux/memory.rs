@@ -1,6 +1,6 @@
 //! A client's end in memory: a stream of several that share a connection, as HTTP/2 will have them.
 //!
-//! The peer gives byte credit for what it takes, gets credit back for what is consumed here, and may reset the stream;
+//! The peer gives byte credit for bytes that it takes, gets credit for bytes consumed here, and may reset the stream;
 //! the stream is reset towards it when it ends before its message does.
 
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use sluicegate_wire::http::{Message, RequestHead, Version, status};
 use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
 use crate::stream::Content;
 
-/// What the stream sends to its client.
+/// An event that the stream sends to its client.
 #[derive(Debug)]
 pub(crate) enum Event {
     Interim(u16),
@@ -29,7 +29,7 @@ pub(crate) enum Event {
     Reset,
 }
 
-/// What the client sends.
+/// An event that the client sends.
 enum Part {
     Data(Vec<u8>),
     End(Option<Message>),
@@ -88,7 +88,7 @@ impl Peer {
         shared.wake_stream();
     }
 
-    /// Takes so many bytes more.
+    /// Grants credit for this many more bytes.
     pub(crate) fn credit(&self, bytes: usize) {
         let mut shared = self.0.borrow_mut();
         shared.credit += bytes;
@@ -114,7 +114,7 @@ impl Peer {
         .await
     }
 
-    /// What was sent and not taken yet.
+    /// Returns whether all sent events were taken.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.borrow().sent.is_empty()
     }
@@ -129,7 +129,7 @@ pub(crate) struct Front {
     counted: usize,
     complete: bool,
     trailers: Option<Message>,
-    /// What there is no credit for yet.
+    /// Events without credit so far.
     pending: VecDeque<Event>,
     ended: bool,
 }
@@ -177,7 +177,7 @@ impl Front {
         self.consume(count);
     }
 
-    /// The end of a message is not the end of its stream, and a stream that was reset is gone.
+    /// Returns false: the end of a message is not the end of its stream, and a stream that was reset is gone.
     pub(crate) fn has_ended(&self) -> bool {
         false
     }

@@ -42,7 +42,7 @@ pub(crate) enum Body {
     End,
 }
 
-/// What a flow waits for.
+/// The event for which a flow waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Bytes from its source.
@@ -53,7 +53,7 @@ pub(crate) enum Wait {
     Done,
 }
 
-/// Why a flow ended early.
+/// The reason why a flow ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowError {
     /// The source closed before the body was complete.
@@ -96,7 +96,7 @@ impl Moved {
 pub(crate) struct HeadForm<'a> {
     /// The framing of the body that follows, where the protocol frames bodies by their heads.
     pub(crate) framing: Framing,
-    /// What is announced of the connection, where the protocol does that.
+    /// The announced fate of the connection, in protocols that have it.
     pub(crate) connection: ConnectionField,
     /// The case of names, where the protocol has any.
     pub(crate) names: Option<&'a NameCases>,

@@ -1,10 +1,10 @@
-//! How far rules have seen a body that stays where it is forwarded from later.
+//! The progress of rules in a body that stays in the buffer from which it is forwarded later.
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing};
 
 use crate::stream::Content;
 
-/// How far a body that stays in its buffer has been looked at.
+/// How far a buffered body has been read.
 #[derive(Debug)]
 pub(crate) struct Peek {
     decoder: BodyDecoder,
@@ -15,7 +15,7 @@ pub(crate) struct Peek {
 }
 
 impl Peek {
-    /// Nothing was looked at of a body framed so.
+    /// Returns the progress at the start of a body with this framing.
     pub(crate) fn new(framing: Framing, max_fields: usize, content: &mut Content) -> Peek {
         content.announced = match framing {
             Framing::None => Some(0),
@@ -27,7 +27,7 @@ impl Peek {
         Peek { complete: decoder.is_done(), decoder, seen: 0, malformed: false }
     }
 
-    /// Copies what came since the last look, without the frames of chunks.
+    /// Copies the data received since the last call, without the framing of chunks.
     pub(crate) fn look(&mut self, input: &[u8], content: &mut Content) {
         while !self.complete && !self.malformed && self.seen < input.len() {
             let rest = &input[self.seen..];
@@ -47,7 +47,7 @@ impl Peek {
         }
     }
 
-    /// Copies what came since the last look of a body that has no framing; with `ended` it is complete.
+    /// Copies the data of an unframed body received since the last call; with `ended` it is complete.
     #[cfg(test)]
     pub(crate) fn look_at_plain(&mut self, data: &[u8], ended: bool, content: &mut Content) {
         content.data.extend_from_slice(&data[self.seen..]);
@@ -55,12 +55,12 @@ impl Peek {
         self.complete = ended;
     }
 
-    /// The whole body is here.
+    /// Returns whether the whole body is here.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// What came can't be the body.
+    /// Returns whether the data is a malformed body.
     pub(crate) fn is_malformed(&self) -> bool {
         self.malformed
     }

@@ -221,7 +221,7 @@ impl Connection {
 
 type Serving = tokio::task::JoinHandle<After>;
 
-/// What a stream sent, to its end.
+/// The complete response of a stream.
 #[derive(Debug, Default)]
 struct Answer {
     interim: Vec<u16>,
@@ -402,7 +402,7 @@ fn a_client_that_stops_taking_and_leaves_ends_its_stream() {
             while !matches!(peer.next().await, Event::Data(_)) {}
             peer.reset();
             assert_eq!(serving.await.unwrap(), After::Close);
-            // A body that nobody reads holds its sender up.
+            // An unread body blocks its sender.
             let (peer, serving) = connection.request("POST", "/local", Framing::Length(5), 100);
             let said = answer(&peer).await;
             assert_eq!((said.status, peer.consumed()), (200, 0));

@@ -11,7 +11,7 @@ pub struct Persistence {
     pub server: Option<usize>,
     /// The place of the one that had the session's request before, in the same backend.
     pub last: Option<usize>,
-    /// It is asked for even if it is down (`force-persist`).
+    /// Whether it is asked for even if it is down (`force-persist`).
     pub forced: bool,
     /// Cookies are left alone (`ignore-persist`).
     pub ignored: bool,

@@ -111,9 +111,9 @@ pub struct Counters {
 
 /// The result of a rule's look-up.
 pub(crate) enum Asked {
-    /// The address, or that there is none.
+    /// The address; `None` if the name has none.
     Known(Option<IpAddr>),
-    /// It will be.
+    /// The answer follows.
     Later(oneshot::Receiver<Option<IpAddr>>),
 }
 
@@ -232,7 +232,7 @@ fn family(resolve: &model::ServerResolve) -> Kind {
 }
 
 fn random_id() -> u16 {
-    // A hasher's keys come from the system's source of randomness, and what it makes of them tells nothing of them.
+    // A hasher's keys come from the system's source of randomness, and its output reveals nothing about them.
     RandomState::new().build_hasher().finish() as u16
 }
 
@@ -646,7 +646,7 @@ impl State {
         self.rest(number, now);
     }
 
-    /// A server's service record is gone: the server is free for another one.
+    /// Frees a server, whose service record is gone, for another record.
     fn release(&mut self, number: u64, key: ServerKey, known: &dyn Servers) {
         self.unfollow(&key);
         if let Some(target) = self.target(&key, known) {

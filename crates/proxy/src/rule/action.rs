@@ -1,4 +1,4 @@
-//! What a rule does once its condition holds.
+//! Execution of a rule's action once its condition holds.
 //!
 //! **Items.** An action is its row in the configuration's catalogue, its variant of the model's `Action`, its line in
 //! [`compile`] and the function there, which has the builder emit what the action needs of the stream (a sample, texts)
@@ -24,12 +24,12 @@ use crate::stream::{BoundAction, ScriptHook, StreamContext};
 
 /// An action that is ready to run.
 pub(super) struct ActionCode {
-    /// The accumulator is its input.
+    /// Whether the accumulator is its input.
     pub(super) takes_sample: bool,
     act: Box<dyn Act>,
 }
 
-/// What an action acts on.
+/// The objects of an action.
 pub(super) struct Run<'r> {
     /// The texts that were rendered for it.
     pub(super) machine: &'r mut Machine,
@@ -40,7 +40,7 @@ pub(super) struct Run<'r> {
     pub(super) cx: &'r mut StreamContext,
 }
 
-/// What acts.
+/// The execution of an action.
 pub(super) trait Act: Send + Sync {
     /// Acts, on the sample where it takes one and there is one.
     fn act<'a>(&'a self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'a>;
@@ -56,7 +56,7 @@ pub(super) trait Act: Send + Sync {
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 pub(super) enum Done<'a> {
     /// The next operation.
     Next,
@@ -82,10 +82,10 @@ pub(super) enum Done<'a> {
     BackendNamed,
 }
 
-/// What the function of an action returns.
+/// The result of an action's compile function.
 pub(super) type Compiled = Result<ActionCode, String>;
 
-/// Where an action stands.
+/// The place of an action.
 pub(super) struct Place<'a> {
     /// The rule.
     pub(super) rule: &'a Rule,
@@ -93,7 +93,7 @@ pub(super) struct Place<'a> {
     pub(super) next: Option<&'a Rule>,
 }
 
-/// The functions of the actions.
+/// Returns the functions of the actions.
 pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
     match &place.rule.action {
         Action::Accept => reply::accept(),
@@ -190,7 +190,7 @@ where
     Ok(ActionCode::of(OnStream(act)))
 }
 
-/// Returns an action on the accumulator, which the builder was told to make; without a sample it does nothing.
+/// Returns an action on the accumulator, for which the builder has emitted code; without a sample it has no effect.
 pub(super) fn on_sample<F>(act: F) -> Compiled
 where
     F: Fn(Sample, &mut Run<'_>) -> Done<'static> + Send + Sync + 'static,

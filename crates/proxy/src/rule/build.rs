@@ -22,7 +22,7 @@ struct Label {
     jumps: Vec<usize>,
 }
 
-/// What the rule lists of a proxy are built from.
+/// The inputs of a proxy's rule lists.
 pub(super) struct Sources<'a> {
     pub(super) proxy: &'a model::Proxy,
     pub(super) engines: &'a Engines,
@@ -31,7 +31,7 @@ pub(super) struct Sources<'a> {
     pub(super) lua: Option<&'a dyn Bindings>,
     pub(super) scope: FetchScope<'a>,
     pub(super) bufsize: usize,
-    /// Where failures of stores are logged.
+    /// The logger of store failures.
     pub(super) logger: &'a Logger,
     pub(super) targets: Arc<[LogTarget]>,
 }
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An action that is done where a condition holds.
+    /// Returns an action that is done where a condition holds.
     pub(super) fn guarded(
         &mut self,
         condition: Option<&Condition>,
@@ -135,7 +135,7 @@ impl Builder<'_> {
                 let mut matched = Label::default();
                 self.acl(&term.acl, &mut matched);
                 if term.negated {
-                    // No test matched: the term holds, so jump over what the match does.
+                    // No test matched: the term holds, so jump over the code for a match.
                     let mut next_term = Label::default();
                     self.jump(Op::Jump(0), &mut next_term);
                     self.place(matched);
@@ -256,7 +256,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Where the failures of a rule go; one place for a line of the file that does the same several times.
+    /// Returns the receiver of a rule's failures; shared by several operations of a line of the file.
     pub(super) fn failed_at(&self, at: &Position, what: &str) -> Arc<Failed> {
         let known = self.failed.iter().rev().map(|(_, failed)| failed).find(|failed| failed.is_of(at, what));
         known.cloned().unwrap_or_else(|| Arc::new(Failed::new(at, what, self.logger, &self.targets)))
@@ -270,7 +270,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What finds out who a request is comes before those who want to know it, because it may wait.
+    /// Emits the authentication of the request before its first use, because it may wait.
     fn authenticate(&mut self, fetch: &FetchCode) {
         if !self.hook.is_http() {
             return;

@@ -67,7 +67,7 @@ pub(super) fn carrier(b: &mut Builder<'_>, carrier: &Carrier) -> Compiled {
     }
 }
 
-/// An action with a number, or with one that an expression gives, if it is accepted.
+/// Returns an action with a number, or with one that an expression gives, if it is accepted.
 fn with_number(
     b: &mut Builder<'_>,
     number: &NumberOr,
@@ -94,7 +94,7 @@ fn with_number(
     }
 }
 
-/// An action with a time, or with one that an expression gives in milliseconds.
+/// Returns an action with a time, or with one that an expression gives in milliseconds.
 fn with_time(
     b: &mut Builder<'_>,
     time: &TimeOr,

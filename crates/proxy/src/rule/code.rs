@@ -133,7 +133,7 @@ impl Program {
         self.rules.get(index).map(|(_, place)| *place)
     }
 
-    /// The action that the machine did last and that waits.
+    /// Returns the action that the machine did last and that waits.
     pub(super) fn last_action(&self, machine: &Machine) -> &ActionCode {
         match &self.ops[machine.next as usize - 1] {
             Op::Act(action) => action,
@@ -141,7 +141,7 @@ impl Program {
         }
     }
 
-    /// Tells programs that hold operations from each other.
+    /// Returns an identity that differs between programs that hold operations.
     pub(super) fn id(&self) -> usize {
         self.ops.as_ptr().addr()
     }
@@ -274,7 +274,7 @@ impl Step<'_> {
     }
 }
 
-/// How a condition of content rules goes on.
+/// The next step of a condition of content rules.
 enum Decision {
     /// With the next operation.
     Next,

@@ -1,4 +1,4 @@
-//! From the typed configuration to flat code.
+//! Compilation of the typed configuration to flat code.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl Lists<'_> {
         result.map_err(|message| self.errors.push(CompileError { at: at.clone(), message })).ok()
     }
 
-    /// The rule sets of TCP and HTTP.
+    /// Returns the rule sets of TCP and HTTP.
     fn rule_sets(&mut self) -> ProxyRules {
         let proxy = self.sources.proxy;
         let (requests, redirects) = proxy.http_request.split_at(proxy.http_request.len() - proxy.redirects);
@@ -212,7 +212,7 @@ impl Lists<'_> {
         }
     }
 
-    /// What is computed besides rules.
+    /// Compiles the values that are computed outside of rules.
     fn keys(&mut self, compiled: &mut ProxyRules) {
         let Sources { proxy, engines, scope, .. } = *self.sources;
         let forwarded = proxy.options.forwarded.as_ref();

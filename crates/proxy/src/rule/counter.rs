@@ -22,8 +22,8 @@ pub(super) fn track(b: &mut Builder<'_>, track: &Track) -> Compiled {
     })
 }
 
-/// Tracks for the session before there is a stream, for the stream then. What a stream's request or response would
-/// have counted before is counted now, as HAProxy does.
+/// Tracks for the session before there is a stream, for the stream then. Events of a stream's request or response that
+/// precede the rule are counted now, as in HAProxy.
 fn begin(slot: usize, table: &Arc<Table>, sample: &Sample, run: &mut Run<'_>) {
     let (hook, cx, value) = (run.hook, &mut *run.cx, sample.as_value());
     if hook.is_early() {

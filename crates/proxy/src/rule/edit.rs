@@ -58,7 +58,7 @@ fn add_field(name: &[u8], run: &mut Run<'_>) -> Done<'static> {
     Done::Next
 }
 
-/// What changes a head otherwise.
+/// Other changes of a head.
 pub(super) fn edit(b: &mut Builder<'_>, edit: &Edit) -> Compiled {
     match edit {
         Edit::ReplaceField { name, each, regex, by } => {
@@ -123,7 +123,8 @@ pub(super) fn edit(b: &mut Builder<'_>, edit: &Edit) -> Compiled {
     }
 }
 
-/// An edit of the message by a text, with the room that there is, and whether it is a request; it returns whether it fits.
+/// An edit of the message by a text, with the room that there is, and whether it is a request; it returns whether it
+/// fits.
 fn with_text(
     b: &mut Builder<'_>,
     format: &LogFormat,

@@ -124,7 +124,7 @@ impl Act for LimitCode {
 }
 
 impl LimitCode {
-    /// The rule, with what its first text begins with; `None` if no more variables can be named.
+    /// Returns the rule, with what its first text begins with; `None` if no more variables can be named.
     fn new(rule: &model::LimitRule, limit: Arc<Limit>, failed: Arc<Failed>) -> Option<(LimitCode, Box<[u8]>)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = limit.config.clone();

@@ -32,7 +32,7 @@ struct RedirectCode {
     drop_query: bool,
     append_slash: bool,
     ignore_empty: bool,
-    /// A prefix of `/` adds nothing: that is how a redirect to itself is written.
+    /// Whether a prefix of `/` adds nothing: that is how a redirect to itself is written.
     empty_prefix: bool,
     keep_query: bool,
     set_cookie: Option<Box<[u8]>>,
@@ -53,8 +53,8 @@ impl RedirectCode {
         }
     }
 
-    /// The reply that sends the client to `to`, made of the memory of `response`, with a cookie that was rendered for it;
-    /// `None` where an empty target is ignored.
+    /// Returns the reply that sends the client to `to`, made of the memory of `response`, with a cookie that was
+    /// rendered for it; `None` where an empty target is ignored.
     fn build(&self, to: &[u8], cookie: Option<&[u8]>, request: &Message, response: &mut Message) -> Option<LocalReply> {
         let location = match self.kind {
             RedirectKind::Location => {

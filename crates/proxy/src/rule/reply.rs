@@ -102,7 +102,7 @@ impl ReplyCode {
         }
     }
 
-    /// The reply with the texts that were rendered for it, made of the memory of `response`.
+    /// Returns the reply with the texts that were rendered for it, made of the memory of `response`.
     fn build(&self, machine: &Machine, response: &mut Message) -> LocalReply {
         let mut texts = machine.texts();
         let mut head = response.take();

@@ -3,7 +3,7 @@
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Which alphabet of RFC 4648.
+/// An alphabet of RFC 4648.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base64 {
     /// `+` and `/`, padded.
@@ -13,7 +13,7 @@ pub enum Base64 {
 }
 
 impl Base64 {
-    /// The text of bytes.
+    /// Returns the text of bytes.
     pub fn encode(self, bytes: &[u8]) -> Vec<u8> {
         let alphabet = if self == Base64::Standard { STANDARD } else { URL };
         let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -32,7 +32,8 @@ impl Base64 {
         out
     }
 
-    /// The bytes of a text; `None` where it is not base64. The standard form must be padded, the other one may be.
+    /// Returns the bytes of a text; `None` where it is not base64. The standard form must be padded, the other one may
+    /// be.
     pub fn decode(self, text: &[u8]) -> Option<Vec<u8>> {
         let digits = match self {
             Base64::Standard if !text.len().is_multiple_of(4) => return None,

@@ -78,7 +78,7 @@ pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> i
 struct CookieValues<'a> {
     rest: &'a [u8],
     name: &'a [u8],
-    /// The field is a list of pairs (`Cookie`); otherwise pairs of other names end the search (`Set-Cookie`).
+    /// Whether the field is a list of pairs (`Cookie`); otherwise pairs of other names end the search (`Set-Cookie`).
     list: bool,
 }
 

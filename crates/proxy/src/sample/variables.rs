@@ -194,7 +194,7 @@ impl VarMap {
         self.bytes = 0;
     }
 
-    /// No variable is set.
+    /// Returns whether no variable is set.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -212,7 +212,7 @@ pub struct Variables {
     request: VarMap,
     response: VarMap,
     in_response: bool,
-    /// Those of a health check, which streams do not have.
+    /// Variables of a health check; `None` for streams.
     check: Option<VarMap>,
 }
 
@@ -254,8 +254,8 @@ impl Variables {
         }
     }
 
-    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the session
-    /// are copied.
+    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the
+    /// session are copied.
     #[inline]
     pub fn value(&self, variable: &VarRef) -> Option<Value<'_>> {
         match variable {

@@ -52,7 +52,7 @@ pub enum Directive {
 /// The reason why a weight was refused, with HAProxy's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightError {
-    /// No number.
+    /// No number at the start.
     Empty,
     /// Something behind the number.
     Trailing,
@@ -222,8 +222,8 @@ impl Site {
         }
     }
 
-    /// The server's name has an address, or has none for this `reason`: without one it is in maintenance. Whether that
-    /// is new.
+    /// Records that the server's name has an address, or has none for this `reason`: without one it is in maintenance.
+    /// Returns whether that is new.
     pub fn set_resolved(&self, running: &Arc<Running>, server: &ServerRun, resolved: Result<(), &str>) -> bool {
         let unresolved = resolved.is_err();
         if server.shared.status().unresolved == unresolved {

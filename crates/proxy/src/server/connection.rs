@@ -31,7 +31,7 @@ pub struct ServerConnection {
 }
 
 impl ServerConnection {
-    /// Another request was served on this connection before.
+    /// Returns whether another request was served on this connection before.
     pub fn was_reused(&self) -> bool {
         self.reuses > 0
     }

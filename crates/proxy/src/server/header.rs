@@ -19,7 +19,7 @@ use crate::stream::StreamContext;
 /// The headers of a backend.
 #[derive(Default)]
 pub struct Headers {
-    /// Each of its own kind.
+    /// The codes of its parts, each of a different kind.
     codes: Vec<HeaderCode>,
     /// The kind of each server; empty where no server has any.
     of_server: Box<[Option<usize>]>,

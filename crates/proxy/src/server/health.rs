@@ -10,7 +10,7 @@ use sluicegate_config::model::{Check, CheckStatus};
 
 use super::shared::Operation;
 
-/// A server's health, counted.
+/// The health counter of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// 0 to `rise + fall - 1`.
@@ -33,7 +33,7 @@ impl Health {
         Health { level: 1, rise: 1, fall: 1 }
     }
 
-    /// It may serve.
+    /// Returns whether it may serve.
     pub fn is_up(&self) -> bool {
         self.level >= self.rise
     }
@@ -121,7 +121,8 @@ mod tests {
     use super::*;
 
     /// Every level and both results, for every small rise and fall, against the rules in words: `fall` failures in a
-    /// row bring a fully healthy server down, `rise` successes in a row bring it fully up, anything between starts over.
+    /// row bring a fully healthy server down, `rise` successes in a row bring it fully up, anything between starts
+    /// over.
     #[test]
     fn rise_and_fall_hold_for_every_state() {
         for rise in 1..=6 {

@@ -76,7 +76,7 @@ impl IdleConnections {
 pub(super) struct Open(Arc<AtomicU32>);
 
 impl Open {
-    /// One more connection; `None` under `strict-maxconn` where there are as many as that allows.
+    /// Counts one more connection; `None` if `strict-maxconn` allows no more.
     pub(super) fn new(server: &ServerRun) -> Option<Open> {
         let count = &server.shared.connections;
         let limit = server.shared.maxconn().filter(|_| server.config.strict_maxconn).unwrap_or(u32::MAX);

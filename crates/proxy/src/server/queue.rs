@@ -46,7 +46,7 @@ struct Rank {
 /// `set-priority-class` and `set-priority-offset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priority {
-    /// From -2047 to 2047; lower ones go first.
+    /// The class, from -2047 to 2047; lower ones go first.
     pub class: i16,
     /// Milliseconds by which it seems to have come later, or earlier.
     pub offset: i32,
@@ -81,7 +81,7 @@ struct Node {
     rank: Rank,
     /// The list's `passed` when it joined; the difference is its position for the log.
     passed: u32,
-    /// It waits for its server even while that is down (`force-persist`).
+    /// Whether it waits for its server even while that is down (`force-persist`).
     stays: bool,
 }
 
@@ -104,7 +104,7 @@ struct State {
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// With a slot of this server.
+    /// The wait ends with a slot of this server.
     Granted(usize),
     /// The server that it waited for takes no more requests: another is to be chosen.
     Again,

@@ -84,7 +84,7 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
     (known, errors)
 }
 
-/// As [`resolve_names`], with addresses already looked up.
+/// Like [`resolve_names`], with addresses already looked up.
 pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     for proxy in &running.proxies {
         for server in proxy.servers.iter().filter(|server| matches!(server.config.address, ServerAddress::Name(..))) {
@@ -99,7 +99,8 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     }
 }
 
-/// Gives the servers of a snapshot the addresses that those of the same name have in another one, whose names are the same.
+/// Gives the servers of a snapshot the addresses that those of the same name have in another one, whose names are the
+/// same.
 pub(crate) fn keep_addresses(next: &Running, old: &Running) {
     for proxy in &next.proxies {
         let Some(before) = old.proxy(&proxy.config.name, proxy.config.kind) else { continue };

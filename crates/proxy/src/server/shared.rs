@@ -45,7 +45,7 @@ struct Pressure {
 
 /// A server, outside any snapshot.
 pub struct ServerShared {
-    /// Its name.
+    /// Returns its name.
     pub name: Arc<str>,
     /// Its place in the backend.
     pub index: usize,
@@ -273,7 +273,7 @@ impl ServerShared {
         self.queued_max.store(self.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// A request would not have to wait for it.
+    /// Returns whether a request would not have to wait for it.
     pub(super) fn has_room(&self) -> bool {
         self.limit().is_none_or(|limit| self.in_flight() < limit)
     }
@@ -283,7 +283,7 @@ impl ServerShared {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Its queue has reached `maxqueue`.
+    /// Returns whether its queue has reached `maxqueue`.
     pub(super) fn queue_is_full(&self) -> bool {
         match self.maxqueue {
             0 => false,
@@ -349,7 +349,7 @@ impl fmt::Debug for ServerShared {
 
 /// A backend, outside any snapshot: its queue, balance and figures.
 pub struct BackendShared {
-    /// Its name.
+    /// Returns its name.
     pub name: Arc<str>,
     /// Its counters; `scur` is the number of streams in this backend.
     pub figures: Arc<Figures>,
@@ -388,7 +388,7 @@ struct BackendStatus {
 /// A backend's state as shown by `show stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendSummary {
-    /// A server is usable, or there is none at all.
+    /// Whether a server is usable, or no server is configured.
     pub up: bool,
     /// Usable servers that are no backups.
     pub active: usize,
@@ -718,7 +718,7 @@ impl Load for BackendShared {
     }
 }
 
-/// One step of every slow start; the control thread takes one a second or more often.
+/// Performs one step of every slow start; the control thread calls it at least once a second.
 pub fn warm_up<'a>(servers: impl Iterator<Item = &'a Arc<ServerRun>>, now: Instant) {
     let starting = servers.filter(|server| server.config.slowstart.is_some());
     for server in starting.filter(|server| server.shared.status.lock().starting) {
@@ -783,7 +783,7 @@ impl ServerRun {
         })
     }
 
-    /// It follows the records of a service.
+    /// Returns whether it follows the records of a service.
     pub(crate) fn follows_service(&self) -> bool {
         matches!(&self.config.address, ServerAddress::Name(name, _) if name.starts_with('_'))
             && self.config.resolve.is_some()

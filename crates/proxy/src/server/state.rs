@@ -37,7 +37,7 @@ pub enum Operation {
 pub(crate) enum Turn {
     /// It is down.
     Down {
-        /// It took no new traffic before.
+        /// Whether it took no new traffic before.
         expected: bool,
     },
     /// It takes no new traffic from now on.
@@ -53,7 +53,7 @@ pub struct AgentStatus {
     pub enabled: bool,
     /// Its report, as a counter with a threshold of one.
     pub health: Health,
-    /// It is being asked.
+    /// Whether it is being asked.
     pub asking: bool,
     /// Its last answer.
     pub report: Option<CheckReport>,
@@ -66,7 +66,7 @@ pub struct ServerStatus {
     pub admin: Admin,
     /// The administrative state of the server that it tracks.
     pub inherited: Admin,
-    /// Its name has no address: it is in maintenance until it gets one.
+    /// Whether its name has no address: it is in maintenance until it gets one.
     pub unresolved: bool,
     /// Its operational state.
     pub operation: Operation,
@@ -74,7 +74,7 @@ pub struct ServerStatus {
     pub health: Health,
     /// The report of its agent.
     pub agent: AgentStatus,
-    /// A check is under way.
+    /// Whether a check is under way.
     pub checking: bool,
     /// `enable health`, `disable health`: its checks run, as far as it has any.
     pub checks: bool,
@@ -82,7 +82,7 @@ pub struct ServerStatus {
     pub unchecked_level: u32,
     /// User weight at run time, 0–256.
     pub weight: u32,
-    /// It came back a short while ago and starts slowly (`slowstart`).
+    /// Whether it came back a short while ago and starts slowly (`slowstart`).
     pub starting: bool,
     /// The parts of its weight, out of [`WEIGHT_SCALE`], that it has: all of them except in slow start.
     pub steps: u32,

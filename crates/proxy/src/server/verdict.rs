@@ -72,7 +72,7 @@ impl ServerStatus {
 pub(super) struct Concluded {
     pub(super) opinion: Opinion,
     pub(super) report: CheckReport,
-    /// The health moved, or the report is another than the last.
+    /// Whether the health moved, or the report is another than the last.
     pub(super) notable: bool,
     /// The health that the report is about.
     pub(super) health: Health,

@@ -285,7 +285,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     }
     let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
     if answered && !ignored && !hushed {
-        // One try: nobody waits for the room of who has shown no sense so far.
+        // One attempt: there is no waiting for a client that has sent only invalid data.
         stream.count_sent(session.front.try_page(code));
     }
     drop(stream);

@@ -19,10 +19,10 @@ use crate::process::Phase;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, AgentStatus, CheckReport, Operation, ServerRun, ServerStatus};
 
-/// One cell.
+/// A cell of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Nothing to say for this kind of line.
+    /// The column does not apply to this kind of line.
     Empty,
     /// A number.
     Number(i64),
@@ -54,7 +54,7 @@ pub struct View<'a> {
     object: Object<'a>,
     now: Instant,
     status: Option<ServerStatus>,
-    /// A backend's status has the numbers of its servers, as where some servers are left out.
+    /// Whether a backend's status has the numbers of its servers, as where some servers are left out.
     counts: bool,
 }
 
@@ -475,7 +475,7 @@ impl<'a> View<'a> {
         View { running, object, now, status, counts: false }
     }
 
-    /// One cell of the object's line.
+    /// Returns a cell of the object's line.
     pub fn cell(&self, column: &Column) -> Cell {
         (column.cell)(self)
     }
@@ -490,7 +490,7 @@ impl<'a> View<'a> {
         self.status.as_ref()
     }
 
-    /// Of servers: checks of it run.
+    /// Returns whether the object is a server with running checks.
     pub fn is_checked(&self) -> bool {
         let configured = matches!(self.object, Object::Server(_, server) if server.config.check.is_some());
         configured && self.status.as_ref().is_some_and(|status| status.checks)
@@ -518,7 +518,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// One of the frontend's side.
+    /// Returns whether it is an object of the frontend's side.
     fn is_front(&self) -> bool {
         matches!(self.object, Object::Frontend(_) | Object::Socket(..))
     }
@@ -634,7 +634,7 @@ pub fn header(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// One object's cells in the order of [`COLUMNS`].
+/// Returns an object's cells in the order of [`COLUMNS`].
 fn cells<'a>(
     running: &'a Running,
     object: Object<'a>,
@@ -652,7 +652,7 @@ pub fn place(name: &str) -> Option<usize> {
     PLACES.get(name).copied()
 }
 
-/// One object's cells by the names of their columns.
+/// An object's cells by the names of their columns.
 #[derive(Default)]
 pub struct Row(Vec<Cell>);
 
@@ -673,7 +673,7 @@ pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
     Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
 }
 
-/// One object's line. `counts`: the status of a backend has the numbers of its servers that are up, and of all.
+/// Returns an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
 pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, out: &mut Vec<u8>) {
     for (_, cell) in cells(running, object, now, counts) {
         match cell {

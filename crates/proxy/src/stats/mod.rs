@@ -25,7 +25,7 @@ use crate::listener::Listener;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, warm_up};
 
-/// One line of `show stat`.
+/// A line of `show stat`.
 #[derive(Clone, Copy)]
 pub enum Object<'a> {
     /// A frontend, or the frontend side of a listen.
@@ -58,9 +58,9 @@ pub struct Filter {
     pub types: Option<u32>,
     /// Only this server or socket: `sid`.
     pub server: Option<u32>,
-    /// Only servers that are up.
+    /// Whether only servers that are up are listed.
     pub up: bool,
-    /// No servers in maintenance.
+    /// Whether servers in maintenance are left out.
     pub no_maint: bool,
 }
 
@@ -124,8 +124,8 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
     objects(running).filter(|object| filter.takes(*object))
 }
 
-/// Folds finished seconds into the highest rates, moves slow starts on and gives stick tables their huge pages for as long
-/// as the future lives. Runs on the control thread's runtime.
+/// Folds finished seconds into the highest rates, moves slow starts on and gives stick tables their huge pages for as
+/// long as the future lives. Runs on the control thread's runtime.
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));
@@ -138,7 +138,7 @@ pub async fn tick(running: Arc<Running>) {
     }
 }
 
-/// One step of [`tick`]; it also removes expired entries of stick tables.
+/// Performs one step of [`tick`]; it also removes expired entries of stick tables.
 pub fn fold(running: &Running, now: Instant) {
     for proxy in &running.proxies {
         proxy.frontend.figures.tick(now);

@@ -123,9 +123,9 @@ enum Shape {
     Checks,
     /// The last check as a state.
     Check,
-    /// Only of servers that are checked.
+    /// Metrics of checked servers only.
     Checked,
-    /// Only where the mode is HTTP.
+    /// Metrics of mode HTTP only.
     Http,
 }
 
@@ -140,7 +140,7 @@ use Shape::{Check, Checked, Checks, Code, Http, Milliseconds, Plain, Servers, St
 /// The classes of a status, each with a column: that of the metric and those behind it.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 
-/// In the order of the columns, which is that of every scope.
+/// All metrics, in the order of the columns, which is that of every scope.
 const METRICS: &[Metric] = &[
     ("current_queue", BACKEND | SERVER, G, "qcur", Plain),
     ("max_queue", BACKEND | SERVER, G, "qmax", Plain),
@@ -385,7 +385,7 @@ pub struct Scrape {
     section: usize,
     /// Its metric.
     metric: usize,
-    /// Of that metric, where among the objects.
+    /// The position among the objects of that metric.
     cursor: Cursor,
     begun: bool,
 }

@@ -15,7 +15,7 @@ fn enabled(running: &Running) -> impl Iterator<Item = &Arc<ProxyRun>> {
     running.proxies.iter().filter(|proxy| !proxy.config.disabled)
 }
 
-/// One line per server and one per proxy, in the order of the file (SIGHUP).
+/// Returns a line per server and per proxy, in the order of the file (SIGHUP).
 pub fn states(running: &Running) -> Vec<Line<'_>> {
     let now = Instant::now();
     let mut lines = Vec::new();
@@ -59,7 +59,7 @@ pub fn states(running: &Running) -> Vec<Line<'_>> {
     lines
 }
 
-/// One line per proxy as it stops.
+/// Returns a line per stopping proxy.
 pub fn stopped(running: &Running) -> Vec<Line<'_>> {
     let line = |proxy: &ProxyRun| {
         format!(
@@ -72,7 +72,7 @@ pub fn stopped(running: &Running) -> Vec<Line<'_>> {
     enabled(running).map(|proxy| (proxy, line(proxy))).collect()
 }
 
-/// One line per proxy that listens, as it is `Paused` or `Resumed`.
+/// Returns a line per listening proxy; `word` is `Paused` or `Resumed`.
 pub fn listening<'a>(running: &'a Running, word: &str) -> Vec<Line<'a>> {
     let line = |proxy: &ProxyRun| {
         let kind = if proxy.config.kind == ProxyKind::Frontend { "frontend" } else { "proxy" };

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-/// One value.
+/// A typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its place among all values of its kind of object.

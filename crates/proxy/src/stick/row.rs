@@ -150,15 +150,15 @@ impl Row<'_> {
         self.words[at + 1] = (value >> 32) as u32;
     }
 
-    /// One less, if there is one.
+    /// Decrements a counter, unless it is 0 or missing.
     pub fn decrement(&mut self, kind: DataKind) {
         if let Some((at, _)) = self.find(kind, 0) {
             self.words[at] = self.words[at].saturating_sub(1);
         }
     }
 
-    /// Changes a counter, and the rate that `gpc0`, `gpc1` and `gpc` have. Gives the counter's new value, the rate's where only
-    /// that is stored, and for [`Change::Clear`] the value before; none if neither is stored.
+    /// Changes a counter, and the rate that `gpc0`, `gpc1` and `gpc` have. Gives the counter's new value, the rate's
+    /// where only that is stored, and for [`Change::Clear`] the value before; none if neither is stored.
     pub fn change(&mut self, kind: DataKind, element: u32, change: Change) -> Option<u64> {
         let rate = match kind {
             DataKind::Gpc0 => Some(DataKind::Gpc0Rate),

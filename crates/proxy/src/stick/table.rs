@@ -59,7 +59,7 @@ pub struct Table {
     pub key: TableKey,
     /// Entries name servers by their addresses.
     pub by_address: bool,
-    /// Entries at most.
+    /// The maximum number of entries.
     size: AtomicU32,
     /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
     expire: AtomicU32,
@@ -257,7 +257,7 @@ impl Table {
         }
     }
 
-    /// Its entries are what this definition wants: the same keys and data.
+    /// Returns whether its entries are what this definition wants: the same keys and data.
     pub fn holds(&self, config: &model::StickTable) -> bool {
         self.key == config.key
             && self.by_address == config.by_address
@@ -282,7 +282,7 @@ impl Table {
         self.nopurge.store(config.nopurge, Ordering::Relaxed);
     }
 
-    /// Entries at most.
+    /// Returns the maximum number of entries.
     pub fn size(&self) -> u32 {
         self.size.load(Ordering::Relaxed)
     }
@@ -307,7 +307,7 @@ impl Table {
         self.nopurge.load(Ordering::Relaxed)
     }
 
-    /// It has none.
+    /// Returns whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -44,7 +44,7 @@ impl Slots {
         self.first.iter().chain(&self.more).flatten()
     }
 
-    /// One more than the highest number that may track something.
+    /// Returns one more than the highest number that may track something.
     fn end(&self) -> usize {
         TRACKED_COUNTERS + self.more.len()
     }
@@ -53,7 +53,7 @@ impl Slots {
 #[derive(Debug)]
 struct Slot {
     held: Held,
-    /// It was tracked by a backend's rule.
+    /// Whether it was tracked by a backend's rule.
     backend: bool,
 }
 
@@ -120,7 +120,7 @@ impl Tracked {
         }
     }
 
-    /// Nothing was ever tracked here.
+    /// Returns whether nothing was ever tracked here.
     #[inline]
     pub fn is_unused(&self) -> bool {
         self.0.is_none()

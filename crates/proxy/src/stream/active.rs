@@ -76,7 +76,7 @@ impl Active {
         &self.worker.running.proxies[self.cx.frontend.id.0 as usize]
     }
 
-    /// From here on the stream's end is logged and counted.
+    /// Begins the stream: from now on its end is logged and counted.
     pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             let cx = &self.cx;
@@ -282,20 +282,20 @@ impl Active {
         self.cx.sockets.clear_server(keep);
     }
 
-    /// The case that names of a head need for the client, if any.
+    /// Returns the case that names of a head need for the client, if any.
     #[inline]
     pub(crate) fn client_names(&self) -> Option<&NameCases> {
         self.names(self.cx.frontend.config.options.case_for_clients)
     }
 
-    /// The case of names by `h1-case-adjust`, where an option asks for it.
+    /// Returns the case of names by `h1-case-adjust`, where an option asks for it.
     #[inline]
     pub(crate) fn names(&self, wanted: bool) -> Option<&NameCases> {
         wanted.then(|| &self.worker.running.config.global.name_cases)
     }
 
-    /// The process is stopping, or nothing listens to the client's address any more: its connection should carry no
-    /// further request.
+    /// Returns whether the process is stopping, or nothing listens to the client's address any more: its connection
+    /// should carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
         let removed = || self.cx.client.listener.as_ref().is_some_and(|listener| listener.is_removed());
         self.worker.phase() != Phase::Serving || removed()

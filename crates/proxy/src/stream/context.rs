@@ -141,14 +141,14 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
-    /// The request is one for a proxy: its target names a host, and the frontend minds that.
+    /// Returns whether the request is one for a proxy: its target names a host, and the frontend minds that.
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
     }
 
-    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer, takes
-    /// no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
+    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer,
+    /// takes no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
     #[inline]
     pub(crate) fn hold(&mut self, body: usize, hook: Hook, max_head: usize) {
         self.held = 0;
@@ -348,7 +348,7 @@ pub struct LogRecord {
     pub request_done: Option<Instant>,
     /// Left the queue.
     pub queue_done: Option<Instant>,
-    /// It ended while it waited in a queue.
+    /// Whether it ended while it waited in a queue.
     pub left_queue: bool,
     /// Connected to the server.
     pub connect_done: Option<Instant>,
@@ -376,9 +376,9 @@ pub struct LogRecord {
     pub compressed: Option<CompressionAlgorithm>,
     /// `set-log-level`.
     pub level: Option<LogLevel>,
-    /// The connection failed before a request was understood: its line is that of `error-log-format`.
+    /// Whether the connection failed before a request was understood: its line is that of `error-log-format`.
     pub no_request: bool,
-    /// The line was written before the end (`option logasap`).
+    /// Whether the line was written before the end (`option logasap`).
     pub written: bool,
     /// Its termination state.
     pub ending: Endings,
@@ -437,8 +437,8 @@ impl LogRecord {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
     }
 
-    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a whole
-    /// one and to move it costs more than to fill it.
+    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a
+    /// whole one and to move it costs more than to fill it.
     fn begin(&mut self, now: SystemTime, at: Instant) {
         // Named one by one, so that none can be forgotten.
         let LogRecord {
@@ -485,7 +485,7 @@ impl LogRecord {
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
     }
 
-    /// In which phase a stream is that has a backend and no connection yet, as lines say it.
+    /// Returns the phase, as in log lines, of a stream with a backend and no connection yet.
     pub fn phase_before_server(&self) -> u8 {
         if self.left_queue || self.queue_done.is_none() { b'Q' } else { b'C' }
     }
@@ -533,7 +533,7 @@ impl LogRecord {
 pub struct Endings {
     /// The originator of the end: `C S P L R I D U K c s -`.
     pub who: u8,
-    /// In which phase: `R Q C H D L T -`.
+    /// The phase of the end: `R Q C H D L T -`.
     pub phase: u8,
 }
 

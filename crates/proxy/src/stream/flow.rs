@@ -1,11 +1,11 @@
 //! One direction of a stream: body events from one end, through a filter, to the other end.
 //!
 //! Between two ends of HTTP/1 a body without a filter passes as bytes ([`h1::relay`]). Otherwise a flow reads an event,
-//! lets the filter see it, and sends what comes of it; it reads more only when all of that is written, so a slow sink
+//! passes it to the filter, and sends the result; it reads more only when all of that is written, so a slow sink
 //! stops the source, and a sink's credit is the source's.
 //!
-//! The future that polls a flow owns both ends and polls both directions each time it wakes; [`Wait`] says what
-//! the flow is waiting for, which is what its timeouts depend on.
+//! The future that polls a flow owns both ends and polls both directions each time it wakes; [`Wait`] is the event that
+//! the flow waits for, on which its timeouts depend.
 
 use std::task::{Context, Poll};
 
@@ -15,23 +15,23 @@ use sluicegate_wire::http::{Framing, Message};
 use super::filter::Filter;
 use crate::mux::{Body, End, FlowError, Moved, Wait, h1};
 
-/// One direction.
+/// One direction of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     passing: h1::Passing,
     filter: Option<Box<Filter>>,
     /// Fields behind a body, until it ends.
     trailers: Option<Message>,
-    /// The sink was told that the message is complete.
+    /// Whether the end of the message was passed to the sink.
     ended: bool,
-    /// Nothing is left to read and to write.
+    /// Whether nothing is left to read and to write.
     done: bool,
     /// Something of the message was written, collected or skipped.
     begun: bool,
 }
 
 impl Flow {
-    /// A direction whose message has a body that is framed so.
+    /// Returns a direction whose message has a body that is framed so.
     pub(crate) fn new(source: Framing) -> Flow {
         Flow { done: matches!(source, Framing::None | Framing::Length(0)), ..Flow::default() }
     }
@@ -41,7 +41,7 @@ impl Flow {
         self.done = false;
     }
 
-    /// Leaves out what stands behind the data.
+    /// Omits trailers.
     pub(crate) fn drop_trailers(&mut self) {
         self.passing.no_trailers = true;
     }
@@ -61,7 +61,7 @@ impl Flow {
         Some(self.filter.as_mut()?.take_encoded())
     }
 
-    /// Nothing is left to read and to write.
+    /// Whether nothing is left to read and to write.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }
@@ -71,7 +71,7 @@ impl Flow {
         self.begun
     }
 
-    /// Moves what can be moved without waiting.
+    /// Moves data as far as possible without waiting.
     pub(crate) fn poll<S: End, K: End>(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl Flow {
             }
             match source.poll_more(cx, pool, moved)? {
                 Poll::Ready(()) => {}
-                // What is held back is not to wait for a slow source.
+                // Data held back by the compressor must not wait for a slow source.
                 Poll::Pending => {
                     let filter = self.filter.as_mut();
                     if !filter.is_some_and(|filter| filter.flush(&mut |data| sink.send_data(data))) {
@@ -157,7 +157,7 @@ impl Flow {
         }
     }
 
-    /// Takes at most `room` body bytes for someone here; says whether the body is complete.
+    /// Takes at most `room` body bytes for local use; returns whether the body is complete.
     pub(crate) fn collect<S: End>(
         &mut self,
         source: &mut S,
@@ -182,7 +182,7 @@ impl Flow {
         Ok(self.done)
     }
 
-    /// Takes and forgets body bytes, for a message whose sink is gone; says whether the body is complete.
+    /// Discards body bytes of a message without a sink; returns whether the body is complete.
     pub(crate) fn discard<S: End>(&mut self, source: &mut S, moved: &mut Moved) -> Result<bool, FlowError> {
         self.begun = true;
         self.passing.pipe = None;

@@ -62,9 +62,9 @@ use crate::stick::Counted;
 struct Ending {
     /// By its length; otherwise by the connection's end.
     length: bool,
-    /// The connection is closed behind it.
+    /// Whether the connection is closed behind it.
     close: bool,
-    /// It has its own `connection: close`.
+    /// Whether it has its own `connection: close`.
     said: bool,
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     after
 }
 
-/// Whether a target is the one of `monitor-uri`, or has its path where that names no host.
+/// Returns whether a target equals `monitor-uri`, or has its path if that names no host.
 fn is_monitored(uri: &[u8], target: &[u8]) -> bool {
     uri == target || (uri.first() == Some(&b'/') && path_and_query(target) == Some(uri))
 }
@@ -181,17 +181,17 @@ struct Exchange<'a> {
     up: Flow,
     /// How far rules have read the request's body, if any did.
     peek: Option<Peek>,
-    /// The client left while its body was waited for: as in HAProxy, rules go on and no server is asked.
+    /// Whether the client left while its body was waited for: as in HAProxy, rules go on and no server is asked.
     left: bool,
-    /// The server takes no more of the request; its response may still come.
+    /// Whether the server takes no more of the request; its response may still come.
     up_failed: bool,
     /// Bytes of a final response went to the client.
     answered: bool,
-    /// The response's body is malformed where it came with the head: to `observe` its head is.
+    /// Whether the response's body is malformed where it came with the head: to `observe` its head is.
     begins_malformed: bool,
     /// `option independent-streams` of the backend: a server that takes the request is not active by that.
     independent: bool,
-    /// The answer is sent as it is: rules failed on it before.
+    /// Whether the answer is sent as it is: rules failed on it before.
     constant: bool,
     client_active: Instant,
     server_active: Instant,
@@ -439,8 +439,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// A connection to a server of `backend`, or another one for a request that was sent before, and perhaps in place of
-    /// the one that it was sent on; the client may leave meanwhile.
+    /// Returns a connection to a server of `backend`, or another one for a request that was sent before, and perhaps in
+    /// place of the one that it was sent on; the client may leave meanwhile.
     async fn connect(
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,

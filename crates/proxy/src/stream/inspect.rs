@@ -20,7 +20,7 @@ use crate::mux::{Back, End, FlowError, Front, Moved, Peek, Wait};
 use crate::rule::{self, RuleList, Verdict};
 use crate::worker::Worker;
 
-/// What waiting for a body gave.
+/// The result of waiting for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCame {
     /// The requested amount, or all that can arrive before anything is forwarded: the body is complete or the buffer
@@ -154,8 +154,8 @@ pub(super) async fn tcp_request(
     }
 }
 
-/// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer the
-/// client meanwhile.
+/// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer
+/// the client meanwhile.
 async fn run_talking(
     front: &mut Front<'_>,
     stream: &mut Active,
@@ -201,7 +201,7 @@ async fn run_talking(
     verdict
 }
 
-/// Does what a script asks of its client's connection; whether it can go on.
+/// Executes a script's operations on its client's connection; returns whether the script can continue.
 fn serve_script(
     io: &ChannelIo,
     cx: &mut Context<'_>,
@@ -245,7 +245,7 @@ fn ring(io: &ChannelIo, happened: bool) -> bool {
     happened
 }
 
-/// Writes what a script has for the client; ready when nothing is left, or nobody will take it.
+/// Writes a script's data for the client; ready when none is left, or the client no longer accepts any.
 fn write_for(io: &ChannelIo, cx: &mut Context<'_>, front: &mut Front<'_>) -> Poll<()> {
     let mut out = io.to_client.borrow_mut();
     while !out.is_empty() {
@@ -261,7 +261,7 @@ fn write_for(io: &ChannelIo, cx: &mut Context<'_>, front: &mut Front<'_>) -> Pol
     Poll::Ready(())
 }
 
-/// Shows rules what a TCP client has sent, and where they look at an HTTP request's head, that head.
+/// Updates the rules' view of a TCP client's data and, if they read an HTTP request's head, of that head.
 pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
     let input = front.input();
     let lenient = stream.cx.frontend.config.options.unsafe_requests;
@@ -284,8 +284,8 @@ pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
     }
 }
 
-/// Runs content rules on what a TCP server sends until they are decided, within the inspect delay. What the client
-/// sends goes on to the server meanwhile, by `up`: the server may need it for its answer.
+/// Runs content rules on data of a TCP server until they are decided, within the inspect delay. Meanwhile, `up`
+/// passes the client's data to the server, which may need it for its answer.
 pub(super) async fn tcp_response(
     front: &mut Front<'_>,
     stream: &mut Active,
@@ -324,7 +324,7 @@ struct Answer<'a, 'f> {
     front: &'a mut Front<'f>,
     back: &'a mut Back,
     worker: Rc<Worker>,
-    /// From the client to the server.
+    /// The flow from the client to the server.
     up: &'a mut Flow,
     up_open: bool,
     /// Bytes of the client's that are not counted yet.

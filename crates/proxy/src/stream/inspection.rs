@@ -18,7 +18,8 @@ pub struct Content {
     pub outgoing: Vec<u8>,
     /// The length that an HTTP message's head announces.
     pub announced: Option<u64>,
-    /// The bytes of a TCP client are no HTTP request, however many more come; or the request is not here any more.
+    /// Whether the bytes of a TCP client are no HTTP request, however many more come; or the request is not here any
+    /// more.
     pub no_http: bool,
     /// The form in which fetches read it.
     pub form: ContentForm,
@@ -70,7 +71,7 @@ impl Inspection {
         self.open.get()
     }
 
-    /// Nothing is waited for any more.
+    /// Returns whether nothing is waited for any more.
     pub fn is_over(&self) -> bool {
         if self.open.get() {
             self.missed.set(true);

@@ -168,7 +168,7 @@ fn dump(data: &[u8], out: &mut String) {
     }
 }
 
-/// Where the bytes stop making sense, and HAProxy's state there.
+/// Returns the position of the error, and HAProxy's parser state there.
 fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u32)) {
     let Fault::Head(error) = fault else {
         return match fault {

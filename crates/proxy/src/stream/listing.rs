@@ -29,11 +29,11 @@ pub enum Detail {
 /// The selected streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Every one.
+    /// All streams.
     Every,
-    /// The one of this number.
+    /// The stream with this number.
     Id(u64),
-    /// Those served by a server, by [`ServerShared::life`](crate::server::ServerShared::life); a stream waiting for it
+    /// Streams of a server, by [`ServerShared::life`](crate::server::ServerShared::life); a stream waiting for it
     /// may still go to another.
     OfServer(u64),
 }
@@ -58,13 +58,13 @@ impl Which {
 /// Streams as `show sess` selects them.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// By their number.
+    /// The streams by number.
     pub which: Which,
-    /// By their age.
+    /// The minimum age.
     pub min_age: Duration,
-    /// By the name of their frontend.
+    /// The name of the frontend.
     pub frontend: Option<Arc<str>>,
-    /// By the name of their backend.
+    /// The name of the backend.
     pub backend: Option<Arc<str>>,
 }
 

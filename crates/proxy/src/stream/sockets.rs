@@ -93,7 +93,7 @@ impl Sockets {
         self.server.map(|(_, reused)| reused).or_else(|| self.gone.as_deref().map(|gone| gone.reused))
     }
 
-    /// This end of the server's connection.
+    /// Returns the local address of the server's connection.
     pub fn server_local(&self) -> Option<SocketAddr> {
         match (self.server, &self.gone) {
             (None, Some(gone)) => gone.local,

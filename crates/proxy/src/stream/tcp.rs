@@ -29,7 +29,7 @@ enum Outcome {
     Http,
 }
 
-/// Serves the session's stream; `true`: what the client sends is to be served as HTTP from its first byte.
+/// Serves the session's stream; returns `true` if the client's data is to be served as HTTP from its first byte.
 pub(crate) async fn serve(mut front: Front<'_>, stream: Active) -> bool {
     let outcome = serve_stream(&mut front, stream).await;
     if outcome == Outcome::Unread {
@@ -45,7 +45,7 @@ async fn serve_stream(front: &mut Front<'_>, mut stream: Active) -> Outcome {
         stream.abandon();
         return outcome;
     }
-    // What came and went nowhere counts as well.
+    // Received bytes that were not forwarded count as well.
     stream.count(front.input().len(), 0);
     outcome
 }
@@ -115,7 +115,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
             return Outcome::Unread;
         }
         None => {
-            // HAProxy tells a broken connection from one that was ended.
+            // HAProxy distinguishes a broken connection from one that was ended.
             let phase = if front.has_ended() { stream.cx.log.phase_before_server() } else { b'D' };
             stream.end(b'C', phase);
             return Outcome::Unread;

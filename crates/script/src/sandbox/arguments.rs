@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     tables: [Table; 2],
     /// The globals that contain them.
     within: Option<Globals>,
-    /// The script that got them leaves them as they are.
+    /// Whether the script that got them leaves them as they are.
     pub(super) are_kept: bool,
 }
 

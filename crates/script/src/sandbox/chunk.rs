@@ -106,7 +106,7 @@ pub(super) enum Discards {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) globals: Globals,
-    /// It changes neither `KEYS` nor `ARGV`.
+    /// Whether it changes neither `KEYS` nor `ARGV`.
     pub(super) keeps_arguments: bool,
     /// The dump with what had to change, which is to be loaded.
     pub(super) changed: Option<Vec<u8>>,

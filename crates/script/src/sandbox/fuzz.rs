@@ -11,7 +11,7 @@ use crate::state::State;
 /// More than any input of these lengths needs.
 const MEMORY: usize = 64 << 20;
 
-/// What is decoded is encoded and decoded again without a change in length: members of objects may change places.
+/// Decoded text is encoded and decoded again with the same length: members of objects may change places.
 const JSON: &str = "
     local text, invalid = ...
     cjson.decode_invalid_numbers(invalid == 'yes')
@@ -22,7 +22,8 @@ const JSON: &str = "
     local once = cjson.encode(value)
     return #cjson.encode(cjson.decode(once)) == #once";
 
-/// What is unpacked is packed and unpacked again as as many values, or a key lay so deep that it became nil.
+/// Unpacked values are packed and unpacked again with the same count, unless a key was nested so deeply that it became
+/// nil.
 const MSGPACK: &str = "
     local bytes = ...
     pcall(cmsgpack.unpack_one, bytes, 1)
@@ -37,7 +38,7 @@ const MSGPACK: &str = "
     end
     return again(count(pcall(cmsgpack.unpack, bytes)))";
 
-/// What is unpacked ends within the data, and can be given to be packed again.
+/// Unpacking ends within the data, and its values can be packed again.
 const STRUCT: &str = "
     local data, format = ...
     pcall(struct.size, format)
@@ -59,7 +60,7 @@ pub fn fuzz_msgpack(data: &[u8]) {
     check(MSGPACK, data, b"");
 }
 
-/// Unpacks by a format of `struct`'s; the first byte says how long it is.
+/// Unpacks by a format of `struct`; the first byte is its length.
 pub fn fuzz_struct(data: &[u8]) {
     let Some((&len, rest)) = data.split_first() else { return };
     let (format, data) = rest.split_at(usize::from(len).min(rest.len()));

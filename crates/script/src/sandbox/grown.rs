@@ -19,8 +19,7 @@ pub(super) struct Grown<T> {
 }
 
 impl<T: Copy> Grown<T> {
-    /// An empty one that begins in `frame`, which lives as long as it is used. `slot` is a slot of the stack that
-    /// stays its own.
+    /// An empty array that begins in `frame`, which must outlive it. `slot` is a slot of the stack reserved for it.
     pub(super) fn new<const N: usize>(frame: &mut MaybeUninit<[T; N]>, slot: c_int) -> Grown<T> {
         const { assert!(align_of::<T>() <= 8, "a userdata is aligned to eight bytes") };
         Grown { data: frame.as_mut_ptr().cast(), len: 0, capacity: N, slot }

@@ -33,7 +33,7 @@ struct Source<'a, F> {
     verdict: Poll,
 }
 
-/// Gives the parser its next piece, or ends it with an error that nobody sees.
+/// Passes the next piece to the parser, or ends it with an error that is discarded.
 unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
     lua: *mut lua_State,
     source: *mut c_void,
@@ -65,9 +65,9 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
 struct Known {
     /// The table for its globals.
     globals: Globals,
-    /// It leaves `KEYS` and `ARGV` as they are.
+    /// Whether it leaves `KEYS` and `ARGV` as they are.
     keeps_arguments: bool,
-    /// It has a concatenation of very many values.
+    /// Whether it has a concatenation of very many values.
     is_wide: bool,
 }
 
@@ -250,7 +250,7 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 pub struct FunctionRef {
     reference: c_int,
     known: Known,
-    /// It has its globals, which it can't exchange.
+    /// Whether it has its globals, which it can't exchange.
     is_placed: Cell<bool>,
 }
 
@@ -316,7 +316,7 @@ impl State {
         })
     }
 
-    /// The same of a library, whose main function finds no commands to call.
+    /// The same for a library, whose main function has no commands to call.
     pub fn compile_library(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
         let kept = self.core().sandbox.discards;
         if kept == Discards::Everywhere {
@@ -333,9 +333,9 @@ impl State {
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
     }
 
-    /// Returns a coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings
-    /// among its globals: push arguments on it, then resume it with their number. What a script did to the environment
-    /// of the function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
+    /// Returns a coroutine that will run `function` with new tables `KEYS` and `ARGV` of these strings among its
+    /// globals: push arguments on it, then resume it with their number. Earlier changes of the function's environment
+    /// are undone, as are those in [`begin_empty`](State::begin_empty).
     pub fn begin(&mut self, function: &FunctionRef, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Coroutine, Error> {
         let Known { globals, keeps_arguments, .. } = function.known;
         self.set_arguments(globals, keys, arguments)?;
@@ -357,8 +357,8 @@ impl State {
         Ok(coroutine)
     }
 
-    /// Returns a coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and
-    /// chance is that of all scripts again.
+    /// Returns a coroutine whose function is still to be pushed. Earlier settings of `cjson` are undone, and the random
+    /// sequence is the common one again.
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         self.forget_seed();

@@ -73,7 +73,7 @@ fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
     let Some(start) = find(message, b"attempt to ") else { return false };
     let Some(end) = find(&message[start..], b" value (").map(|at| start + at) else { return false };
     let Some(subject) = message[end + 8..].strip_suffix(b"')") else { return false };
-    // `index a nil`: what was tried with what.
+    // `index a nil`: the operation and its operand.
     let Some(tried) = message[start..end].windows(3).rposition(|part| part == b" a ").map(|at| start + at) else {
         return false;
     };
@@ -93,7 +93,7 @@ fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
     false
 }
 
-/// Words of 5.4's compiler and what 5.1 says.
+/// Messages of 5.4's compiler and their equivalents in 5.1.
 const SYNTAX: [(&[u8], &[u8]); 3] = [
     (b": syntax error", b": '=' expected"),
     (b": <name> expected", b": '<name>' expected"),
@@ -102,7 +102,7 @@ const SYNTAX: [(&[u8], &[u8]); 3] = [
 
 /// The [`Adapt`] of the compiler's messages.
 fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
-    // What stands near, from behind: the end, or a byte that can't be printed.
+    // The text after `near`, from the end: the end of the source, or an unprintable byte.
     let (rest, near, end): (&[u8], &[u8], &[u8]) = if let Some(rest) = message.strip_suffix(b" near <eof>") {
         (rest, b" near '<eof>", b"'")
     } else {
@@ -112,7 +112,7 @@ fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
         }
     };
     if let Some(at) = find(rest, b": decimal escape too large near '") {
-        // What stands near ends where the escape begins.
+        // The text after `near` ends where the escape begins.
         let escape = rest.iter().rposition(|byte| *byte == b'\\').unwrap_or(rest.len());
         write(&rest[..at]);
         write(b": escape sequence");
@@ -120,7 +120,7 @@ fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
         write(b"'");
         return true;
     }
-    // Of what is assigned to, 5.1 says the same.
+    // For an assignment, 5.1 has the same message.
     let is_assigned = message.ends_with(b" near '='") || message.ends_with(b" near ','");
     if is_assigned && find(message, b": syntax error").is_some() {
         return false;

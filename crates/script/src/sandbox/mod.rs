@@ -85,7 +85,7 @@ const LIBRARIES: &[Library] = &[
 /// The data of a sandboxed state in its core.
 #[derive(Default)]
 pub(crate) struct Own {
-    /// The state is a sandbox.
+    /// Whether the state is a sandbox.
     pub(crate) on: bool,
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,
@@ -110,7 +110,7 @@ pub unsafe fn push_globals(lua: *mut lua_State) {
     unsafe { push(lua, Globals::Real) }
 }
 
-/// Pushes a table of globals; the open one is there.
+/// Pushes a table of globals; the open one exists.
 unsafe fn push(lua: *mut lua_State, globals: Globals) {
     // SAFETY: the caller has a free slot; reading the registry raises nothing.
     unsafe {
@@ -151,9 +151,8 @@ pub unsafe fn open_libraries(lua: *mut lua_State) {
 }
 
 impl State {
-    /// Returns a state for scripts of clients. Whoever drives it resumes what a slice's end suspended
-    /// ([`Burst::Forced`]) on a thread that is [`patient`](crate::patient), or a function that leaves would leave
-    /// again.
+    /// Returns a state for scripts of clients. Its driver resumes a coroutine suspended by the end of a slice
+    /// ([`Burst::Forced`]) on a [`patient`](crate::patient) thread; otherwise a function that leaves would leave again.
     ///
     /// [`Burst::Forced`]: crate::Burst::Forced
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
@@ -164,8 +163,8 @@ impl State {
         Ok(state)
     }
 
-    /// Says whether `redis.call(…)` and `redis.pcall(…)` as statements of their own are to call `acall` and `apcall`
-    /// of the same table, in what is compiled from now on. Whoever says so has them in it.
+    /// Sets whether `redis.call(…)` and `redis.pcall(…)` as separate statements call `acall` and `apcall` of the same
+    /// table, in code compiled from now on. The table must then have these functions.
     pub fn discard_replies(&mut self, yes: bool) {
         self.core().sandbox.discards = if yes { Discards::Everywhere } else { Discards::Nowhere };
     }
@@ -236,14 +235,14 @@ unsafe fn open(lua: *mut lua_State) {
         seal_strictly(lua);
         ffi::lua_pushvalue(lua, -1);
         ffi::lua_setfield(lua, 1, c"_G".as_ptr());
-        // What the functions of a chunk have for their globals.
+        // The globals of a chunk's functions.
         ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
         ffi::lua_settop(lua, 0);
     }
 }
 
-/// Replaces the table on top of the stack by one that scripts can only read, as [`seal`] does, and in which they find
-/// what is there or get an error, as among globals.
+/// Replaces the table on top of the stack by a read-only one, as [`seal`] does, in which reading a missing key is an
+/// error, as among globals.
 ///
 /// # Safety
 /// The table is on top; may raise.
@@ -276,7 +275,7 @@ unsafe fn open_string_metatable(lua: *mut lua_State) {
         ffi::lua_pushvalue(lua, -4);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
         arithmetic::open(lua);
-        // What `getmetatable("")` shows is a copy that nobody can change.
+        // `getmetatable("")` returns a read-only copy.
         ffi::lua_createtable(lua, 0, 1);
         ffi::lua_pushvalue(lua, -4);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
@@ -303,8 +302,8 @@ unsafe fn missing(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes what Lua 5.1 calls `arg` in a function that takes `...`: a table of what it was called with, and their number
-/// `n`; `false` if the function that reads it is no such function.
+/// Pushes Lua 5.1's `arg` of a function that takes `...`: a table of its extra arguments, and their number `n`; `false`
+/// if the reading function is not such a function.
 unsafe fn push_arg(lua: *mut lua_State) -> bool {
     // SAFETY: a metamethod's usual stack; the record is filled by Lua before it is read.
     unsafe {
@@ -346,8 +345,8 @@ pub(crate) unsafe fn register(lua: *mut lua_State, functions: &[(&CStr, lua_CFun
     }
 }
 
-/// Replaces a value and a key on top of the stack by what the key means in it, metatables asked. Does not come back if
-/// a function of the script runs and is suspended: then `continuation` finds the result on top.
+/// Replaces a value and a key on top of the stack by the key's value in it, respecting metatables. Does not return if a
+/// function of the script runs and is suspended: then `continuation` finds the result on top.
 unsafe fn index(lua: *mut lua_State, continuation: lua_KFunction) {
     /// Tables that may lead to each other.
     const CHAIN_MAX: u32 = 100;

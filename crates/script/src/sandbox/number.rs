@@ -40,7 +40,7 @@ pub(crate) unsafe fn push(lua: *mut lua_State, number: f64) {
     // SAFETY: as promised by the caller.
     unsafe {
         let whole = number as i64;
-        // Minus zero stays what it is.
+        // Minus zero stays minus zero.
         if whole as f64 == number && number.abs() < EXACT && (whole != 0 || number.is_sign_positive()) {
             ffi::lua_pushinteger(lua, whole);
         } else {

@@ -17,7 +17,7 @@ const LIGHT: usize = 1 << 16;
 /// The steps of one call.
 pub(super) struct Pace {
     left: usize,
-    /// How many arguments the function was called with, and what calls it again with them.
+    /// The number of the function's arguments, and the continuation that calls it again with them.
     args: c_int,
     again: lua_KFunction,
 }
@@ -28,7 +28,7 @@ impl Pace {
         Pace { left: STEPS, args, again }
     }
 
-    /// One step. Does not come back where the slice is over or the script is being ended.
+    /// Counts a step. Does not return if the slice is over or the script is being ended.
     ///
     /// # Safety
     /// `lua` is what the function was called with. Nothing with a destructor is alive; what was made up to now is
@@ -48,7 +48,7 @@ impl Pace {
         self.left = self.left.saturating_sub(bytes / BYTES).max(1);
     }
 
-    /// Before `bytes` bytes are copied at once, by what can't look up in between.
+    /// Called before `bytes` bytes are copied at once, by code that cannot poll in between.
     ///
     /// # Safety
     /// As [`Pace::step`].

@@ -300,7 +300,7 @@ unsafe fn field(lua: *mut lua_State, data: &[u8], position: u64, size: u64) -> &
     &data[position as usize..(position + size) as usize]
 }
 
-/// Where the first zero byte is.
+/// Returns the position of the first zero byte.
 unsafe fn find_zero(lua: *mut lua_State, bytes: &[u8], pace: &mut Pace) -> Option<usize> {
     const CHUNK: usize = 1 << 16;
     for (index, chunk) in bytes.chunks(CHUNK).enumerate() {

@@ -185,7 +185,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Whether there was a match of nothing but `()`: captures, or none and so the whole.
+    /// Returns the number of captures.
     #[inline]
     pub(crate) fn captures(&self) -> usize {
         self.level
@@ -232,7 +232,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         self.pattern.get(at).copied().unwrap_or(0)
     }
 
-    /// Where a match of the pattern from `p` on ends that begins at `s`.
+    /// Returns the end of a match of the pattern from `p` on that begins at `s`.
     fn attempt(&mut self, s: usize, p: usize) -> usize {
         if self.depth >= DEPTH_MAX {
             return self.fail(Fault::TooComplex);
@@ -321,7 +321,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Where the single item that begins at `p` ends in the pattern.
+    /// Returns the end of the single item that begins at `p` in the pattern.
     #[inline]
     fn item_end(&mut self, p: usize) -> usize {
         match self.byte(p) {
@@ -453,7 +453,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         found
     }
 
-    /// `%b`: a balanced pair of what stands at `p`.
+    /// `%b`: matches a balanced pair of the characters at `p`.
     fn balance(&mut self, s: usize, p: usize) -> usize {
         if p + 1 >= self.pattern.len() {
             return self.fail(Fault::Unbalanced);
@@ -480,7 +480,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         NONE
     }
 
-    /// `%1`: what a capture caught, once more.
+    /// `%1`: matches the text of a capture again.
     fn again(&mut self, s: usize, digit: u8) -> usize {
         let index = usize::from(digit).wrapping_sub(usize::from(b'1'));
         if index >= self.level || self.captures[index].len == OPEN {
@@ -540,7 +540,7 @@ static MASKS: [u16; 256] = {
     masks
 };
 
-/// Returns whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
+/// Returns whether `%class` matches `byte`. An upper-case letter is the complement of the lower-case one.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
     match MASKS[class as usize] {
@@ -576,7 +576,7 @@ fn in_set(byte: u8, set: &[u8]) -> bool {
     negated
 }
 
-/// What counts of a pattern: the part before a zero byte.
+/// Returns the effective part of a pattern: that before a zero byte.
 #[inline]
 pub(crate) fn until_zero(pattern: &[u8]) -> &[u8] {
     &pattern[..pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len())]

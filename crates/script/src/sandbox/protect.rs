@@ -18,7 +18,7 @@ fn seal_key() -> *const c_void {
     (&raw const SEAL).cast()
 }
 
-/// What Redis says.
+/// Redis's message.
 const READ_ONLY: &std::ffi::CStr = c"Attempt to modify a readonly table";
 
 /// Replaces the table on top of the stack by one that scripts can only read. Tables in it are sealed on their own.
@@ -86,8 +86,8 @@ pub(super) unsafe fn see_through(lua: *mut lua_State, n: c_int) -> bool {
     }
 }
 
-/// Begins to go through the table on top of the stack, or through the real one in place of it: as `lua_next` with nil.
-/// What is sealed is empty itself, so other tables cost nothing.
+/// Starts iterating over the table on top of the stack, or over the real table behind a sealed one: as `lua_next` with
+/// nil. A sealed table itself is empty, so other tables cost nothing.
 #[inline(always)]
 pub(super) unsafe fn first(lua: *mut lua_State) -> bool {
     // SAFETY: five slots are free.
@@ -104,7 +104,7 @@ pub(super) unsafe fn first(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Pushes what `getmetatable` says of the sealed table at `n`; `false` if it is none.
+/// Pushes the result of `getmetatable` for the sealed table at `n`; `false` if it is not sealed.
 pub(super) unsafe fn push_shown(lua: *mut lua_State, n: c_int) -> bool {
     // SAFETY: three slots are free.
     unsafe {

@@ -327,7 +327,7 @@ unsafe fn split(lua: *mut lua_State, state: &mut Sorting) -> bool {
     }
 }
 
-/// Begins the next part that has more than one element; `false` if there is none.
+/// Starts the next part with more than one element; `false` if there is none.
 unsafe fn next_part(lua: *mut lua_State, state: &mut Sorting) -> bool {
     while state.parts > 0 {
         state.parts -= 1;
@@ -529,7 +529,7 @@ unsafe fn sort_as<T: Copy>(
             std::mem::swap(&mut source, &mut target);
             width *= 2;
         }
-        // Writing back can't be interrupted, so many elements leave a thread that others wait for.
+        // Writing back cannot be interrupted, so with many elements the script leaves a worker.
         let verdict = crate::weigh(lua, count * 64);
         if verdict != Poll::Go {
             return Plain::Ended(verdict);

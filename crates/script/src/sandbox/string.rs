@@ -165,7 +165,7 @@ unsafe fn convert(lua: *mut lua_State, again: ffi::lua_KFunction, change: impl F
     }
 }
 
-/// Pushes what a buffer holds, or does what the poll said.
+/// Pushes a buffer's content, or follows the poll's instruction.
 unsafe fn finish(lua: *mut lua_State, mut buffer: Buffer, verdict: Poll, again: ffi::lua_KFunction) -> c_int {
     // SAFETY: the buffer has no destructor.
     unsafe {
@@ -214,7 +214,7 @@ unsafe fn rep(lua: *mut lua_State) -> c_int {
                 }
             }
         } else {
-            // What is there already is copied behind itself, ever more of it up to a piece.
+            // The text so far is copied after itself, doubling up to a piece.
             buffer.extend(bytes);
             while verdict == Poll::Go && buffer.len() < total {
                 let whole = buffer.len().min(PIECE) / bytes.len() * bytes.len();

@@ -162,7 +162,7 @@ unsafe fn expand(
     }
 }
 
-/// Adds what the table at 3, which has no metatable, holds under the first capture.
+/// Appends the value of the first capture in the table at 3, which has no metatable.
 unsafe fn look_up(lua: *mut lua_State, buffer: &mut Buffer, matcher: &Matcher<'_, Watch>, whole: &[u8]) -> Poll {
     // SAFETY: as `at_once`. The value's bytes are added before it is popped.
     unsafe {
@@ -198,7 +198,7 @@ unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
 struct Progress {
     at: usize,
     kept: usize,
-    /// Where the match that is being replaced begins and ends.
+    /// The start and end of the match being replaced.
     start: usize,
     stop: usize,
     count: usize,

@@ -91,7 +91,8 @@ unsafe fn insert(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Moves what is from the place (2) to the end (4) one up, from the end, then puts the value (3) into the place.
+/// Moves the elements from the position (2) to the end (4) up by one, from the end, then stores the value (3) at the
+/// position.
 unsafe fn shift_up(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `insert` left.
     unsafe {
@@ -136,7 +137,7 @@ unsafe fn remove(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Moves what is above the place (3) up to the end (4) one down and returns the value (2).
+/// Moves the elements after the position (3) up to the end (4) down by one and returns the value (2).
 unsafe fn shift_down(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `remove` left.
     unsafe {

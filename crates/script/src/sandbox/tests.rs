@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::run::tests::{answer, asked};
 use crate::{Budget, Burst, Error, MemoryLimit, Poll, State, ffi, patient, to_bytes};
 
-/// Scripts whose C functions run long, each with a number of polls that it takes at least. What they return says
-/// whether all of it was done.
+/// Scripts whose C functions run long, each with its minimum number of polls. Their results show whether all work was
+/// done.
 const LONG: &[(&str, u64)] = &[
     ("return tostring(string.rep('a', 22):find('a-a-a-a-a-a-b'))", 100),
     ("return tostring(string.rep('a', 1000000):find('a-b', 999990))", 0),

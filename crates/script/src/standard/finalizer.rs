@@ -28,7 +28,7 @@ const BUDGET: Duration = Duration::from_secs(1);
 /// The same without a yield.
 const BURST: Duration = Duration::from_millis(100);
 
-/// What all finalizers of a state that is closed may take.
+/// The total time limit of the finalizers of a closed state.
 const CLOSING: Duration = Duration::from_millis(100);
 
 /// Makes the tables. The metatable of sentinels is the first upvalue of nothing: it lies in the registry under the
@@ -59,7 +59,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 /// The key of the sentinels' metatable.
 static SENTINEL: u8 = 0;
 
-/// Returns the finalizer of a sentinel: what it stands for is due.
+/// The finalizer of a sentinel: the table that it represents is due.
 unsafe fn is_due(lua: *mut lua_State) -> c_int {
     // SAFETY: the argument is a sentinel. The tables were made with the state.
     unsafe {
@@ -161,8 +161,8 @@ impl State {
         self.core().standard.is_due
     }
 
-    /// Runs finalizers that are due, for one slice. What is left is run by the next call. An error is that of a
-    /// finalizer that took too long; others are swallowed, as in Lua.
+    /// Runs due finalizers, for one slice. The next call runs the rest. The error is that of a finalizer that took too
+    /// long; others are ignored, as in Lua.
     pub fn finalize(&mut self) -> Result<(), Error> {
         let (coroutine, mut budget) = match self.core().standard.finalizing.take() {
             Some(begun) => begun,
@@ -180,7 +180,7 @@ impl State {
                 self.core().standard.is_due = false;
                 self.recycle(coroutine);
             }
-            // It waits for nobody.
+            // A finalizer may not wait.
             Burst::Waiting | Burst::Yielded => self.recycle(coroutine),
             Burst::Failed => {
                 let error = self.failure(&coroutine);

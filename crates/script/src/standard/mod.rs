@@ -33,7 +33,7 @@ use crate::run::{Coroutine, Poll};
 use crate::state::{Core, Error, State};
 use crate::{Budget, continuation, function, raise, to_bytes};
 
-/// The functions for what is slow.
+/// The functions for slow cases.
 const PRELUDE: &str = include_str!("prelude.lua");
 
 /// Bytes of a string that a script makes in a burst, at most.
@@ -49,18 +49,18 @@ const COLLECTED_MAX: c_int = 2048;
 /// Source text that is compiled between two questions.
 const SOURCE_PIECE: usize = 4096;
 
-/// What a state with these libraries has in its core.
+/// The data of a state with these libraries in its core.
 #[derive(Default)]
 pub(crate) struct Own {
     matcher: Option<NonNull<Matcher>>,
     /// Place in the registry of the table with the prelude's functions.
     slow: c_int,
-    /// The same of the table with finalizers that are due, and of that with what has one.
+    /// The same for the table of due finalizers, and for that of objects with a finalizer.
     pending: c_int,
     finalized: c_int,
     /// Finalizers are due.
     is_due: bool,
-    /// The state is being closed.
+    /// Whether the state is being closed.
     closes: bool,
     /// Runs finalizers.
     finalizing: Option<(Coroutine, Budget)>,
@@ -159,7 +159,7 @@ const _: () = assert!(Original::Load as usize + 1 == REPLACED.len());
 /// The functions themselves: the same in every state of the process.
 static ORIGINALS: OnceLock<[lua_CFunction; REPLACED.len()]> = OnceLock::new();
 
-/// What the prelude needs of Lua's own functions: its name there, the library, the name.
+/// Lua's own functions used by the prelude: the name there, the library, the name.
 const NEEDED: [(&CStr, Option<&CStr>, &CStr); 21] = [
     (c"concat", Some(c"table"), c"concat"),
     (c"unpack", Some(c"table"), c"unpack"),
@@ -230,7 +230,7 @@ const SLOW: [&CStr; 17] = [
 
 const _: () = assert!(Slow::CollectGarbage as usize + 1 == SLOW.len());
 
-/// Opens the standard libraries and replaces what can take long.
+/// Opens the standard libraries and replaces functions that can take long.
 ///
 /// # Safety
 /// Called inside a protected call; may raise.
@@ -261,8 +261,8 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
 }
 
 impl State {
-    /// Takes libraries away from scripts; what has their functions keeps them. Without `string`, strings have no
-    /// methods.
+    /// Removes libraries from scripts; existing references to their functions stay valid. Without `string`, strings
+    /// have no methods.
     pub fn close_libraries(&mut self, names: &[&CStr]) -> Result<(), Error> {
         // SAFETY: nothing with a destructor is alive in the closure.
         unsafe {
@@ -335,7 +335,7 @@ unsafe fn open_prelude(lua: *mut lua_State) {
     }
 }
 
-/// Returns whether tests want what is small to be done as what is large.
+/// Returns whether tests request the large case for small arguments.
 #[inline]
 fn is_forced() -> bool {
     #[cfg(test)]
@@ -366,7 +366,7 @@ unsafe fn push_slow(lua: *mut lua_State, which: Slow) {
     }
 }
 
-/// Calls one of the prelude's functions with all arguments, and returns what it returns.
+/// Calls one of the prelude's functions with all arguments, and returns its results.
 #[cold]
 unsafe fn slow(lua: *mut lua_State, which: Slow) -> c_int {
     // SAFETY: a C function's usual stack.
@@ -435,7 +435,7 @@ unsafe fn is_integer(lua: *mut lua_State, index: c_int, or_nothing: bool) -> boo
     }
 }
 
-/// Raises where a string of so many bytes is too large for a burst.
+/// Raises if a string of this many bytes is too large for a burst.
 unsafe fn check_size(lua: *mut lua_State, bytes: usize) {
     if bytes > STRING_MAX && crate::budget::runs() {
         // SAFETY: nothing with a destructor is alive in a C function that calls this.
@@ -500,7 +500,7 @@ unsafe fn format(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The layout of `string.pack` and its kin: Lua reads it in one go.
+/// Checks the layout of `string.pack`, `string.packsize` and `string.unpack`, which Lua parses non-preemptibly.
 unsafe fn check_layout(lua: *mut lua_State) {
     // SAFETY: as `check_size`.
     unsafe {
@@ -796,7 +796,7 @@ unsafe fn handle(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// What is left of a chunk that is being compiled.
+/// The rest of a chunk being compiled.
 struct Source {
     bytes: *const u8,
     left: usize,
@@ -821,7 +821,7 @@ unsafe fn load(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Compiles a chunk that takes some time, for as long as the burst may take.
+/// Compiles a long chunk, within the time limit of the burst.
 unsafe fn load_long(lua: *mut lua_State) -> c_int {
     // SAFETY: as `load`.
     unsafe {
@@ -846,7 +846,7 @@ unsafe fn load_long(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Hands a piece of a chunk to the compiler, which can't be suspended but may be told to give up.
+/// Passes a piece of a chunk to the compiler, which cannot be suspended but can be aborted.
 unsafe extern "C-unwind" fn read(
     lua: *mut lua_State,
     source: *mut std::ffi::c_void,

@@ -26,7 +26,7 @@ const FUEL: u32 = 4096;
 /// Bytes that one step of a scan looks at.
 const PIECE: usize = 1024;
 
-/// What is wrong with a pattern.
+/// An error in a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     TooComplex,
@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// What a pair of brackets caught.
+/// A captured pair of parentheses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Capture {
     start: usize,
@@ -93,7 +93,7 @@ enum Frame {
     Closed(u8),
 }
 
-/// What the matcher is about to do.
+/// The next step of the matcher.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// Begin an attempt at `from`.
@@ -106,7 +106,7 @@ enum Stage {
     Balance { at: usize, depth: usize },
 }
 
-/// How a search ended.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A match, from and to.
@@ -119,12 +119,12 @@ pub(super) enum Outcome {
     Interrupted,
 }
 
-/// A search in progress: plain data, without references to what is searched.
+/// A search in progress: plain data, without references to the subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matcher {
-    /// Where the current attempt began.
+    /// The start of the current attempt.
     from: usize,
-    /// Where in the pattern every attempt begins: after a `^`.
+    /// The place in the pattern where every attempt begins: after a `^`.
     start: usize,
     anchored: bool,
     s: usize,
@@ -156,7 +156,7 @@ impl Default for Matcher {
 }
 
 impl Matcher {
-    /// Begins a search of the first match at `from` or later; only at `from` if a `^` that `anchors` is there.
+    /// Starts a search for the first match at `from` or later; only at `from` if there is a `^` and it `anchors`.
     pub(super) fn begin(&mut self, pattern: &[u8], from: usize, anchors: bool) {
         self.anchored = anchors && pattern.first() == Some(&b'^');
         self.start = usize::from(self.anchored);
@@ -187,7 +187,7 @@ impl Matcher {
         }
     }
 
-    /// Goes on until there is an outcome or `go_on`, asked every few thousand steps, says no.
+    /// Continues until there is a result or `go_on`, called every few thousand steps, returns false.
     pub(super) fn run(&mut self, subject: &[u8], pattern: &[u8], mut go_on: impl FnMut() -> bool) -> Outcome {
         loop {
             if self.fuel == 0 {
@@ -424,7 +424,7 @@ impl Matcher {
     }
 }
 
-/// Where the single item that begins at `p` ends.
+/// Returns the end of the single item that begins at `p`.
 #[inline]
 fn item_end(pattern: &[u8], p: usize) -> Result<usize, Fault> {
     match pattern[p] {
@@ -527,7 +527,7 @@ static MASKS: [u16; 256] = {
     masks
 };
 
-/// Returns whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
+/// Returns whether `%class` matches `byte`. An upper-case letter is the complement of the lower-case one.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
     match MASKS[class as usize] {

@@ -17,7 +17,7 @@ use crate::{continuation, function, raise, to_bytes};
 /// Bytes compared by a plain search of Lua's own, at most.
 const PLAIN_MAX: usize = 1 << 20;
 
-/// Where a suspended function keeps its matcher: the slot after those of its arguments and its progress.
+/// The slot in which a suspended function keeps its matcher: after those of its arguments and its progress.
 const SAVED: c_int = 6;
 
 /// Returns the state's matcher.
@@ -288,14 +288,14 @@ unsafe fn gmatch_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// How far `gsub` is: in a userdata at [`PROGRESS`], and behind it the result so far.
+/// The progress of `gsub`: in a userdata at [`PROGRESS`], followed by the result so far.
 #[derive(Clone, Copy)]
 struct Progress {
-    /// What of the subject is in the result.
+    /// The length of the subject's part that is in the result.
     kept: usize,
-    /// Where the next match is looked for.
+    /// The start of the search for the next match.
     at: usize,
-    /// Where the last match ended.
+    /// The end of the last match.
     last: Option<usize>,
     /// The match that is being replaced.
     start: usize,
@@ -484,7 +484,7 @@ unsafe fn take(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Adds the replacement at 3 with what `%1` and its kin stand for in it.
+/// Appends the replacement at 3 with `%0` to `%9` replaced.
 unsafe fn expand(lua: *mut lua_State, subject: &[u8]) {
     // SAFETY: as `gsub_go_on`.
     unsafe {

@@ -9,11 +9,11 @@ use crate::run::tests::answer;
 use crate::{Budget, Burst, MemoryLimit, Poll, State, ffi, to_bytes};
 
 thread_local! {
-    /// What is short is done as what is long.
+    /// Short arguments are processed like long ones.
     pub(super) static FORCED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a chunk returns, as text. `interrupted`: the poll of this number suspends it.
+/// Returns the results of a chunk, as text. `interrupted`: the poll with this number suspends it.
 fn run(state: &mut State, code: &str, interrupted: Option<u64>) -> String {
     let coroutine = state.coroutine().expect("a coroutine");
     let thread = coroutine.thread();
@@ -46,7 +46,7 @@ fn state() -> State {
     State::new(Arc::new(MemoryLimit::new(0)), ()).expect("a state")
 }
 
-/// Checks that a chunk returns the same whether its functions take what they get for long or not.
+/// Checks that a chunk returns the same in its functions' short and long cases.
 #[track_caller]
 fn check(state: &mut State, code: &str) {
     FORCED.set(false);
@@ -54,7 +54,7 @@ fn check(state: &mut State, code: &str) {
     FORCED.set(true);
     for interrupted in [None, Some(1), Some(2)] {
         let long = run(state, code, interrupted);
-        // Where it was raised is told differently by what calls the function in another way.
+        // The reported position differs because the function is called in another way.
         assert_eq!(long, own, "{code} ({interrupted:?})");
     }
     FORCED.set(false);

@@ -72,7 +72,7 @@ pub enum Mode {
     MasterWorker {
         /// The master goes to the background.
         daemon: bool,
-        /// It notifies the service manager when it is ready.
+        /// Whether it notifies the service manager when it is ready.
         notify: bool,
     },
 }

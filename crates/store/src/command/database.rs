@@ -199,7 +199,7 @@ fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, o
 /// Keys that SCAN goes over on a worker for a script.
 const SCANNED_MAX: i64 = 4096;
 
-/// Whether a SCAN is to go over very many keys.
+/// Returns whether a SCAN requests very many keys.
 fn asks_for_many_keys(words: &[&[u8]]) -> bool {
     let count = words.iter().position(|word| is(word, "count")).and_then(|at| parse_i64(words.get(at + 1)?));
     count.is_some_and(|count| count > SCANNED_MAX)

@@ -154,7 +154,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// A payload that RESTORE decodes in one breath, in bytes.
+/// The longest payload that RESTORE decodes non-preemptibly, in bytes.
 const PAYLOAD_MAX: usize = 64 << 10;
 
 fn visits_of_payload(words: &[&[u8]]) -> Option<Visits> {

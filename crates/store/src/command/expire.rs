@@ -80,7 +80,7 @@ impl Condition {
         Ok(condition)
     }
 
-    /// A key without an expiry lives for ever: nothing is greater.
+    /// Returns whether the new expiry is allowed; a key without an expiry lives for ever: nothing is greater.
     fn allows(&self, at_ms: i64, current: Option<i64>) -> bool {
         !(self.nx && current.is_some()
             || self.xx && current.is_none()

@@ -86,7 +86,7 @@ impl Condition {
         }
     }
 
-    /// A field without a time lives for ever: nothing is greater, anything less.
+    /// Returns whether the new time is allowed; a field without one lives for ever: nothing is greater, anything less.
     fn allows(self, at_ms: i64, current: Option<i64>) -> bool {
         match self {
             Condition::None => true,

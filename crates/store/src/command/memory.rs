@@ -41,9 +41,9 @@ fn usage(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 struct Used {
     index: u32,
     keys: u64,
-    /// Of entries, values and tables.
+    /// Bytes of entries, values and tables.
     bytes: u64,
-    /// Of tables alone.
+    /// Bytes of tables alone.
     tables: u64,
     stripes: u64,
 }
@@ -89,7 +89,7 @@ fn share(part: u64, whole: u64) -> f64 {
 enum Figure {
     Bytes(u64),
     Ratio(f64),
-    /// Of tables, of one database.
+    /// Bytes of the tables of a database.
     Database(u64),
 }
 

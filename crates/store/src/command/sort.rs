@@ -1,10 +1,10 @@
 //! SORT and SORT_RO.
 //!
-//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by themselves
-//! (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a field of
-//! another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go under
-//! the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds them
-//! ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
+//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by
+//! themselves (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a
+//! field of another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go
+//! under the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds
+//! them ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
 //!
 //! Under `ALPHA` texts are C's, which end at a NUL, unless the result is stored. Elements of equal texts stay in the
 //! order in which they were, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
@@ -173,7 +173,7 @@ impl<'a> Options<'a> {
         Ok(self.by_numbers(numbers.into_iter().zip(elements).collect()))
     }
 
-    /// As [`sorted`](Self::sorted), each as often as GET asks for it.
+    /// Like [`sorted`](Self::sorted), each as often as GET asks for it.
     fn of_itself(&self, object: &Object, now_ms: i64, of_script: bool) -> Result<Vec<Vec<u8>>, Refused> {
         debug_assert!(!self.leads(), "a command with patterns is run by `run`");
         let elements = self.sorted(object, now_ms, of_script)?;
@@ -208,7 +208,7 @@ impl<'a> Pattern<'a> {
         [self.before, element, self.after].concat()
     }
 
-    /// What it leads to, if that is a string or a field that exists.
+    /// Returns the value to which it refers, if that is a string or an existing field.
     fn value(
         &self,
         keys: &mut dyn Keys,
@@ -244,7 +244,7 @@ impl Readers {
     }
 }
 
-/// All elements; patterns lead to other keys, see [`undeclared`](crate::undeclared).
+/// Returns all elements; patterns lead to other keys, see [`undeclared`](crate::undeclared).
 fn visits_of_sort(words: &[&[u8]]) -> Option<Visits> {
     let has_patterns = words.iter().skip(2).any(|word| word.contains(&b'*'));
     (!has_patterns).then_some(Visits::All)
@@ -259,7 +259,7 @@ const DESTINATION: CommandSpec = CommandSpec { flags: Flags::WRITE, ..SOURCE };
 static OTHERS: OtherKeys = others::<true>();
 static OTHERS_OF_RO: OtherKeys = others::<false>();
 
-/// How SORT, which may store, or SORT_RO finds keys.
+/// Returns the way in which SORT, which may store, or SORT_RO finds keys.
 const fn others<const STORES: bool>() -> OtherKeys {
     OtherKeys { wanted: wanted::<STORES>, find: keys_led_to::<STORES>, work: work::<STORES>, run: run::<STORES> }
 }

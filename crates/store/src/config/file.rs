@@ -27,7 +27,7 @@ const OBSOLETE: &[&str] = &["list-max-ziplist-entries", "list-max-ziplist-value"
 pub enum FileError {
     /// Line, its text, the error.
     Line {
-        /// From 1.
+        /// The line's number, from 1.
         number: usize,
         /// Without blanks around it.
         text: Vec<u8>,

@@ -29,20 +29,20 @@ pub static PROCESS: &[ProcessParameter] = &[
     ProcessParameter {
         name: "bind",
         live: true,
-        docs: "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
+        docs: "Addresses to listen on; one with a leading dash is optional, '*' is every address.",
         in_section: BIND,
         field: Field::Words(|options| &mut options.process.bind),
     },
     process(
         "daemonize",
         Field::Switch(|options| &mut options.process.daemonize),
-        "Goes to the background; the command ends once the store serves.",
+        "Runs in the background; the command ends once the store serves.",
         "'daemon' in the global section decides that",
     ),
     process(
         "dir",
         Field::Text(|options| &mut options.process.dir),
-        "The working directory; relative paths start there.",
+        "The working directory; relative paths refer to it.",
         "a proxy's process has no directory of its own",
     ),
     process(
@@ -51,11 +51,11 @@ pub static PROCESS: &[ProcessParameter] = &[
         "Redis's name for 'threads'.",
         THREADS,
     ),
-    process("logfile", Field::Text(|options| &mut options.process.logfile), "Where the log goes; empty: stdout.", LOG),
+    process("logfile", Field::Text(|options| &mut options.process.logfile), "The log file; empty: stdout.", LOG),
     ProcessParameter {
         name: "loglevel",
         live: true,
-        docs: "What is logged.",
+        docs: "The minimum level of log lines.",
         in_section: LOG,
         field: Field::Choice(
             |options| &mut options.process.loglevel,
@@ -65,7 +65,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "pidfile",
         Field::Text(|options| &mut options.process.pidfile),
-        "Where the process's number is written.",
+        "The file that receives the process's number.",
         "'pidfile' in the global section decides that",
     ),
     ProcessParameter {
@@ -78,19 +78,19 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "supervised",
         Field::Choice(|options| &mut options.process.supervised, &["upstart", "systemd", "auto", "no"]),
-        "Who is told that the store serves.",
+        "The service manager to notify when the store serves.",
         "-Ws on the command line decides that",
     ),
     process(
         "tcp-backlog",
         Field::Integer(|options| &mut options.process.backlog, 0, i32::MAX as u32),
-        "Connections that wait to be accepted.",
+        "Length of the queue of connections waiting to be accepted.",
         "'backlog' belongs to the bind line",
     ),
     process(
         "threads",
         Field::Integer(|options| &mut options.process.threads, 0, super::THREADS_MAX),
-        "Workers; 0 for as many as the machine has cores. Not a parameter of Redis.",
+        "Number of workers; 0 for the number of cores. Not a parameter of Redis.",
         THREADS,
     ),
     process(
@@ -102,7 +102,7 @@ pub static PROCESS: &[ProcessParameter] = &[
     process(
         "unixsocketperm",
         Field::Octal(|options| &mut options.process.unixsocketperm),
-        "Its permissions; 0: 755, whatever the umask.",
+        "Its permissions; 0: 755, regardless of the umask.",
         "'mode' belongs to the bind line",
     ),
 ];

@@ -27,9 +27,9 @@ pub(crate) struct OfStripe {
 
 /// A ticket's prepared tables for one stripe.
 pub(crate) struct Prepared {
-    /// In it the ticket holds its keys.
+    /// The table in which the ticket holds its keys.
     pub(crate) granted: Box<HoldTable>,
-    /// In it the ticket waits for them.
+    /// The table in which the ticket waits for them.
     pub(crate) queued: Option<Box<HoldTable>>,
 }
 

@@ -235,7 +235,7 @@ impl Hash {
         self.each_timed(now_ms, |field, value, _| visit(field, value));
     }
 
-    /// As [`each`](Self::each), with the fields' times.
+    /// Like [`each`](Self::each), with the fields' times.
     fn each_timed(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8], Option<i64>)) {
         match self {
             Hash::Packed(packed) | Hash::Timed(packed) => {

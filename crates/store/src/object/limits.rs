@@ -1,7 +1,7 @@
 //! Limits up to which a store keeps its values in their small form: Redis's `*-max-listpack-*` parameters.
 //!
-//! They are a value of each store. An insertion into a small value reads them and CONFIG SET alone changes them, so each
-//! is a relaxed atomic: a thread that still sees an old limit converts one value an insertion later.
+//! They are a value of each store. An insertion into a small value reads them and CONFIG SET alone changes them, so
+//! each is a relaxed atomic: a thread that still sees an old limit converts one value an insertion later.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

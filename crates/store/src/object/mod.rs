@@ -80,7 +80,8 @@ impl Raw {
     /// Returns the object, if it is of this type.
     ///
     /// # Safety
-    /// It came from [`of`](Self::of) or [`Object::into_raw`], and the object is used and dropped through one handle only.
+    /// It came from [`of`](Self::of) or [`Object::into_raw`], and the object is used and dropped through one handle
+    /// only.
     #[inline]
     pub(crate) unsafe fn typed<K: Kind>(self) -> Option<K> {
         // SAFETY: the tag identifies the type of its `into_raw`; the caller promises the rest.
@@ -102,7 +103,7 @@ impl Raw {
 pub(crate) trait Kind: Sized {
     /// The upper half of the tag.
     const TAG: u8;
-    /// The name that TYPE replies.
+    /// Returns the name that TYPE replies.
     const NAME: &'static str;
 
     /// Returns a value without elements, in its smallest form.
@@ -128,7 +129,7 @@ pub(crate) trait Kind: Sized {
     /// Appends the type's number in an RDB file and the value as it stands there.
     fn dump(&self, out: &mut Vec<u8>);
 
-    /// If elements expire on their own: none of them does before this, in Unix milliseconds.
+    /// Returns a time before which no element expires, in Unix milliseconds; none if elements do not expire.
     fn earliest_ms(&self) -> Option<i64> {
         None
     }
@@ -227,7 +228,7 @@ impl Object {
         each!(self, value => value.encoding())
     }
 
-    /// If elements expire on their own: none of them does before this, in Unix milliseconds.
+    /// Returns a time before which no element expires, in Unix milliseconds; none if elements do not expire.
     pub(crate) fn earliest_ms(&self) -> Option<i64> {
         each!(self, value => value.earliest_ms())
     }

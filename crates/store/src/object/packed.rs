@@ -301,7 +301,7 @@ impl Packed {
         self.search(self.first(), text, step).map(|(at, _)| at)
     }
 
-    /// As [`find`](Self::find), from a place on; and how many elements it looked at before the one that it found.
+    /// Like [`find`](Self::find), from a place on; and how many elements it looked at before the one that it found.
     pub(crate) fn search(&self, from: Option<At>, text: &[u8], step: usize) -> Option<(At, usize)> {
         let value = integer(text);
         let bytes = self.as_bytes();
@@ -416,8 +416,8 @@ impl Packed {
         text.write(self.gap(place, 0, text.whole, 1));
     }
 
-    /// Makes `new` bytes of `old` ones at `place`, and `change` elements more of those there are. The caller writes the new
-    /// bytes.
+    /// Makes `new` bytes of `old` ones at `place`, and `change` elements more of those there are. The caller writes the
+    /// new bytes.
     #[inline]
     fn gap(&mut self, place: usize, old: usize, new: usize, change: isize) -> &mut [u8] {
         let count = self.len();

@@ -168,7 +168,7 @@ impl RankTree {
         }
     }
 
-    /// As [`each`](Self::each), from the last to the first.
+    /// Like [`each`](Self::each), from the last to the first.
     pub(crate) fn each_back(&self, ranks: Range<usize>, mut visit: impl FnMut(&Cell)) {
         let mut end = ranks.end;
         while end > ranks.start {

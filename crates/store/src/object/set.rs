@@ -1,8 +1,8 @@
 //! Sets: members without order.
 //!
 //! A small one of integers is an [`Intset`], another small one a [`Packed`] block of members, both up to the limits of
-//! `set-max-intset-entries` and `set-max-listpack-*`; a larger one is a table of [`Elements`]. It never goes back, as in
-//! Redis. Members that expire (SADDEX) make it a table, too.
+//! `set-max-intset-entries` and `set-max-listpack-*`; a larger one is a table of [`Elements`]. It never goes back, as
+//! in Redis. Members that expire (SADDEX) make it a table, too.
 //!
 //! Reading takes the time at which it reads, because a member that has expired is not there;
 //! [`TIMELESS`] does for a set in which nothing expires.
@@ -74,7 +74,7 @@ impl Set {
         }
     }
 
-    /// As [`contains`](Self::contains), for a member of another set.
+    /// Like [`contains`](Self::contains), for a member of another set.
     pub(crate) fn has(&self, member: Element<'_>, now_ms: i64) -> bool {
         match (self, member) {
             (Set::Ints(ints), Element::Int(value)) => ints.contains(value),

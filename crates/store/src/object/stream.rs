@@ -29,7 +29,7 @@ const FREED_AT_ONCE: usize = 8;
 /// The target of trimming.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keep {
-    /// This many entries, the last ones.
+    /// The last entries, this many.
     Last(u64),
     /// The entries from this ID on.
     From(StreamId),
@@ -51,7 +51,7 @@ pub(crate) struct Stream(Box<Body>);
 
 #[derive(Clone, Debug, Default)]
 struct Body {
-    /// In the order of their masters.
+    /// The nodes, in the order of their masters.
     nodes: VecDeque<Node>,
     /// Entries that are not deleted.
     len: usize,

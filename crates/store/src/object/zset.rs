@@ -364,7 +364,7 @@ impl Zset {
         }
     }
 
-    /// As [`each`](Self::each), from the last to the first.
+    /// Like [`each`](Self::each), from the last to the first.
     pub(crate) fn each_back(&self, ranks: Range<usize>, mut visit: impl FnMut(&[u8], f64)) {
         match self {
             _ if ranks.is_empty() => {}

@@ -63,12 +63,12 @@ pub(crate) struct Active {
     /// would be one more line that all workers write to.
     pub(crate) outside: Option<Arc<Inner>>,
     pub(crate) db: u32,
-    /// In which form commands reply to the script.
+    /// The form of commands' replies to the script.
     pub(crate) protocol: Protocol,
     pub(crate) waits: Waits,
-    /// It runs on a thread that may be kept for long.
+    /// Whether it runs on a thread that may be kept for long.
     pub(crate) is_patient: bool,
-    /// It has called a command that its caller must not have called before memory was full.
+    /// Whether it has called a command that its caller must not have called before memory was full.
     pub(crate) ignores_memory: bool,
     /// The row of the last command.
     pub(crate) row: u16,
@@ -304,7 +304,7 @@ impl Active {
         if size.is_much(out.len()) { Ran::RepliedMuch } else { Ran::Replied }
     }
 
-    /// The few commands of a connection that scripts may call.
+    /// Returns the few commands of a connection that scripts may call.
     fn of_connection(&mut self, command: Detached, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let mut out = ReplyWriter::new(out, self.protocol);
         match command {

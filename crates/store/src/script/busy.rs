@@ -19,7 +19,7 @@ use crate::hold::Ticket;
 /// The error for clients blocked by a script that exceeds the threshold.
 pub(crate) const BUSY_SCRIPT: &str =
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
-/// As [`BUSY_SCRIPT`], behind a function.
+/// Like [`BUSY_SCRIPT`], for a function.
 pub(crate) const BUSY_FUNCTION: &str =
     "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
 

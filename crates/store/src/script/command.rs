@@ -219,7 +219,7 @@ fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
-/// Whether a script with these flags may write, or one that is not known.
+/// Returns whether a script with these flags may write, or one that is not known.
 pub(super) fn may_write(flags: Option<Flags>) -> bool {
     !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
 }

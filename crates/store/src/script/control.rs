@@ -63,7 +63,7 @@ pub(crate) struct Control {
     made: Instant,
     /// The start of its execution, in microseconds after that.
     began_us: AtomicU64,
-    /// It runs, and does not wait for its first keys any more.
+    /// Whether it runs, and does not wait for its first keys any more.
     has_begun: AtomicBool,
     /// The number of its keys; [`EVERYTHING`] for all.
     held: AtomicI64,
@@ -76,7 +76,7 @@ pub(crate) struct Control {
     stopper: Mutex<Option<Arc<AtomicBool>>>,
     /// The task that continues it after a wait.
     waker: Mutex<Option<Waker>>,
-    /// The number of its section; 0 if it has none.
+    /// Returns the number of its section; 0 if it has none.
     section: AtomicU64,
     /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
     pub(crate) called: OnceLock<(&'static str, usize, Arc<Words>)>,
@@ -102,8 +102,8 @@ impl Control {
         }
     }
 
-    /// That of an earlier call of the script with this SHA-1, by this thread, as a new one: most scripts are called again
-    /// soon, and to find and count them anew would take more than that.
+    /// That of an earlier call of the script with this SHA-1, by this thread, as a new one: most scripts are called
+    /// again soon, and to find and count them anew would take more than that.
     pub(crate) fn again(start: &Start<'_>, sha: &[u8], registry: &Registry) -> Option<Arc<Control>> {
         let mut spare = SPARE.with(|spare| spare[place_of(sha)].take())?;
         let control = Arc::get_mut(&mut spare)?;

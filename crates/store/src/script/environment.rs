@@ -45,7 +45,7 @@ pub(crate) struct Loading {
     pub(crate) registered: Vec<Vec<Callback>>,
     /// The function that is called when its library is loaded.
     then: Option<Box<str>>,
-    /// All have run to their end.
+    /// Whether all have run to their end.
     pub(crate) is_over: bool,
 }
 

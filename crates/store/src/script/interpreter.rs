@@ -133,7 +133,7 @@ struct Loaded {
     chunk: FunctionRef,
     /// The code of its functions in Lua's registry, by their places in the library.
     functions: Vec<c_int>,
-    /// Nothing once the library was deleted.
+    /// The library; none once it was deleted.
     library: Weak<Library>,
     used: u64,
 }
@@ -551,7 +551,7 @@ impl Pool {
         true
     }
 
-    /// This thread's place.
+    /// Returns this thread's place.
     fn own(&self) -> &Own {
         &self.own[thread_number() % OWN]
     }

@@ -58,7 +58,7 @@ pub(crate) enum Policy {
 pub(crate) struct Load {
     pub(crate) sources: Vec<Source>,
     pub(crate) policy: Policy,
-    /// They come from FUNCTION RESTORE, which is answered with OK; FUNCTION LOAD with the library's name.
+    /// Whether they come from FUNCTION RESTORE, which is answered with OK; FUNCTION LOAD with the library's name.
     pub(crate) is_restored: bool,
 }
 

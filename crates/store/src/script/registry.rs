@@ -47,7 +47,7 @@ pub(crate) struct Script {
     flags: AtomicU16,
     /// The durations of its calls.
     pub(crate) times: Times,
-    /// It came by SCRIPT LOAD.
+    /// Whether it came by SCRIPT LOAD.
     kept: AtomicBool,
     /// The time of its last use, by the registry's count.
     used: AtomicU64,

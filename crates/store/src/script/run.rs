@@ -53,7 +53,7 @@ pub(crate) struct Call {
     /// The number of words that are keys.
     pub(crate) keys: usize,
     pub(crate) db: u32,
-    /// Of the script, and of the command that calls it.
+    /// The flags of the script, and of the command that calls it.
     pub(crate) flags: Flags,
     /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
@@ -127,7 +127,7 @@ pub(crate) struct Ended {
     pub(crate) reply: Finished,
     /// The enclosing section, which the consumer of the reply finishes.
     pub(crate) section: Option<Section>,
-    /// It was killed, or ended by a fault.
+    /// Whether it was killed, or ended by a fault.
     pub(crate) is_aborted: bool,
 }
 
@@ -152,14 +152,14 @@ pub(crate) struct Job {
     stage: Stage,
     /// Keys that were not declared and are, now that it begins anew.
     touched: Vec<Touched>,
-    /// It begins anew with everything held.
+    /// Whether it begins anew with everything held.
     wants_everything: bool,
-    /// It goes on on a thread of its own.
+    /// Whether it goes on on a thread of its own.
     leaves: bool,
     is_listed: bool,
-    /// Its section has its name, and others can stop it.
+    /// Whether its section has its name, and others can stop it.
     is_named: bool,
-    /// Its section is a transaction's, which goes on with it.
+    /// Whether its section is a transaction's, which goes on with it.
     is_part: bool,
 }
 

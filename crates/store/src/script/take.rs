@@ -62,7 +62,7 @@ pub(crate) struct Take {
     /// Known before it waited.
     early: Option<Took>,
     is_listed: bool,
-    /// The section has been notified that it has the key.
+    /// Whether the section has been notified that it has the key.
     is_told: bool,
 }
 
@@ -252,8 +252,8 @@ impl Inner {
         None
     }
 
-    /// Lets scripts begin anew that wait for a key of this section, or for everything, and have written nothing: they wait
-    /// with the key declared then, and hold nothing meanwhile.
+    /// Lets scripts begin anew that wait for a key of this section, or for everything, and have written nothing: they
+    /// wait with the key declared then, and hold nothing meanwhile.
     pub(crate) fn restart_behind(&self, section: u64) {
         let mut given_up = Vec::new();
         for waiting in self.scripts.waiters.0.lock().values() {
@@ -348,8 +348,8 @@ mod tests {
         assert!(poll(&mut waits).is_ready());
     }
 
-    /// Scripts that each have a key of their own and come to the hot one while the one before has it. How many came before
-    /// one got it who had waited for it for long.
+    /// Scripts that each have a key of their own and come to the hot one while the one before has it. How many came
+    /// before one got it who had waited for it for long.
     #[track_caller]
     fn check_stream(script: &str) -> usize {
         let overtaken_for = std::time::Duration::from_nanos(1);

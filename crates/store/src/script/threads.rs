@@ -91,7 +91,7 @@ struct Post {
     turns: u64,
     /// The turn in which it was looked at last, and its CPU time when it was first seen in it.
     seen: (u64, Duration),
-    /// It has stepped aside.
+    /// Whether it has stepped aside.
     is_aside: bool,
 }
 
@@ -136,7 +136,7 @@ pub(crate) type Told = Arc<Claim<(Ended, Duration)>>;
 
 /// The receiver of a script's end.
 pub(crate) enum Done {
-    /// None: its caller has gone.
+    /// None if its caller has gone.
     Nobody,
     /// Its caller.
     Caller(Told),

@@ -60,7 +60,7 @@ pub(super) fn role(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) 
     Outcome::Done
 }
 
-/// `REPLICAOF NO ONE`: which it is already.
+/// `REPLICAOF NO ONE`, the only state; anything else is refused.
 pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     if args[1].eq_ignore_ascii_case(b"no") && args[2].eq_ignore_ascii_case(b"one") {
         out.ok();
@@ -75,7 +75,7 @@ pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same of a script.
+/// The same for a script.
 pub(super) fn wait_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     wait_within(None, args, out)
 }
@@ -96,7 +96,7 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     waitaof_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same of a script.
+/// The same for a script.
 pub(super) fn waitaof_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     waitaof_within(None, args, out)
 }

@@ -33,10 +33,10 @@ const BATCH_MAX: usize = 64 * 1024;
 /// Replies wait no longer than this for turns that have not begun.
 const WAIT_MAX: Duration = Duration::from_micros(500);
 
-/// How it stands with what a connection has to say.
+/// The state of a connection's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing waits.
+    /// No output waits.
     Clear,
     /// Replies are in the worker's batch.
     Waiting,

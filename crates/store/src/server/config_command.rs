@@ -15,7 +15,7 @@ use super::dispatch::{self, About, Context, Outcome};
 use crate::config::{self, ServerOptions};
 use crate::glob;
 
-/// The value of a parameter that is a password is secret in CONFIG SET.
+/// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
     const PASSWORDS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
     at >= 3 && at % 2 == 1 && PASSWORDS.iter().any(|name| args[at - 1].eq_ignore_ascii_case(name))
@@ -29,7 +29,7 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
 /// The values of one set of options for CONFIG GET: a parameter's text is made when it is first needed.
 struct Shown {
     options: Arc<ServerOptions>,
-    /// In the catalogue's order.
+    /// The texts, in the catalogue's order.
     texts: Vec<OnceCell<Option<Vec<u8>>>>,
 }
 
@@ -175,8 +175,8 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     Outcome::Done
 }
 
-/// `CONFIG REWRITE`: what CONFIG SET has changed since the start goes into the file of a store of its own. The file of a
-/// proxy holds much more than its store, and belongs to the operator.
+/// `CONFIG REWRITE`: what CONFIG SET has changed since the start goes into the file of a store of its own. The file of
+/// a proxy holds much more than its store, and belongs to the operator.
 pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let server = &context.worker.server;
     let Some(path) = server.config_file.get() else {

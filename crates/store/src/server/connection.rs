@@ -2,8 +2,8 @@
 //!
 //! The task waits for readability without a buffer, takes a [`Workspace`] of the worker when there is something to
 //! read, and gives it back as soon as nothing is half read, so that an idle connection is a few hundred bytes. One
-//! read makes one turn: all complete commands are run, the replies are written once, mostly together with those of other
-//! connections ([`batch`](super::batch)).
+//! read makes one turn: all complete commands are run, the replies are written once, mostly together with those of
+//! other connections ([`batch`](super::batch)).
 //!
 //! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
 //! its reply cost one read, one write and one wait, and no read that fails.
@@ -68,8 +68,8 @@ pub(super) struct Workspace {
     output: Vec<u8>,
     /// Bytes that the request being read lacks at least.
     need: usize,
-    /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken as
-    /// it comes in.
+    /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken
+    /// as it comes in.
     touched: usize,
     /// Bytes of the request whose reply comes later.
     waits: usize,
@@ -93,7 +93,7 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Nothing of a request is held.
+    /// Returns whether no part of a request is held.
     fn is_idle(&self) -> bool {
         self.start == self.input.len()
     }
@@ -602,7 +602,7 @@ impl Connection {
         true
     }
 
-    /// As [`flush`](Self::flush), letting the worker's other clients go between.
+    /// Like [`flush`](Self::flush), letting the worker's other clients go between.
     async fn flush_in_shares(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
         let mut behind = output.len();
         for share in output.chunks(WRITE_SHARE) {
@@ -788,7 +788,7 @@ impl Connection {
         }
     }
 
-    /// As [`unless_killed`](Self::unless_killed), for waits without an end: none also once the client has disconnected.
+    /// Like [`unless_killed`](Self::unless_killed), for waits without an end: none also after a disconnection.
     async fn unless_gone<T>(
         &mut self,
         mut future: impl Future<Output = T> + Unpin,

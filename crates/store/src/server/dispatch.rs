@@ -358,8 +358,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether an error says that the command was refused for want of memory, before it ran: Redis counts it as
-    /// rejected.
+    /// Returns whether an error means that the command was refused for lack of memory, before it ran: Redis counts it
+    /// as rejected.
     #[cold]
     pub fn was_refused(&self, error: &[u8]) -> bool {
         self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()
@@ -435,7 +435,7 @@ impl Commands {
         self.subcommand(container, &name[bar + 1..]).map(|at| &self.rows[usize::from(at)])
     }
 
-    /// The command of this container and this name, in any case.
+    /// Returns the command of this container and this name, in any case.
     pub fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
         let container = Numbered { spec: self.rows[usize::from(container)].spec, number: container };
         self.catalogue.subcommand(container, name).map(|row| row.number)

@@ -184,12 +184,12 @@ pub(super) fn ping_detached(args: &[&[u8]], out: &mut dyn ReplySink) {
     }
 }
 
-/// All words of AUTH are secret.
+/// Returns true: all words of AUTH are secret.
 pub(super) fn is_secret_of_auth(_: &[&[u8]], at: usize) -> bool {
     at > 0
 }
 
-/// The two words behind AUTH are secret in HELLO.
+/// Returns whether a word of HELLO is secret: the two behind AUTH are.
 pub(super) fn is_secret_of_hello(args: &[&[u8]], at: usize) -> bool {
     (at.saturating_sub(2)..at).any(|before| before > 1 && args[before].eq_ignore_ascii_case(b"auth"))
 }

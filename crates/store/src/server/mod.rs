@@ -185,7 +185,7 @@ struct Worker {
     options: RefCell<(u64, Arc<ServerOptions>)>,
     #[allow(clippy::vec_box, reason = "connections own them boxed, so that an idle one holds a pointer")]
     workspaces: RefCell<Vec<Box<Workspace>>>,
-    /// Replies that leave together.
+    /// The batch of replies.
     batch: Batch,
     /// Bytes of the workspaces that are kept.
     kept: Cell<usize>,

@@ -1,8 +1,8 @@
 //! The commands that the server carries out: about the connection, the parameters, the catalogue.
 //!
-//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and what
-//! only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a row
-//! of this table therefore contains the catalogue's.
+//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and
+//! what only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a
+//! row of this table therefore contains the catalogue's.
 
 use std::sync::LazyLock;
 
@@ -27,16 +27,16 @@ pub(super) struct ServerCommand {
     pub subcommands: &'static [ServerCommand],
 }
 
-/// What the server asks of a command before and after it runs.
+/// The server's properties of a command.
 #[derive(Clone, Copy)]
 pub(super) struct Traits {
-    /// Its reply is a push, which CLIENT REPLY does not suppress.
+    /// Whether its reply is a push, which CLIENT REPLY does not suppress.
     pub pushes: bool,
-    /// A RESP2 client may call it while it is subscribed.
+    /// Whether a RESP2 client may call it while it is subscribed.
     pub while_subscribed: bool,
-    /// It changes its connection's subscriptions, or the form in which the connection gets messages.
+    /// Whether it changes its connection's subscriptions, or the form in which the connection gets messages.
     pub changes_subscriptions: bool,
-    /// What happens to it inside MULTI.
+    /// Its treatment inside MULTI.
     pub queueing: Queueing,
     /// Whether one of its words is a password, or belongs to one.
     pub is_secret: Option<IsSecret>,
@@ -45,19 +45,19 @@ pub(super) struct Traits {
 /// Looks at the words of a command and the place of one of them.
 pub(super) type IsSecret = fn(&[&[u8]], usize) -> bool;
 
-/// What happens to a command between MULTI and EXEC.
+/// The treatment of a command between MULTI and EXEC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queueing {
     /// It is queued.
     Queued,
     /// It runs at once.
     AtOnce,
-    /// It runs at once, and with it what is queued.
+    /// It runs immediately, together with the queue.
     Exec,
 }
 
 impl Traits {
-    /// Those of most commands, and of all that the server does not carry out itself.
+    /// The properties of most commands, and of all that the server does not execute itself.
     pub const NONE: Traits = Traits {
         pushes: false,
         while_subscribed: false,
@@ -89,7 +89,7 @@ const fn row(
     ServerCommand { by: Some(by), ..uncalled(name, arity, flags, since, summary) }
 }
 
-/// A row without a function.
+/// Returns a row without a function.
 const fn uncalled(
     name: &'static str,
     arity: i32,
@@ -123,7 +123,7 @@ const fn costs(row: ServerCommand, complexity: &'static str) -> ServerCommand {
     ServerCommand { spec: CommandSpec { complexity, ..row.spec }, ..row }
 }
 
-/// A command with what a caller gets that has no connection.
+/// Returns a command with the reply for a caller without a connection.
 const fn detached(row: ServerCommand, detached: Detached) -> ServerCommand {
     ServerCommand { spec: CommandSpec { handler: Handler::Connection(detached), ..row.spec }, ..row }
 }
@@ -132,7 +132,7 @@ const fn keyed(row: ServerCommand, keys: KeyRule) -> ServerCommand {
     ServerCommand { spec: CommandSpec { keys, ..row.spec }, ..row }
 }
 
-/// A command that may be run while stripes are locked.
+/// Returns a command that may be run while stripes are locked.
 const fn under_locks(row: ServerCommand) -> ServerCommand {
     ServerCommand { spec: CommandSpec { runs_under_locks: true, ..row.spec }, ..row }
 }
@@ -141,7 +141,7 @@ const fn with(row: ServerCommand, traits: Traits) -> ServerCommand {
     ServerCommand { traits, ..row }
 }
 
-/// A command that is a container, too.
+/// Returns a command that is a container, too.
 const fn holds(
     row: ServerCommand,
     subcommands: &'static [ServerCommand],
@@ -151,7 +151,7 @@ const fn holds(
     ServerCommand { spec, subcommands, ..row }
 }
 
-/// The catalogue's rows of a table.
+/// Returns the catalogue's rows of a table.
 const fn specs<const N: usize>(rows: &[ServerCommand]) -> [CommandSpec; N] {
     let mut specs = [CommandSpec::EMPTY; N];
     let mut at = 0;

@@ -26,9 +26,9 @@ const DECLARED_MAX: usize = 1000;
 
 /// A transaction whose keys are being gathered.
 pub(super) struct Gathering {
-    /// It wants to be alone afterwards.
+    /// Whether it wants to be alone afterwards.
     is_alone: bool,
-    /// It has a script, which may write what others of its transaction only read.
+    /// Whether it has a script, which may write what others of its transaction only read.
     has_script: bool,
     /// The next command, and the rest of its keys if it has been started.
     next: usize,
@@ -401,8 +401,8 @@ mod tests {
         assert_eq!((free(&store), store.stats().tickets), ((KEYS, KEYS), 0));
     }
 
-    /// Random sections, large and small, that come, give up and go: in one store those of many keys are large tickets, in
-    /// the other they stand in every queue by themselves. What is granted when is the same.
+    /// Random sections, large and small, that come, give up and go: in one store those of many keys are large tickets,
+    /// in the other they stand in every queue by themselves. What is granted when is the same.
     #[test]
     fn large_tickets_wait_like_others() {
         const NAMES: u64 = 300;

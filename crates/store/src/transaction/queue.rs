@@ -60,17 +60,17 @@ pub(crate) struct Multi {
     pub(super) bytes: usize,
     /// Their share on the client's account.
     pub(super) share: Share,
-    /// A command was refused, so EXEC will be, and nothing more is queued.
+    /// Whether a command was refused, so EXEC will be, and nothing more is queued.
     pub(crate) aborted: bool,
     /// Commands that were queued before, which are kept no longer.
     dropped: usize,
     /// The flags of all commands together.
     flags: u32,
-    /// One of them does more than is done under one locking.
+    /// Whether a command does more work than one locking allows.
     pub(super) is_long: bool,
-    /// One of them needs the keyspace for itself.
+    /// Whether a command needs the keyspace for itself.
     pub(super) is_alone: bool,
-    /// One of them is about scripts.
+    /// Whether a command is about scripts.
     pub(super) has_script: bool,
 }
 

@@ -323,7 +323,7 @@ pub type BodyEvent = ChunkEvent;
 /// Finds the data in a body of any framing.
 #[derive(Clone, Debug)]
 pub enum BodyDecoder {
-    /// So many bytes to come.
+    /// The number of bytes to come.
     Length(u64),
     /// Chunks.
     Chunked(ChunkedDecoder),
@@ -364,7 +364,7 @@ impl BodyDecoder {
         }
     }
 
-    /// The body is complete. A body that ends with its connection never is.
+    /// Returns whether the body is complete. A body that ends with its connection never is.
     pub fn is_done(&self) -> bool {
         match self {
             BodyDecoder::Length(remaining) => *remaining == 0,

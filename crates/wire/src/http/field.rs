@@ -90,7 +90,7 @@ pub(super) struct TransferEncoding {
     pub(super) present: bool,
     /// `chunked` is the last coding.
     pub(super) chunked: bool,
-    /// A coding other than `chunked` was named.
+    /// Whether a coding other than `chunked` was named.
     pub(super) other: bool,
     seen_chunked: bool,
 }

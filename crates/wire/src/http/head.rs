@@ -55,7 +55,7 @@ impl Limits {
 pub enum Framing {
     /// There is no body and the head has no length.
     None,
-    /// So many bytes; 0 where a head says so.
+    /// A number of bytes; 0 where a head declares it.
     Length(u64),
     /// Chunks, trailers.
     Chunked,
@@ -122,7 +122,7 @@ pub struct ResponseHead {
     pub head_len: usize,
     /// The framing of its body, which depends on the request's method.
     pub body: Framing,
-    /// The server's connection may carry another request after this response.
+    /// Whether the server's connection may carry another request after this response.
     pub keep_alive: bool,
     /// 100, 102–199: the response proper is still to come.
     pub interim: bool,

@@ -407,7 +407,7 @@ fn lower_eight(bytes: u64) -> u64 {
     bytes | capital >> 2
 }
 
-/// Where host and port stand in a target.
+/// The range of host and port in a target.
 fn authority_of(method: &[u8], target: &[u8]) -> Option<(usize, usize)> {
     if method == b"CONNECT" {
         return Some((0, target.len()));

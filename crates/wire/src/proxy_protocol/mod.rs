@@ -68,7 +68,7 @@ pub enum Addresses {
 pub struct Header {
     /// Its length in bytes.
     pub len: usize,
-    /// The connection was made by the proxy on its own behalf (a check).
+    /// Whether the connection was made by the proxy on its own behalf (a check).
     pub local: bool,
     /// The addresses of the connection.
     pub addresses: Addresses,

@@ -30,7 +30,7 @@ pub struct CommandLimits {
     pub max_bulk: u64,
     /// Most arguments in a request.
     pub max_args: u32,
-    /// The client has yet to authenticate: at most 10 arguments of 16 KiB.
+    /// Whether the client has yet to authenticate: at most 10 arguments of 16 KiB.
     pub unauthenticated: bool,
 }
 

@@ -30,7 +30,7 @@ impl Default for ReplyLimits {
     }
 }
 
-/// Why a reply can't be read; the connection is of no more use.
+/// The reason why a reply cannot be read; the connection is unusable afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyParseError {
     /// No type of RESP starts with this byte.

@@ -84,7 +84,7 @@ impl ReplyScanner {
         self.open.is_empty() && self.elements == 0 && self.string == 0
     }
 
-    /// Lets bytes of a string go, and checks what follows it once both bytes of that are there.
+    /// Skips bytes of a string, and checks the line end behind it once both of its bytes have arrived.
     fn pass_string(&mut self, buf: &[u8]) -> Result<usize, ReplyParseError> {
         let data = (self.string.saturating_sub(2)).min(buf.len() as u64);
         self.string -= data;

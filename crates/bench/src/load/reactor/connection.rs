@@ -85,7 +85,7 @@ impl<S: Default> Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// It can take another request now.
+    /// Returns whether it can take another request now.
     pub(super) fn has_room(&self, load: &Load) -> bool {
         match self.state {
             State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),

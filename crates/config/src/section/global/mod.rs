@@ -64,7 +64,7 @@ enum Parser {
     OneOf(&'static [&'static str], fn(&mut Global, usize)),
     /// A duration whose bare number is of seconds, which nothing looks at.
     Seconds,
-    /// A grammar of its own.
+    /// Returns a grammar of its own.
     Line(fn(&mut Reading<'_>, &Line)),
 }
 

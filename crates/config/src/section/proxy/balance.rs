@@ -132,7 +132,7 @@ impl ProxyReader<'_> {
         Some(balance)
     }
 
-    /// Nothing stands from this word on.
+    /// Returns whether the line ends before this word; reports an error otherwise.
     fn ends(&mut self, line: &Line, index: usize) -> bool {
         if line.len() > index {
             let message = format!("'balance' cannot handle unexpected argument '{}'", line.text(index));

@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     checks: check::CheckSettings,
     servers: HashMap<Arc<str>, (Position, bool)>,
     redirects: Vec<Rule>,
-    /// The section has a `stats` line itself.
+    /// Whether the section has a `stats` line itself.
     own_stats: bool,
     /// The timeouts of the section's defaults.
     inherited: Timeouts,
@@ -73,7 +73,7 @@ pub(crate) struct Settings {
     closed: Vec<Place>,
     /// Keywords that the section has given and whose second line HAProxy warns about.
     given: Vec<&'static str>,
-    /// The position of a rule of a named `defaults`; the section's users must then be of one kind.
+    /// Whether it is a named `defaults` with a rule; the section's users must then be of one kind.
     has_rules: bool,
     explicit_uid: Option<u32>,
     default_backend_at: Option<Position>,
@@ -91,11 +91,11 @@ struct Finished {
 pub(crate) struct Loaded<'a> {
     pub(crate) files: &'a dyn Files,
     pub(crate) lua: &'a dyn LuaNames,
-    /// A script failed to load, so a name that it may have registered is not an error.
+    /// Whether a script failed to load, so a name that it may have registered is not an error.
     pub(crate) lua_failed: bool,
     /// Knows the commands of stores.
     pub(crate) commands: Option<CommandCheck>,
-    /// As the file left it.
+    /// The environment after the file was read.
     pub(crate) environment: &'a crate::Environment,
 }
 

@@ -1,4 +1,4 @@
-//! Bodies of HTTP/1: how one is found in what was received, and how one is framed in what is sent.
+//! Bodies of HTTP/1: decoding of received bytes, and framing of sent ones.
 
 use std::task::{Context, Poll};
 
@@ -9,7 +9,7 @@ use sluicegate_wire::http::{
 
 use super::super::{Body, FlowError, Moved};
 
-/// The parts of an end: its socket, what was received, and both bodies.
+/// The parts of an end: its socket, the received data, and both bodies.
 pub(crate) struct Wire<'a> {
     pub(crate) socket: &'a mut Socket,
     pub(crate) input: &'a mut Buffer,
@@ -52,14 +52,14 @@ pub(crate) struct Reader {
     pub(super) decoder: BodyDecoder,
     /// Body bytes at the start of the input that were found and not consumed.
     pub(super) direct: usize,
-    /// The end was found, behind these bytes.
+    /// Whether the end was found, behind these bytes.
     pub(super) complete: bool,
     /// The last read filled its buffer: more comes than that.
     pub(super) streams: bool,
 }
 
 impl Reader {
-    /// A body that is framed so.
+    /// Returns a body that is framed so.
     pub(crate) fn new(framing: Framing) -> Reader {
         let decoder = BodyDecoder::new(framing);
         Reader { complete: decoder.is_done(), decoder, direct: 0, streams: false }
@@ -70,7 +70,7 @@ impl Reader {
         self.decoder.limit_trailers(max_fields);
     }
 
-    /// Finds the next event in what was received.
+    /// Returns the next event in the received data.
     pub(crate) fn next(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
         if self.direct > 0 {
             return Ok(Some(Body::Data(self.direct)));
@@ -147,19 +147,19 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Nothing to write, with memory for it.
+    /// Returns an empty writer with this memory.
     pub(crate) fn new(memory: Vec<u8>) -> Writer {
         Writer { out: memory, ..Writer::default() }
     }
 
-    /// The memory, to be used again.
+    /// Returns the memory, to be used again.
     pub(crate) fn into_memory(mut self) -> Vec<u8> {
         self.out.clear();
         self.out
     }
 
-    /// Begins a message whose body is framed so; its head is to be rendered into what this returns. What was not written
-    /// of the one before stays in front of it.
+    /// Begins a message with this framing of its body; its head is to be rendered into the returned buffer. Unwritten
+    /// data of the previous message stays in front of it.
     pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
         if self.written == self.out.len() {
             self.out.clear();
@@ -177,7 +177,7 @@ impl Writer {
         }
     }
 
-    /// Nothing was rendered yet, or everything is still here; then all of it is written again.
+    /// Schedules all output to be written again; false if some of it is no longer here.
     pub(super) fn replay(&mut self) -> bool {
         if !self.forgotten {
             self.written = 0;
@@ -185,7 +185,7 @@ impl Writer {
         !self.forgotten
     }
 
-    /// Nothing was rendered yet.
+    /// Returns whether nothing was rendered yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.out.is_empty() && !self.forgotten
     }
@@ -219,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Writes what is rendered.
+    /// Writes the rendered data.
     pub(super) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,

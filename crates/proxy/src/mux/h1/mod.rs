@@ -24,19 +24,19 @@ use super::{Body, End, FlowError, HeadForm, Moved, Peek};
 use crate::server::ServerConnection;
 use crate::stream::Content;
 
-/// How long, and how much, a client that was answered early may go on sending before it is closed.
+/// The limits of time and bytes for data that a client sends after an early response, before the connection is closed.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// An end that has a socket.
 pub(crate) trait Wired {
-    /// Its parts.
+    /// Returns its parts.
     fn wire(&mut self) -> Wire<'_>;
-    /// What was received, and what it is to its message.
+    /// Returns the received data, and the reader of its message.
     fn received(&self) -> (&Buffer, &Reader);
-    /// What is sent.
+    /// Returns the output side: the writer and the socket.
     fn sent(&mut self) -> (&mut Writer, &mut Socket);
-    /// The same to look at.
+    /// Returns the writer for reading.
     fn writer(&self) -> &Writer;
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Front {
     socket: Socket,
     input: Buffer,
     timer: Timer,
-    /// The client has sent its FIN; what is in `input` is all there will be.
+    /// Whether the client has sent FIN; `input` contains the rest of its data.
     ended: bool,
     reader: Reader,
     writer: Writer,
@@ -124,7 +124,7 @@ impl Wired for Front {
 }
 
 impl Front {
-    /// An accepted connection.
+    /// Returns an accepted connection.
     pub(crate) fn new(socket: Socket) -> Front {
         Front {
             socket,
@@ -136,12 +136,12 @@ impl Front {
         }
     }
 
-    /// The socket, for options and addresses.
+    /// Returns the socket, for options and addresses.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// What was received and not consumed.
+    /// Returns the received and not consumed data.
     pub(crate) fn input(&self) -> &[u8] {
         self.input.data()
     }
@@ -151,7 +151,7 @@ impl Front {
         self.input.consume(count);
     }
 
-    /// The client has ended its side.
+    /// Returns whether the client has ended its side.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -177,7 +177,7 @@ impl Front {
         }
     }
 
-    /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
+    /// Reads available data, compacting the buffer if there is no room. 0 is the client's end.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         // Without readiness no buffer is taken.
         std::task::ready!(self.socket.poll_read_ready(cx))?;
@@ -198,7 +198,8 @@ impl Front {
         result
     }
 
-    /// Ready when the client is gone; with `half` also when it has ended its side. What it sends meanwhile is kept.
+    /// Ready when the client has disconnected; with `half` also when it has ended its side. Data that it sends
+    /// meanwhile is kept.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
         loop {
             if self.ended {
@@ -212,7 +213,7 @@ impl Front {
         }
     }
 
-    /// Holds these bytes instead of what the client sent.
+    /// Replaces the bytes received from the client by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         pool.equip(&mut self.input);
         self.input.replace(bytes);
@@ -250,12 +251,12 @@ impl Front {
         self.reader = Reader::new(Framing::UntilClose);
     }
 
-    /// Returns the memory of what was sent.
+    /// Returns the memory of the output.
     pub(crate) fn take_memory(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.writer).into_memory()
     }
 
-    /// Shows rules what is here of the body.
+    /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
         peek.look(self.input.data(), content);
     }
@@ -274,13 +275,13 @@ impl Front {
         Writer::adjust_names(out, form.names);
     }
 
-    /// Lets a client that waits for it send its body, if that can be written at once: who does not get it sends the body
-    /// after a while all the same.
+    /// Lets a client that waits for it send its body, if that can be written at once. Without it, the client sends the
+    /// body after a while all the same.
     pub(crate) fn try_continue(&mut self) {
         let _ = self.socket.try_write(CONTINUE);
     }
 
-    /// The same behind what is sent already.
+    /// The same after data that is being sent already.
     pub(crate) fn send_continue(&mut self) {
         self.writer.begin(Framing::None).extend_from_slice(CONTINUE);
     }
@@ -305,8 +306,8 @@ impl Front {
         self.socket.shutdown_write();
     }
 
-    /// The connection is closed at once: what the client has sent is taken from the kernel, so that it does not reset
-    /// what was written.
+    /// Prepares for closing immediately: the client's data is read from the kernel, so that it does not reset the
+    /// connection and lose written data.
     pub(crate) fn give_up(&mut self) {
         self.socket.discard();
     }
@@ -336,7 +337,7 @@ impl Front {
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The request line as it came, without its end and without the empty lines that may precede it.
+/// Returns the request line as it came, without its end and without the empty lines that may precede it.
 fn first_line(received: &[u8]) -> &[u8] {
     let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
     let line = &received[start..];
@@ -344,7 +345,7 @@ fn first_line(received: &[u8]) -> &[u8] {
     &line[..end]
 }
 
-/// The last of a request line's three words.
+/// Returns the last of a request line's three words.
 fn version_of(line: &[u8]) -> Option<&[u8]> {
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     words.nth(2)
@@ -380,8 +381,8 @@ impl Wired for Back {
 }
 
 impl Back {
-    /// A connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream got its
-    /// request from, or has memory for one.
+    /// Returns a connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream
+    /// got its request from, or has memory for one.
     pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
         Back { connection, input: Buffer::default(), reader: Reader::new(Framing::UntilClose), writer }
     }
@@ -390,7 +391,7 @@ impl Back {
         &self.connection
     }
 
-    /// The connection with what a retry needs: what was sent, if all of it is still here.
+    /// Returns the connection with the data needed by a retry: the sent data, if it is still complete.
     pub(crate) fn take_apart(mut self, pool: &BufferPool) -> (ServerConnection, Writer) {
         pool.reclaim(&mut self.input);
         (self.connection, self.writer)
@@ -447,7 +448,7 @@ impl Back {
         Poll::Pending
     }
 
-    /// Reads what has come; 0 is the server's end. Its buffer stays.
+    /// Reads available data; 0 is the server's end. Its buffer stays.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         pool.equip(&mut self.input);
         if self.input.spare().is_empty() {
@@ -472,7 +473,7 @@ impl Back {
         self.reader = Reader::new(Framing::None);
     }
 
-    /// What was received and not consumed.
+    /// Returns the received and not consumed data.
     pub(crate) fn input(&self) -> &[u8] {
         self.input.data()
     }
@@ -482,7 +483,7 @@ impl Back {
         self.input.len() == pool.size()
     }
 
-    /// Holds these bytes instead of what the server sent.
+    /// Replaces the bytes received from the server by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         pool.equip(&mut self.input);
         self.input.replace(bytes);

@@ -17,13 +17,13 @@ use crate::mux::{FlowError, Moved, Wait};
 /// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
 const SPLICED_MIN: u64 = 64 * 1024;
 
-/// Bytes that are asked for at a time; a pipe takes what it can.
+/// The number of bytes requested at a time; a pipe takes as many as it can.
 const SPLICED_MAX: usize = 1 << 20;
 
 /// Bytes that pass in one turn, which takes a fraction of a millisecond; others have theirs then.
 const SPLICED_TURN: usize = 1 << 20;
 
-/// What came of an attempt to fill a pipe.
+/// The result of an attempt to fill a pipe.
 enum Spliced {
     /// Something is in it, or the source has ended.
     Filled,
@@ -33,17 +33,17 @@ enum Spliced {
     Not,
 }
 
-/// What a relay keeps between two polls, and how it treats the body.
+/// The state of a relay between two polls, and its treatment of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     /// Body bytes on their way past us.
     pub(crate) pipe: Option<Pipe>,
-    /// The body is read and not written.
+    /// Whether the body is read and not written.
     pub(crate) silent: bool,
     pub(crate) no_trailers: bool,
 }
 
-/// Moves what can be moved without waiting.
+/// Moves data as far as possible without waiting.
 pub(crate) fn relay(
     passing: &mut Passing,
     cx: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether so much is to come that the detour through a pipe pays.
+    /// Returns whether the expected rest is large enough for a pipe.
     fn is_large(&self) -> bool {
         match self.source.reader.decoder {
             _ if self.sink.writer.chunked || self.passing.silent => false,
@@ -168,13 +168,13 @@ impl Relay<'_> {
                 *left -= count as u64;
                 reader.complete = *left == 0;
             }
-            // It goes back to reading, which tells whether as much comes.
+            // It returns to reading, which shows whether enough data arrives.
             _ => reader.streams = count >= pool.size(),
         }
         Ok(Spliced::Filled)
     }
 
-    /// Sends what is in the pipe.
+    /// Sends the content of the pipe.
     fn drain(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Poll<()>, FlowError> {
         while let Some(pipe) = &mut self.passing.pipe {
             match self.sink.socket.poll_drain(cx, pipe) {

@@ -96,7 +96,7 @@ impl ConverterCode {
         super::compile(converter, &Args { list: args, engines, scope })
     }
 
-    /// It may have to wait, so it is refused where nothing may.
+    /// Returns whether it may have to wait, so it is refused where nothing may.
     #[inline]
     pub fn may_wait(&self) -> bool {
         matches!(self, ConverterCode::Store(_))

@@ -61,7 +61,7 @@ pub(super) fn url_enc(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| Some(Value::owned_text(value.with_text(url_encode))))
 }
 
-/// The bytes in upper-case hexadecimal.
+/// Returns the bytes in upper-case hexadecimal.
 fn to_hex(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     bytes.iter().for_each(|byte| append_hex(&mut out, *byte));

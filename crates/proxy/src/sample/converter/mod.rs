@@ -172,7 +172,7 @@ pub enum Effect {
     Set(VarRef, Option<Sample>),
     /// A capture slot gets a text.
     Capture {
-        /// Of the response, or of the request.
+        /// Whether it is the response's, or else the request's.
         response: bool,
         /// The slot, which exists.
         slot: usize,

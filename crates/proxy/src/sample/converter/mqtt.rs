@@ -24,7 +24,7 @@ enum Form {
     /// 0 or 1.
     Truth,
     Two,
-    /// From 1 on.
+    /// A two-byte integer of at least 1.
     PositiveTwo,
     Four,
     PositiveFour,

@@ -19,7 +19,7 @@ type Spans = SmallVec<[(usize, usize); 16]>;
 /// The part selected by `field` and `word`.
 #[derive(Clone, Debug)]
 struct Cut {
-    /// From 1, negative from the end.
+    /// The index from 1, negative from the end.
     index: i64,
     /// Any of these bytes separates.
     delimiters: Box<[u8]>,

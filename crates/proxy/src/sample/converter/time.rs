@@ -57,7 +57,7 @@ pub(super) fn us_utime(args: &Args<'_>) -> Compiled {
     formatted(args, Unit::Microseconds, false)
 }
 
-/// In which unit a date counts.
+/// The unit of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// `s`.
@@ -78,7 +78,8 @@ impl Unit {
         }
     }
 
-    /// Whole seconds, and nanoseconds beyond them. Before 1970 these are below 0 and taken without a sign, as HAProxy's.
+    /// Whole seconds, and nanoseconds beyond them. Before 1970 these are below 0 and taken without a sign, as
+    /// HAProxy's.
     fn split(self, date: i64) -> (i64, u64) {
         let nanoseconds = (date % self.per_second()) * (1_000_000_000 / self.per_second());
         (date / self.per_second(), nanoseconds as u64)
@@ -92,9 +93,9 @@ pub struct DateFormat {
     parts: Vec<(CString, Option<u32>)>,
     /// Added, in seconds whatever the unit, as in HAProxy.
     offset: i64,
-    /// Of the date.
+    /// The unit of the date.
     unit: Unit,
-    /// In the machine's time zone instead of UTC.
+    /// Whether times are in the machine's time zone instead of UTC.
     local: bool,
 }
 

@@ -69,7 +69,7 @@ impl Args<'_> {
         }
     }
 
-    /// One character, or the default.
+    /// Returns the argument, a single character, or the default.
     pub(super) fn delimiter(&self, index: usize, default: u8) -> Result<u8, String> {
         match self.str(index)?.map(str::as_bytes) {
             None => Ok(default),

@@ -132,7 +132,7 @@ impl FetchCode {
         }
     }
 
-    /// A condition must look at every occurrence of it.
+    /// Returns whether a condition must look at every occurrence of it.
     pub fn is_multiple(&self) -> bool {
         match self {
             FetchCode::Each(..) => true,

@@ -19,7 +19,7 @@ pub(super) fn source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.source
 }
 
-/// This end of the client's connection.
+/// Returns the local address of the client's connection.
 pub(super) fn destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.destination
 }
@@ -34,7 +34,7 @@ pub(super) fn own_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().1.or(cx.destination), |proxied| proxied.local)
 }
 
-/// This end of the server's connection.
+/// Returns the local address of the server's connection.
 pub(super) fn server_source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.sockets.server_local()
 }

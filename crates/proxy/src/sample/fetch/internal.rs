@@ -197,7 +197,7 @@ impl DateUnit {
     }
 }
 
-/// This machine's name, read once.
+/// Returns this machine's name, read once.
 fn this_hostname() -> &'static [u8] {
     static NAME: OnceLock<Vec<u8>> = OnceLock::new();
     NAME.get_or_init(|| {

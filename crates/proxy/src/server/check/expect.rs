@@ -13,7 +13,7 @@ use crate::stream::StreamContext;
 /// The state of the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// No more come.
+    /// Whether no more data will arrive.
     pub(super) ended: bool,
 }
 

@@ -75,7 +75,7 @@ enum Silence {
 pub(crate) struct Probe<'a> {
     aim: Aim<'a>,
     socket: Option<Socket>,
-    /// The connection is ended in order.
+    /// Whether the connection is ended in order.
     linger: bool,
     deadline: Deadline,
     received: Vec<u8>,

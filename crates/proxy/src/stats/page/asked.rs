@@ -9,7 +9,7 @@ use crate::stats::Format;
 /// The longest text that names are searched for, bytes.
 const SCOPE_MAX: usize = 20;
 
-/// In which form the answer is.
+/// The format of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The page.
@@ -106,7 +106,7 @@ impl Asked {
         Asked { form, up: has(b";up"), no_maint: has(b";no-maint"), no_refresh, outcome, scope }
     }
 
-    /// A proxy of this name is shown.
+    /// Returns whether a proxy of this name is shown.
     pub fn matches(&self, name: &str) -> bool {
         let Some(scope) = &self.scope else { return true };
         let (name, scope) = (name.as_bytes(), scope.as_bytes());

@@ -72,7 +72,7 @@ impl View<'_> {
 }
 
 impl Page {
-    /// Everything before the first proxy.
+    /// Writes the page before the first proxy.
     pub(super) fn head(&mut self, view: &View<'_>, out: &mut Vec<u8>) {
         let node = view.node();
         let title = match &node {
@@ -148,7 +148,7 @@ impl Page {
         );
     }
 
-    /// Everything behind the last proxy.
+    /// Writes the page behind the last proxy.
     pub(super) fn end(&mut self, view: &View<'_>, out: &mut Vec<u8>) {
         self.close(view, out);
         if !self.any {
@@ -234,7 +234,7 @@ fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "</ul></nav>\n");
 }
 
-/// The proxy's table is a form for actions.
+/// Returns whether the proxy's table is a form for actions.
 fn is_form(view: &View<'_>, proxy: &ProxyRun) -> bool {
     view.admin && proxy.config.kind != ProxyKind::Frontend && !proxy.servers.is_empty()
 }

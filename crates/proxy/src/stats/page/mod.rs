@@ -32,7 +32,7 @@ pub const PIECE: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct Cursor {
     proxy: usize,
-    /// Of that proxy: 0 the frontend, then its sockets, then the servers, then the backend.
+    /// The place in that proxy: 0 the frontend, then its sockets, then the servers, then the backend.
     place: usize,
 }
 
@@ -78,7 +78,7 @@ pub struct Report {
     running: Arc<Running>,
     own: Arc<ProxyRun>,
     asked: Asked,
-    /// The client may change servers.
+    /// Whether the client may change servers.
     admin: bool,
     filter: Filter,
     cursor: Cursor,
@@ -173,7 +173,7 @@ impl Format {
         }
     }
 
-    /// One object.
+    /// Writes one object.
     pub fn object(
         self,
         running: &Running,

@@ -133,7 +133,7 @@ const LIMITS: &Headings = &[
     ("Local", "requests counted by the embedded store while the engine failed", false),
 ];
 
-/// The store of a file without any `store` section, which nothing has used yet.
+/// Returns whether it is the store of a file without any `store` section, which nothing has used yet.
 fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
     let declared = &view.running.config.stores;
     let plain = |store: &sluicegate_config::model::StoreSection| store.binds.is_empty() && store.parameters.is_empty();
@@ -201,7 +201,7 @@ pub(super) fn card_labels(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "}}\n");
 }
 
-/// Everything between the proxies and the end of the page.
+/// Writes the page between the proxies and its end.
 pub(super) fn more(view: &View<'_>, out: &mut Vec<u8>) {
     for (class, name, headings) in tables(view) {
         put!(

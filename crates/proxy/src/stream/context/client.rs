@@ -121,7 +121,7 @@ impl Client {
     /// Makes it one of a listener of another configuration.
     pub(crate) fn follow(&mut self, listener: Arc<Listener>) {
         self.listener = Some(listener);
-        // Servers may have other places there.
+        // The new configuration may have the servers at other indexes.
         self.last_server.set(LastServer::NONE);
     }
 }

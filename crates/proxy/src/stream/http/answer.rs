@@ -265,7 +265,7 @@ impl Exchange<'_> {
         self.flush().await.map_err(|()| After::Close)
     }
 
-    /// Writes what was sent to the client while nothing else moves.
+    /// Writes the output for the client while nothing else moves.
     pub(super) async fn flush(&mut self) -> Result<(), ()> {
         self.client_active = Instant::now();
         let result = poll_fn(|cx| {

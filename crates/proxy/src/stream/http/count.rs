@@ -34,7 +34,7 @@ impl Exchange<'_> {
         cost.written.add(now, u32::try_from(written).unwrap_or(u32::MAX));
     }
 
-    /// Keeps what is in the buffer as the backend's last invalid response.
+    /// Stores the content of the buffer as the backend's last invalid response.
     pub(super) fn capture_response(&self, back: &Back, fault: Fault) {
         let worker = self.stream.worker();
         let cx = &self.stream.cx;

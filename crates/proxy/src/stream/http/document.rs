@@ -29,7 +29,7 @@ impl Exchange<'_> {
         self.compress = compress::choose(&mut cx.request, &frontend, &backend);
     }
 
-    /// A filter for a service's answer, whose head is changed to fit.
+    /// Returns a filter for a service's answer, whose head is changed to fit.
     pub(super) fn service_filter(&mut self, framing: Framing) -> Option<Filter> {
         let algorithm = self.compress?;
         let worker = self.stream.worker().clone();

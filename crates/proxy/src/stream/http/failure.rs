@@ -114,8 +114,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the request may go to a server once more (`retry-on`): nothing of it was forgotten, and there are retries
-    /// left. If so, it is made ready for that.
+    /// Returns whether the request may be sent again (`retry-on`): it is still complete, and there are retries left. If
+    /// so, it is prepared for that.
     pub(super) fn may_retry(&mut self, backend: &ProxyRun, back: &mut Back) -> bool {
         let cx = &mut self.stream.cx;
         if cx.no_l7_retry || cx.log.retries >= cx.overrides.retries.unwrap_or(backend.config.retries) || !back.replay()

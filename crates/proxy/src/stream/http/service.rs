@@ -178,7 +178,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Sends what the script said, once everything before it was written; returns how many bytes of it count.
+    /// Sends the script's output, once everything before it is written; returns how many bytes of it count.
     fn take_output(&mut self, out: &mut Outgoing) -> usize {
         let Some(framing) = out.framing else { return 0 };
         let Some(io) = &mut self.stream.cx.lua.applet else { return 0 };
@@ -194,7 +194,7 @@ impl Exchange<'_> {
         let bodiless = out.filter.is_none() && framing == Framing::None;
         if !out.silent && !bodiless && promised > 0 {
             self.send_filtered(out.filter.as_mut(), &output[..promised]);
-            // What a script has said reaches the client now, however long it thinks about the rest.
+            // The script's output so far is sent to the client now, however long the script takes for the rest.
             if let Some(filter) = &mut out.filter {
                 filter.flush(&mut |data| self.front.send_data(data));
                 self.count_compressed(filter.take_encoded());

@@ -21,7 +21,7 @@ use crate::ffi::{self, lua_State};
 /// Strings with escapes up to this length never leave the frame.
 const FRAME_TEXT: usize = 1024;
 
-/// So many levels of nesting never leave the frame.
+/// Up to this many levels of nesting stay in the frame.
 const FRAME_LEVELS: usize = 24;
 
 /// Slots that Lua 5.1's lua-cjson needs to be free when it enters a container, by its own account and ours.
@@ -34,7 +34,7 @@ const OBJECT_WAITING: i64 = 16;
 /// Containers at this depth are filled as they are read: what waits on the stack is bounded.
 const DEEP: i32 = 16;
 
-/// Whole numbers of up to so many digits are read without a look at anything else.
+/// Integers of up to this many digits take the fast path.
 const DIGITS: usize = 18;
 
 /// A container that is being read.
@@ -43,7 +43,7 @@ struct Level {
     /// Elements up to now.
     count: i64,
     object: bool,
-    /// The table is made and elements go there at once; else a slot is kept for it below those that wait.
+    /// Whether the table is made and elements go there at once; else a slot is kept for it below those that wait.
     filled: bool,
 }
 
@@ -457,7 +457,7 @@ impl Decoder {
         }
     }
 
-    /// What the token that begins here is called in errors, and where it begins.
+    /// Returns the name of the token that begins here in errors, and its start.
     unsafe fn name(&self) -> (&'static str, *const u8) {
         let odd = self.options.decode_invalid;
         // SAFETY: the text ends with a zero byte.
@@ -511,7 +511,7 @@ impl Decoder {
     }
 }
 
-/// Slots that a container may take of Lua's stack while its elements wait, and some for what is made meanwhile.
+/// Slots of Lua's stack for a container's pending elements, and some for temporary values.
 const STACK: c_int = ARRAY_WAITING as c_int + 8;
 
 /// Whole numbers from here on are floats, which print as Lua 5.1 prints them.
@@ -633,7 +633,7 @@ unsafe fn word_at(at: *const u8, word: &[u8]) -> bool {
     word.iter().enumerate().all(|(index, byte)| unsafe { *at.add(index) }.eq_ignore_ascii_case(byte))
 }
 
-/// Reads a number with `strtod`'s grammar, without its space in front. Gives its length; `None` if there is none or
+/// Parses a number with `strtod`'s grammar, without leading space. Also returns its length; `None` if there is none or
 /// it is odd and that is not allowed.
 unsafe fn scan_number(start: *const u8, odd: bool) -> Option<(f64, usize)> {
     // SAFETY: the text ends with a zero byte, where each of these loops ends at the latest.

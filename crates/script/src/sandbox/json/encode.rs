@@ -21,7 +21,7 @@ use crate::ffi::{self, lua_State};
 /// Texts up to this length never leave the frame.
 const FRAME_TEXT: usize = 2048;
 
-/// So many levels of nesting never leave the frame.
+/// Up to this many levels of nesting stay in the frame.
 const FRAME_LEVELS: usize = 24;
 
 /// Slots that Lua 5.1's lua-cjson asks for before it looks into a table.
@@ -37,7 +37,7 @@ enum Level {
 }
 
 impl Level {
-    /// What an element takes of Lua 5.1's stack.
+    /// The slots of Lua 5.1's stack that an element takes.
     const ARRAY_SLOTS: usize = 1;
     const OBJECT_SLOTS: usize = 2;
 
@@ -49,7 +49,7 @@ impl Level {
     }
 }
 
-/// What a table turned out to be.
+/// The shape of a table.
 enum Shape {
     /// It is written.
     Done,
@@ -64,7 +64,7 @@ struct Encoder {
     out: Grown<u8>,
     /// The tables around the one that is being written.
     levels: Grown<Level>,
-    /// How many tables there are around what is being written, itself included.
+    /// The number of tables that enclose the value being written, itself included.
     depth: i32,
     pace: Pace,
     /// Slots that Lua 5.1's lua-cjson would have used up to here.
@@ -184,7 +184,7 @@ impl Encoder {
         }
     }
 
-    /// Finds out what the table on top of the stack is.
+    /// Determines the shape of the table on top of the stack.
     unsafe fn shape(&mut self) -> Shape {
         // SAFETY: the table is on top; the traversal keeps its key and value above it.
         unsafe {
@@ -227,9 +227,9 @@ impl Encoder {
         }
     }
 
-    /// Returns the length of the table as an array, 0 if it is none. The first `seen` keys are known to be those from 1
-    /// on, the next one and its value are on the stack, and both are gone afterwards. Lengths and counts have 32 bits
-    /// and overflow, as in Redis.
+    /// Returns the length of the table as an array, 0 if it is not one. The first `seen` keys are known to be those
+    /// from 1 on, the next one and its value are on the stack and are popped. Lengths and counts have 32 bits and
+    /// overflow, as in Redis.
     unsafe fn array_len(&mut self, seen: i32) -> i32 {
         // SAFETY: as `shape`.
         unsafe {

@@ -25,7 +25,7 @@ const PRECISION_MAX: i32 = 14;
 /// Nesting that is taken by default.
 const DEPTH: i32 = 1000;
 
-/// What becomes of NaN and infinity in a text.
+/// The treatment of NaN and infinity in a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Invalid {
     Refused,
@@ -153,7 +153,8 @@ unsafe fn arguments(lua: *mut lua_State, count: c_int) {
     }
 }
 
-/// Which of `names` the argument is, the last one for `true` and the first one for `false`; `None` if it is nil.
+/// Returns the index of the argument in `names`, the last one for `true` and the first one for `false`; `None` if it is
+/// nil.
 unsafe fn choice(lua: *mut lua_State, index: c_int, names: &[&CStr], on: usize) -> Option<usize> {
     // SAFETY: a C function's usual stack; a string on it ends with a zero byte.
     unsafe {
@@ -174,7 +175,7 @@ unsafe fn choice(lua: *mut lua_State, index: c_int, names: &[&CStr], on: usize) 
     }
 }
 
-/// Takes a number for `setting` from an argument that is not nil, and pushes what it is then.
+/// Sets `setting` from an argument that is not nil, and pushes its value.
 unsafe fn limit(lua: *mut lua_State, index: c_int, setting: &mut i32, least: i32, most: i32) {
     // SAFETY: a C function's usual stack; the message stays on it.
     unsafe {
@@ -244,7 +245,7 @@ unsafe fn encode_number_precision(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// There is no buffer to keep: the setting is kept for those who ask.
+/// There is no buffer to keep: the setting is only stored and returned.
 unsafe fn encode_keep_buffer(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

@@ -70,7 +70,7 @@ impl Packer {
         }
     }
 
-    /// Packs the value on top of the stack, of type `kind`; what has no form in MessagePack is nil.
+    /// Packs the value on top of the stack, of type `kind`; a value without a form in MessagePack becomes nil.
     #[inline(always)]
     unsafe fn plain(&mut self, kind: c_int) {
         // SAFETY: the value is on top of the stack.
@@ -108,7 +108,7 @@ impl Packer {
         }
     }
 
-    /// Writes a byte and what follows it.
+    /// Writes a type byte and the bytes after it.
     #[inline(always)]
     unsafe fn head(&mut self, kind: u8, rest: &[u8]) {
         // SAFETY: nothing with a destructor is alive.
@@ -128,7 +128,7 @@ impl Packer {
             if fits != 0 && whole.unsigned_abs() <= EXACT {
                 return self.integer(whole);
             }
-            // What is larger is rounded, as Lua 5.1 knows doubles only.
+            // Larger numbers are rounded, as Lua 5.1 has only doubles.
             let number = ffi::lua_tonumber(lua, -1);
             let whole = number as i64;
             // The largest integer is no double: what became it was larger.
@@ -163,7 +163,7 @@ impl Packer {
     }
 
     /// Packs a table: an array if its keys are 1 to its number of elements, a map otherwise. Elements are written while
-    /// the keys are looked at, as long as they are plain and in order; what is written stays if it is an array.
+    /// the keys are checked, as long as they are plain and in order; the output is kept if it is an array.
     unsafe fn table(&mut self, depth: u32) {
         // SAFETY: the table is on top of the stack, and there again after the traversal, which keeps key and value
         // above it.
@@ -214,7 +214,7 @@ impl Packer {
     }
 
     /// Returns the length of the table as an array, if it is one. The first `seen` keys are known to be those from 1
-    /// on, the next one and its value are on the stack, and both are gone afterwards.
+    /// on, the next one and its value are on the stack and are popped.
     unsafe fn array_len(&mut self, seen: i64) -> Option<i64> {
         // SAFETY: as `table`.
         unsafe {

@@ -1,7 +1,7 @@
-//! MessagePack to values.
+//! Unpacking of MessagePack.
 //!
-//! A table is made with room for as many elements as it says, within a limit, and as long as all tables together have no
-//! more room than the text has bytes: so a short text can't ask for much memory.
+//! A table is created with room for its declared number of elements, within a limit, and as long as all tables together
+//! have no more room than the text has bytes: so a short text cannot allocate much memory.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -13,13 +13,13 @@ use super::super::{argument, number};
 use crate::again;
 use crate::ffi::{self, lua_State};
 
-/// So many levels of nesting never leave the frame.
+/// Up to this many levels of nesting stay in the frame.
 const FRAME_LEVELS: usize = 24;
 
 /// Elements that a table has room for from the start.
 const ROOM_MAX: usize = 4096;
 
-/// Where Lua 5.1's stack ends before a value.
+/// The error if Lua 5.1's stack ends before a value.
 const NO_VALUE: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
 
 /// A table that is being read.
@@ -32,7 +32,7 @@ struct Level {
 }
 
 impl Level {
-    /// What lies below the next value on Lua 5.1's stack: the table, and the key or the index.
+    /// Returns the number of slots below the next value on Lua 5.1's stack: the table, and the key or the index.
     fn slots(self) -> usize {
         1 + usize::from(self.index != 0 || self.left % 2 == 1)
     }
@@ -135,7 +135,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Sees to it that Lua's own stack has room for a table and what is made in it.
+    /// Ensures that Lua's own stack has room for a table and its temporary values.
     unsafe fn grow_stack(&self) {
         // SAFETY: the stack grows or does not; nothing with a destructor is alive.
         unsafe {
@@ -258,7 +258,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Room for a table that says it has `count` elements.
+    /// Returns the room for a table with the declared number `count` of elements.
     fn room(&mut self, count: usize) -> c_int {
         let room = count.min(self.room).min(ROOM_MAX);
         self.room -= room;

@@ -17,7 +17,7 @@ pub type Answer = oneshot::Sender<String>;
 
 /// The result of a reload.
 pub struct Ended {
-    /// Another configuration is served.
+    /// Whether another configuration is served.
     pub succeeded: bool,
     /// Its output.
     pub said: String,

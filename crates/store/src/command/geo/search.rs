@@ -279,7 +279,7 @@ impl Query {
     }
 }
 
-/// How many members a search looks at; 0 if its words are wrong.
+/// Returns the number of members that a search examines; 0 if its words are invalid.
 fn count_searched(words: &[&[u8]], object: &Object, kind: Kind) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
     let Ok(Query { center: Some(center), shape: Some((shape, unit_m)), .. }) = Query::parse(words, kind, Some(zset))

@@ -140,7 +140,7 @@ const fn row(
     }
 }
 
-/// A row of a command that goes over entries.
+/// Returns a row of a command that goes over entries.
 const fn per_element(visits: FindVisits, row: CommandSpec) -> CommandSpec {
     CommandSpec { cost: Cost::PerElement, visits: Some(visits), ..row }
 }

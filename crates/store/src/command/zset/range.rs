@@ -193,7 +193,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// How many elements a query goes over whose options begin behind word `first`; 0 if its words are wrong.
+/// Returns the number of elements processed by a query whose options begin after word `first`; 0 if its words are
+/// invalid.
 fn count_queried(
     words: &[&[u8]],
     object: &Object,
@@ -203,7 +204,7 @@ fn count_queried(
     Query::parse(words, first, by, back, stores).map_or(0, |query| query.ranks(zset).len())
 }
 
-/// How many elements a command of the ZREMRANGE family removes; 0 if its words are wrong.
+/// Returns the number of elements that a command of the ZREMRANGE family removes; 0 if its words are invalid.
 fn count_removed(words: &[&[u8]], object: &Object, by: By) -> usize {
     let Some(zset) = Zset::of(object) else { return 0 };
     Named::parse(by, words[2], words[3]).map_or(0, |named| named.ranks(zset, false).len())
@@ -370,7 +371,7 @@ const fn since(since: &'static str, row: CommandSpec) -> CommandSpec {
     CommandSpec { since, ..row }
 }
 
-/// A row of a command on a range of members.
+/// Returns a row of a command on a range of members.
 const fn ranged(
     name: &'static str,
     arity: i32,

@@ -29,7 +29,7 @@ pub(super) fn skip_class(input: &[u8], from: usize, class: u8) -> usize {
     from + rest.iter().position(|byte| CLASS[usize::from(*byte)] & class == 0).unwrap_or(rest.len())
 }
 
-/// The same for what is mostly long: eight bytes are one decision.
+/// The same for mostly long texts: eight bytes are one decision.
 pub(super) fn skip_target(input: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(eight) = input.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -46,7 +46,7 @@ pub(super) fn skip_blanks(input: &[u8], from: usize) -> usize {
     from + rest.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(rest.len())
 }
 
-/// Returns the offset behind a line end at `at`. `None`: the CR is there and the LF is not, yet.
+/// Returns the offset behind a line end at `at`; `None` if the LF after a CR has not arrived yet.
 pub(super) fn line_end(input: &[u8], at: usize, error: HeadError) -> Result<Option<usize>, HeadError> {
     match (input.get(at), input.get(at + 1)) {
         (Some(b'\n'), _) => Ok(Some(at + 1)),
@@ -120,7 +120,7 @@ pub(super) fn request_line(input: &[u8], lenient: bool, out: &mut Message) -> Re
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
-    /// The reason is empty.
+    /// Whether the reason is empty.
     pub(super) no_reason: bool,
     pub(super) end: usize,
 }

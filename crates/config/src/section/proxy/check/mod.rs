@@ -218,7 +218,7 @@ enum Chosen {
 #[derive(Clone, Debug, Default)]
 struct Rules {
     list: Vec<Rule>,
-    /// They are those of the section's `defaults`.
+    /// Whether they are those of the section's `defaults`.
     inherited: bool,
     /// The position of the section's own first line.
     at: Option<Position>,

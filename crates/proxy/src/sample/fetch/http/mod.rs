@@ -79,7 +79,7 @@ struct Occurrence {
     list: List,
     /// The header's or cookie's name; empty means any.
     name: Box<[u8]>,
-    /// From 1, negative from the end, 0 for the last or, under a cursor, for all.
+    /// The occurrence from 1, negative from the end, 0 for the last or, under a cursor, for all.
     occurrence: i64,
     cast: Cast,
 }
@@ -131,7 +131,7 @@ fn next<'a>(cursor: &mut Cursor, cast: Cast, nth: impl Fn(usize) -> Option<&'a [
 
 /// `url_param`, `req.body_param`.
 struct Parameter {
-    /// In the body, not in the target.
+    /// Whether parameters of the body are read, not of the target.
     in_body: bool,
     /// Its name; empty means any.
     name: Box<[u8]>,
