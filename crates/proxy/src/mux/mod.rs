@@ -10,8 +10,8 @@
 //! from socket to socket through a pipe ([`h1::relay`]). Every other pair uses the events. An implementation in memory
 //! proves in tests that no driver depends on HTTP/1: it has concurrent streams, flow control and resets.
 //!
-//! **Invariant:** only this module accesses the socket, the input buffer and the timer of a client's connection, and the
-//! socket and the input buffer of a connection to a server.
+//! **Invariant:** only this module accesses the socket, the input buffer and the timer of a client's connection, and
+//! the socket and the input buffer of a connection to a server.
 
 mod back;
 mod front;
