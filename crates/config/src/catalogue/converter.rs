@@ -19,117 +19,22 @@ pub enum MapGives {
     Key,
 }
 
-/// A converter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
-pub enum Converter {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    And,
-    Or,
-    Xor,
-    Neg,
-    Cpl,
-    Bool,
-    Not,
-    Odd,
-    Even,
-    Lower,
-    Upper,
-    Concat,
-    AddItem,
-    Field,
-    Word,
-    Bytes,
-    Length,
-    Ltrim,
-    Rtrim,
-    CutCrlf,
-    Strcmp,
-    SecureMemcmp,
-    Iif,
-    Language,
-    Param,
-    Regsub,
-    Crc32,
-    Crc32c,
-    Djb2,
-    Sdbm,
-    Wt6,
-    Xxh3,
-    Xxh32,
-    Xxh64,
-    Sha1,
-    Sha2,
-    Digest,
-    Hmac,
-    Base64,
-    B64dec,
-    Ub64enc,
-    Ub64dec,
-    Hex,
-    Hex2i,
-    Base2,
-    Be2dec,
-    Le2dec,
-    Be2hex,
-    Htonl,
-    UrlDec,
-    UrlEnc,
-    Json,
-    JsonQuery,
-    JwtHeaderQuery,
-    JwtPayloadQuery,
-    Ipmask,
-    HostOnly,
-    PortOnly,
-    HttpDate,
-    Ltime,
-    Utime,
-    MsLtime,
-    MsUtime,
-    UsLtime,
-    UsUtime,
-    SetVar,
-    UnsetVar,
-    HasCtl,
-    Reverse,
-    ReverseDom,
-    AesGcmEnc,
-    AesGcmDec,
-    JwtVerify,
-    Le2hex,
-    HttpToDate,
-    FixIsValid,
-    FixTagValue,
-    MqttIsValid,
-    MqttFieldValue,
-    Protobuf,
-    Ungrpc,
-    Rfc7239IsValid,
-    Rfc7239Field,
-    Rfc7239N2nn,
-    Rfc7239N2np,
-    Rfc7239Nn,
-    Rfc7239Np,
-    CaptureReq,
-    CaptureRes,
-    Nbsrv,
-    SrvQueue,
-    When,
-    Debug,
-    /// The `map` converters: the match method, and the type of the result.
-    Map(Method, MapGives),
-    /// A datum of a stick table's entry.
-    Table(CounterFigure),
-    StoreGet,
-    StoreIncr,
-    StoreHget,
-    StoreCall,
-    Lua,
+/// Declares the converters from their rows: a variant each, besides those of which one variant has many rows.
+macro_rules! converters {
+    ($($row:ident($name:literal, Converter::$variant:ident, $($rest:expr),+ $(,)?)),+ $(,)?) => {
+        /// A converter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
+        pub enum Converter {
+            $($variant,)+
+            /// The `map` converters: the match method, and the type of the result.
+            Map(Method, MapGives),
+            /// A datum of a stick table's entry.
+            Table(CounterFigure),
+        }
+
+        static ROWS: &[ConverterRow] = &[$($row($name, Converter::$variant, $($rest),+)),+];
+    };
 }
 
 /// A converter's row.
@@ -153,7 +58,7 @@ impl ConverterRow {
     pub(crate) fn all() -> &'static [ConverterRow] {
         static ALL: OnceLock<Vec<ConverterRow>> = OnceLock::new();
         ALL.get_or_init(|| {
-            let mut rows = ROWS.to_vec();
+            let mut rows = [ROWS, MAPS].concat();
             table_rows(&mut rows);
             rows
         })
@@ -187,7 +92,7 @@ pub fn converter_for_scripts(name: &str) -> Option<Converter> {
 
 use ArgKind as A;
 
-static ROWS: &[ConverterRow] = &[
+converters![
     row(
         "add",
         Converter::Add,
@@ -853,6 +758,58 @@ static ROWS: &[ConverterRow] = &[
         Output::Any,
         "Unsets a variable and returns the sample.",
     ),
+    asks(
+        "store_get",
+        Converter::StoreGet,
+        &[A::Store],
+        1,
+        Output::Str,
+        Output::Str,
+        "The string stored under the text as key; no result if there is none. A failure sets txn.store_err.",
+    ),
+    asks(
+        "store_incr",
+        Converter::StoreIncr,
+        &[A::Store, A::Int],
+        1,
+        Output::Str,
+        Output::Int,
+        "Adds 1, or the given number, to the integer stored under the text as key, and returns the sum. A key \
+         that it creates never expires unless EXPIRE follows.",
+    ),
+    asks(
+        "store_hget",
+        Converter::StoreHget,
+        &[A::Store, A::Str],
+        2,
+        Output::Str,
+        Output::Str,
+        "The value of a field, the second argument, of the hash stored under the text as key; no result if there \
+         is none.",
+    ),
+    asks(
+        "store_call",
+        Converter::StoreCall,
+        &[A::Store, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str],
+        2,
+        Output::Str,
+        Output::Str,
+        "The reply to a command of a store, the second argument; the text is the command's first argument, \
+         followed by those of the converter. A reply with several values is a failure.",
+    ),
+    row(
+        "lua.NAME",
+        Converter::Lua,
+        &[A::Str, A::Str, A::Str, A::Str, A::Str],
+        0,
+        Output::Str,
+        Output::Str,
+        "The result of a script's function, registered under this name with core.register_converters, for the \
+         text. The function may wait in rules only.",
+    ),
+];
+
+static MAPS: &[ConverterRow] = &[
     map(
         "map",
         Method::Str,
@@ -898,60 +855,6 @@ static ROWS: &[ConverterRow] = &[
     map("map_ip_ip", Method::Ip, ADDRESS, "See map."),
     map("map_ip_key", Method::Ip, MapGives::Key, "See map."),
     map("map_regm", Method::Reg, MapGives::Expanded, "As map_reg; `\\1` in the value is a group of the match."),
-    ConverterRow {
-        name: "store_get",
-        converter: Converter::StoreGet,
-        args: &[A::Store],
-        required: 1,
-        input: Output::Str,
-        output: Output::Str,
-        waits: true,
-        docs: "The string stored under the text as key; no result if there is none. A failure sets txn.store_err.",
-    },
-    ConverterRow {
-        name: "store_incr",
-        converter: Converter::StoreIncr,
-        args: &[A::Store, A::Int],
-        required: 1,
-        input: Output::Str,
-        output: Output::Int,
-        waits: true,
-        docs: "Adds 1, or the given number, to the integer stored under the text as key, and returns the sum. A key \
-         that it creates never expires unless EXPIRE follows.",
-    },
-    ConverterRow {
-        name: "store_hget",
-        converter: Converter::StoreHget,
-        args: &[A::Store, A::Str],
-        required: 2,
-        input: Output::Str,
-        output: Output::Str,
-        waits: true,
-        docs: "The value of a field, the second argument, of the hash stored under the text as key; no result if there \
-         is none.",
-    },
-    ConverterRow {
-        name: "store_call",
-        converter: Converter::StoreCall,
-        args: &[A::Store, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str],
-        required: 2,
-        input: Output::Str,
-        output: Output::Str,
-        waits: true,
-        docs: "The reply to a command of a store, the second argument; the text is the command's first argument, \
-         followed by those of the converter. A reply with several values is a failure.",
-    },
-    ConverterRow {
-        name: "lua.NAME",
-        converter: Converter::Lua,
-        args: &[A::Str, A::Str, A::Str, A::Str, A::Str],
-        required: 0,
-        input: Output::Str,
-        output: Output::Str,
-        waits: false,
-        docs: "The result of a script's function, registered under this name with core.register_converters, for the \
-         text. The function may wait in rules only.",
-    },
 ];
 
 const VALUE: MapGives = MapGives::Value(ValueType::Str);
@@ -968,6 +871,19 @@ const fn row(
     docs: &'static str,
 ) -> ConverterRow {
     ConverterRow { name, converter, args, required, input, output, waits: false, docs }
+}
+
+/// A converter that asks a store, so it may wait.
+const fn asks(
+    name: &'static str,
+    converter: Converter,
+    args: &'static [ArgKind],
+    required: usize,
+    input: Output,
+    output: Output,
+    docs: &'static str,
+) -> ConverterRow {
+    ConverterRow { name, converter, args, required, input, output, waits: true, docs }
 }
 
 const fn map(name: &'static str, method: Method, gives: MapGives, docs: &'static str) -> ConverterRow {

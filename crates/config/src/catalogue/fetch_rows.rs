@@ -1,6 +1,7 @@
 //! The rows of the sample fetches, layer by layer as the manual orders them (7.3.2 to 7.3.6).
 
-use super::fetch::{Fetch, FetchRow, Needs};
+use super::counter::{CounterFigure, CounterOf};
+use super::fetch::{FetchRow, Needs};
 use super::{ArgKind as A, Output as O};
 
 /// The suffixes that HAProxy's ACL keywords have.
@@ -21,9 +22,27 @@ const SESSION: Needs = Needs::SESSION;
 const REQUEST_BODY: Needs = Needs::REQUEST_BODY;
 const RESPONSE_BODY: Needs = Needs::RESPONSE_BODY;
 
-/// Every fetch there is.
-#[rustfmt::skip]
-pub(super) static ROWS: &[FetchRow] = &[
+/// Declares the fetches from their rows: a variant each, besides those of which one variant has many rows.
+macro_rules! fetches {
+    ($($row:ident($names:expr, Fetch::$variant:ident $(, $rest:expr)* $(,)?)),+ $(,)?) => {
+        /// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr` and
+        /// `payload` refer to the response in places that have only a response.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
+        pub enum Fetch {
+            $($variant,)+
+            /// `sc_key`, or `sc0_key` to `sc2_key`.
+            TrackedKey(Option<u8>),
+            /// A figure of a tracked counter, or of the entry of the client's address.
+            Counter(CounterOf, CounterFigure),
+        }
+
+        /// Every fetch there is, but for those of tracked counters.
+        pub(super) static ROWS: &[FetchRow] = &[$($row($names, Fetch::$variant $(, $rest)*)),+];
+    };
+}
+
+fetches! {
     // 7.3.2: internal states.
     row(&["always_true"], Fetch::AlwaysTrue, &[], 0, O::Bool, NOTHING, "True."),
     row(&["always_false"], Fetch::AlwaysFalse, &[], 0, O::Bool, NOTHING, "False."),
@@ -53,10 +72,6 @@ pub(super) static ROWS: &[FetchRow] = &[
      stream: only for HTTP/2, so no result."),
     row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The error code with which the server reset its \
      stream: only for HTTP/2, so no result."),
-    row(&["sc_key"], Fetch::TrackedKey(None), &[A::Int], 1, O::Any, NOTHING, "The key of a tracked counter, by its number."),
-    row(&["sc0_key"], Fetch::TrackedKey(Some(0)), &[], 0, O::Any, NOTHING, "The key of tracked counter 0."),
-    row(&["sc1_key"], Fetch::TrackedKey(Some(1)), &[], 0, O::Any, NOTHING, "The key of tracked counter 1."),
-    row(&["sc2_key"], Fetch::TrackedKey(Some(2)), &[], 0, O::Any, NOTHING, "The key of tracked counter 2."),
     row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Streams of the client's connection: always 1 \
      for HTTP/1."),
     row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "The maximum number of streams \
@@ -264,7 +279,7 @@ pub(super) static ROWS: &[FetchRow] = &[
      session: always false."),
     row(&["ssl_bc_is_resumed"], Fetch::SslBcIsResumed, &[], 0, O::Bool, SERVER, "True if a TLS session with the server \
      was resumed: always false."),
-    FetchRow { suffixed: &["end", "reg"], ..clear(&["ssl_fc_sni"], Fetch::SslFcSni, O::Str, SESSION) },
+    clear_name(&["ssl_fc_sni"], Fetch::SslFcSni, O::Str, SESSION),
     clear(&["ssl_fc_protocol"], Fetch::SslFcProtocol, O::Str, SESSION),
     clear(&["ssl_fc_cipher"], Fetch::SslFcCipher, O::Str, SESSION),
     clear(&["ssl_fc_alpn"], Fetch::SslFcAlpn, O::Str, SESSION),
@@ -320,9 +335,9 @@ pub(super) static ROWS: &[FetchRow] = &[
      of the TLS handshake message at the start of the request: 1 for a client's hello."),
     row(&["req.ssl_sni", "req_ssl_sni"], Fetch::ReqSslSni, &[], 0, O::Str, REQUEST_DATA, "The server name in the TLS \
      hello at the start of the request."),
-    FetchRow { dotted: true, ..row(&["req.ssl_ver", "req_ssl_ver"], Fetch::ReqSslVer, &[], 0, O::Int, REQUEST_DATA, "The \
+    dotted(&["req.ssl_ver", "req_ssl_ver"], Fetch::ReqSslVer, &[], 0, O::Int, REQUEST_DATA, "The \
      version in the TLS hello at the start of the request: the major number times 65536 plus the minor one; patterns \
-     are written 3.1.") },
+     are written 3.1."),
     row(&["req.ssl_alpn"], Fetch::ReqSslAlpn, &[], 0, O::Str, REQUEST_DATA, "The first protocol name of the ALPN extension in that hello."),
     row(&["req.ssl_ec_ext"], Fetch::ReqSslEcExt, &[], 0, O::Bool, REQUEST_DATA, "True if that hello has the extension \
      of supported elliptic curves."),
@@ -426,6 +441,15 @@ pub(super) static ROWS: &[FetchRow] = &[
      its length field; of a chunked body the available length."),
     row(&["lua.NAME"], Fetch::Lua, &[A::Str, A::Str, A::Str, A::Str, A::Str], 0, O::Str, NOTHING, "The result of a \
      script's function registered under this name with core.register_fetches. The function may wait in rules only."),
+}
+
+/// The keys of tracked counters.
+#[rustfmt::skip]
+pub(super) static KEYS: &[FetchRow] = &[
+    row(&["sc_key"], Fetch::TrackedKey(None), &[A::Int], 1, O::Any, NOTHING, "The key of a tracked counter, by its number."),
+    row(&["sc0_key"], Fetch::TrackedKey(Some(0)), &[], 0, O::Any, NOTHING, "The key of tracked counter 0."),
+    row(&["sc1_key"], Fetch::TrackedKey(Some(1)), &[], 0, O::Any, NOTHING, "The key of tracked counter 1."),
+    row(&["sc2_key"], Fetch::TrackedKey(Some(2)), &[], 0, O::Any, NOTHING, "The key of tracked counter 2."),
 ];
 
 const fn row(
@@ -454,6 +478,24 @@ const fn text(
 /// Returns a property of TLS that a clear connection does not have.
 const fn clear(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
     row(names, fetch, &[], 0, output, needs, "TLS is not supported yet, so no sample.")
+}
+
+/// The same, of a name that ACLs compare by its end or a regular expression.
+const fn clear_name(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
+    FetchRow { suffixed: &["end", "reg"], ..clear(names, fetch, output, needs) }
+}
+
+/// A fetch whose patterns are versions, such as 3.1.
+const fn dotted(
+    names: &'static [&'static str],
+    fetch: Fetch,
+    args: &'static [A],
+    required: usize,
+    output: O,
+    needs: Needs,
+    docs: &'static str,
+) -> FetchRow {
+    FetchRow { dotted: true, ..row(names, fetch, args, required, output, needs, docs) }
 }
 
 /// The same with the arguments of a distinguished name.
