@@ -63,7 +63,7 @@ impl Call<'_> {
 
     /// Returns whether the client has this level; if not, it gets an error.
     pub fn may(&mut self, level: StatsLevel) -> bool {
-        let may = self.session.level >= level;
+        let may = self.session.rights.level >= level;
         if !may {
             self.say("Permission denied");
         }
@@ -180,7 +180,7 @@ async fn run(request: Request, session: &mut Session, running: &Arc<Running>, ou
         };
     }
     match running.commands.find(&words) {
-        Some(command) if session.level >= command.level => dynamic(&command, words, out).await,
+        Some(command) if session.rights.level >= command.level => dynamic(&command, words, out).await,
         Some(_) => {
             out.push("Permission denied\n");
             Ok(())

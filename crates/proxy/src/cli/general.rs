@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{self, Call, Command, Run};
-use super::protocol::{Mode, SeverityOutput};
+use super::protocol::{Mode, Rights, SeverityOutput};
 
 /// The theme's rows.
 pub const COMMANDS: &[Command] = &[
@@ -14,14 +14,14 @@ pub const COMMANDS: &[Command] = &[
         arguments: "[on|off]",
         help: "show or change whether experimental commands are available",
         level: StatsLevel::Admin,
-        run: Run::Now(|call| toggle(call, "experimental-mode", |session| &mut session.experimental)),
+        run: Run::Now(|call| toggle(call, "experimental-mode", |rights| &mut rights.experimental)),
     },
     Command {
         name: &["expert-mode"],
         arguments: "[on|off]",
         help: "show or change whether expert commands are available",
         level: StatsLevel::Admin,
-        run: Run::Now(|call| toggle(call, "expert-mode", |session| &mut session.expert)),
+        run: Run::Now(|call| toggle(call, "expert-mode", |rights| &mut rights.expert)),
     },
     Command {
         name: &["operator"],
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Command] = &[
         help: "display the level of the current CLI session",
         level: StatsLevel::User,
         run: Run::Now(|call| {
-            let level = level_name(call.session.level);
+            let level = level_name(call.session.rights.level);
             call.say(level);
         }),
     },
@@ -93,19 +93,20 @@ pub(super) fn level_name(level: StatsLevel) -> &'static str {
     }
 }
 
-fn toggle(call: &mut Call<'_>, name: &str, field: fn(&mut super::protocol::Session) -> &mut bool) {
+fn toggle(call: &mut Call<'_>, name: &str, field: fn(&mut Rights) -> &mut bool) {
     let wanted = match call.arg(0) {
         "" => {
-            let state = if *field(call.session) { "ON" } else { "OFF" };
+            let state = if *field(&mut call.session.rights) { "ON" } else { "OFF" };
             return call.say(format!("{name} is {state}"));
         }
         word => word == "on",
     };
-    *field(call.session) = wanted;
+    *field(&mut call.session.rights) = wanted;
 }
 
 fn lower(call: &mut Call<'_>, level: StatsLevel) {
-    call.session.level = call.session.level.min(level);
+    let rights = &mut call.session.rights;
+    rights.level = rights.level.min(level);
 }
 
 fn prompt(call: &mut Call<'_>) {

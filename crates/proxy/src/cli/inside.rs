@@ -181,10 +181,10 @@ pub const COMMANDS: &[Command] = &[
 
 /// Returns whether the client is in expert mode; if not, it gets an error.
 fn expert(call: &mut Call<'_>) -> bool {
-    if !call.session.expert {
+    if !call.session.rights.expert {
         call.say("This command is restricted to expert mode only.");
     }
-    call.session.expert
+    call.session.rights.expert
 }
 
 fn delay(call: &mut Call<'_>) {

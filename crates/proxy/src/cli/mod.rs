@@ -35,6 +35,8 @@ use sluicegate_transport::{self as transport, Listener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use protocol::Rights;
+
 use crate::reload::Current;
 pub use socket::Socket;
 
@@ -145,8 +147,7 @@ pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixSt
     let Ok(stream) = transport::Socket::of_unix(stream) else { return };
     let running = current.running();
     let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
-    let mut session = protocol::Session::new(rights.level, timeout, running.process.started);
-    (session.expert, session.experimental) = (rights.expert, rights.experimental);
+    let mut session = protocol::Session::new(rights, timeout, running.process.started);
     drop(running);
     let _ = protocol::converse(stream, &mut session, &*current).await;
 }
@@ -197,7 +198,7 @@ async fn accept<C>(
                         }
                     }
                     // A client that goes away in the middle of an answer needs no report.
-                    let mut session = protocol::Session::new(level, serving.timeout, serving.started);
+                    let mut session = protocol::Session::new(Rights::of(level), serving.timeout, serving.started);
                     session.name = serving.name.to_owned();
                     let _ = protocol::converse(stream, &mut session, &*commands).await;
                     drop(place);
@@ -259,8 +260,11 @@ mod tests {
                 let _ = to.shutdown().await;
             };
             let mut answer = String::new();
-            let mut session =
-                protocol::Session::new(StatsLevel::Operator, Duration::from_secs(5), running.process.started);
+            let mut session = protocol::Session::new(
+                Rights::of(StatsLevel::Operator),
+                Duration::from_secs(5),
+                running.process.started,
+            );
             let served = protocol::converse(server, &mut session, running);
             let (served, (), read) = tokio::join!(served, talk, from.read_to_string(&mut answer));
             read.unwrap();

@@ -63,21 +63,24 @@ pub struct Rights {
     pub experimental: bool,
 }
 
+impl Rights {
+    /// Returns the rights of a client at its beginning.
+    pub fn of(level: StatsLevel) -> Rights {
+        Rights { level, expert: false, experimental: false }
+    }
+}
+
 /// A client's state between lines.
 #[derive(Debug)]
 pub struct Session {
-    /// Its level.
-    pub level: StatsLevel,
+    /// Its rights.
+    pub rights: Rights,
     /// Time without a byte after which it is closed.
     pub timeout: Duration,
     /// `prompt`.
     pub mode: Mode,
     /// `prompt timed`: prompts say how long the process has run.
     pub timed: bool,
-    /// `experimental-mode on`.
-    pub experimental: bool,
-    /// `expert-mode on`.
-    pub expert: bool,
     /// `quit`.
     pub quit: bool,
     /// The start that `prompt timed` counts from.
@@ -94,14 +97,12 @@ pub struct Session {
 
 impl Session {
     /// Returns a session at its beginning.
-    pub fn new(level: StatsLevel, timeout: Duration, started: Instant) -> Session {
+    pub fn new(rights: Rights, timeout: Duration, started: Instant) -> Session {
         Session {
-            level,
+            rights,
             timeout,
             mode: Mode::Once,
             timed: false,
-            experimental: false,
-            expert: false,
             quit: false,
             started,
             name: String::new(),
@@ -406,7 +407,7 @@ mod tests {
             let (mut from, mut to) = tokio::io::split(client);
             to.write_all(sent.as_bytes()).await.unwrap();
             let _ = to.shutdown().await;
-            let mut session = Session::new(StatsLevel::Admin, Duration::from_secs(5), Instant::now());
+            let mut session = Session::new(Rights::of(StatsLevel::Admin), Duration::from_secs(5), Instant::now());
             let mut answer = String::new();
             let (served, read) = tokio::join!(converse(server, &mut session, &Echo), from.read_to_string(&mut answer));
             read.unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use sluicegate_config::model::StatsLevel;
-use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Rights, Session};
+use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,9 +33,28 @@ pub struct Master {
 /// A command.
 struct Command {
     name: &'static [&'static str],
+    /// Empty: help does not list it.
     help: &'static str,
     level: StatsLevel,
-    run: fn(&Master, &mut Session) -> String,
+    concerns: Concerns,
+    run: Run,
+}
+
+/// What a command concerns, which decides the process that answers it while a worker is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Concerns {
+    /// The chosen process.
+    Process,
+    /// The session's rights: the master, unless a prefix names a worker.
+    Rights,
+    /// The connection: the master.
+    Connection,
+}
+
+enum Run {
+    Now(fn(&Master, &mut Session, &[Vec<u8>]) -> String),
+    /// Takes no arguments, and waits for the reload's end.
+    Reload,
 }
 
 /// Every command, as help shows them.
@@ -44,62 +63,98 @@ const COMMANDS: &[Command] = &[
         name: &["operator"],
         help: "lower the level of the current CLI session to operator",
         level: StatsLevel::Operator,
-        run: |_, session| lower(session, StatsLevel::Operator),
+        concerns: Concerns::Rights,
+        run: Run::Now(|_, session, _| lower(session, StatsLevel::Operator)),
     },
     Command {
         name: &["show", "cli", "level"],
         help: "display the level of the current CLI session",
         level: StatsLevel::User,
-        run: |_, session| format!("{}\n", level_word(session.level)),
+        concerns: Concerns::Process,
+        run: Run::Now(|_, session, _| format!("{}\n", level_word(session.rights.level))),
     },
     Command {
         name: &["show", "cli", "sockets"],
         help: "dump list of cli sockets",
         level: StatsLevel::Operator,
-        run: |_, _| String::from("\n"),
+        concerns: Concerns::Process,
+        run: Run::Now(|_, _, _| String::from("\n")),
     },
     Command {
         name: &["show", "proc"],
         help: "show processes status",
         level: StatsLevel::Operator,
-        run: |master, _| master.show_proc(),
+        concerns: Concerns::Process,
+        run: Run::Now(|master, _, _| master.show_proc()),
     },
     Command {
         name: &["show", "version"],
         help: "show version of the current process",
         level: StatsLevel::User,
-        run: |_, _| format!("{}\n", version()),
+        concerns: Concerns::Process,
+        run: Run::Now(|_, _, _| format!("{}\n", version())),
     },
     Command {
         name: &["user"],
         help: "lower the level of the current CLI session to user",
         level: StatsLevel::User,
-        run: |_, session| lower(session, StatsLevel::User),
+        concerns: Concerns::Rights,
+        run: Run::Now(|_, session, _| lower(session, StatsLevel::User)),
     },
     Command {
         name: &["help"],
         help: "list matching or all commands",
         level: StatsLevel::User,
-        run: |_, _| format!("The following commands are valid at this level:\n{}", list()),
+        concerns: Concerns::Process,
+        run: Run::Now(|_, _, _| format!("The following commands are valid at this level:\n{}", list())),
     },
     Command {
         name: &["prompt"],
         help: "toggle interactive mode with prompt",
         level: StatsLevel::User,
-        run: |_, session| {
+        concerns: Concerns::Connection,
+        run: Run::Now(|_, session, _| {
             session.mode = if session.mode == Mode::Prompt { Mode::Once } else { Mode::Prompt };
             session.unanswered = true;
             String::new()
-        },
+        }),
     },
     Command {
         name: &["quit"],
         help: "disconnect",
         level: StatsLevel::User,
-        run: |_, session| {
+        concerns: Concerns::Connection,
+        run: Run::Now(|_, session, _| {
             session.quit = true;
             String::new()
-        },
+        }),
+    },
+    Command {
+        name: &["expert-mode"],
+        help: "",
+        level: StatsLevel::Admin,
+        concerns: Concerns::Rights,
+        run: Run::Now(|_, session, words| {
+            session.rights.expert = is_on(words, session);
+            String::new()
+        }),
+    },
+    Command {
+        name: &["experimental-mode"],
+        help: "",
+        level: StatsLevel::Admin,
+        concerns: Concerns::Rights,
+        run: Run::Now(|_, session, words| {
+            session.rights.experimental = is_on(words, session);
+            String::new()
+        }),
+    },
+    Command {
+        name: &["reload"],
+        help: "reload haproxy",
+        level: StatsLevel::Admin,
+        concerns: Concerns::Process,
+        run: Run::Reload,
     },
 ];
 
@@ -135,32 +190,15 @@ impl Commands for Master {
                 session.unanswered = true;
                 return Ok(());
             }
-            let word = |at: usize| request.words.get(at).map(Vec::as_slice);
-            // Commands about the session are the master's, whatever target was chosen.
-            let own = match word(0) {
-                Some(b"quit" | b"prompt") => true,
-                Some(b"operator" | b"user") => prefix.is_none(),
-                Some(b"expert-mode" | b"experimental-mode") if prefix.is_none() => {
-                    let admin = session.level == StatsLevel::Admin;
-                    let is_on = word(1) == Some(b"on");
-                    match word(0) {
-                        _ if !admin => out.push("Permission denied\n"),
-                        Some(b"expert-mode") => session.expert = is_on,
-                        _ => session.experimental = is_on,
-                    }
-                    session.unanswered = admin;
-                    return Ok(());
-                }
-                _ => false,
+            let command = Command::of(&request.words);
+            let own = match command.map(|command| command.concerns) {
+                Some(Concerns::Connection) => true,
+                Some(Concerns::Rights) => prefix.is_none(),
+                Some(Concerns::Process) | None => false,
             };
             match to {
                 Target::Worker if !own => self.pass_on(&request, session, out).await,
-                Target::Master if word(0) == Some(b"reload") && word(1).is_none() => self.reload(session, out).await,
-                _ => {
-                    let answer = self.answer(&request, session);
-                    out.push(answer);
-                    Ok(())
-                }
+                _ => self.answer(command, &request, session, out).await,
             }
         })
     }
@@ -209,10 +247,6 @@ impl Master {
 
     /// `reload`: answers once it has ended, and closes the connection, as HAProxy does.
     async fn reload(&self, session: &mut Session, out: &mut Output) -> io::Result<()> {
-        if session.level < StatsLevel::Admin {
-            out.push("Permission denied\n");
-            return Ok(());
-        }
         let (answer, answered) = oneshot::channel();
         session.quit = true;
         match self.ask.try_send(answer) {
@@ -225,8 +259,7 @@ impl Master {
     /// Has the worker answer a command, as its stats socket would at this level.
     async fn pass_on(&self, request: &Request, session: &Session, out: &mut Output) -> io::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
-        let rights = Rights { level: session.level, expert: session.expert, experimental: session.experimental };
-        if channel::send(&self.channel, &theirs, rights).is_err() {
+        if channel::send(&self.channel, &theirs, session.rights).is_err() {
             out.push("the worker process does not take commands\n");
             return Ok(());
         }
@@ -252,19 +285,20 @@ impl Master {
         Ok(())
     }
 
-    fn answer(&self, request: &Request, session: &mut Session) -> String {
-        let words: Vec<String> = request.words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        let fits = |command: &&Command| {
-            words.len() >= command.name.len() && command.name.iter().zip(&words).all(|(name, word)| name == word)
-        };
-        match COMMANDS.iter().find(fits) {
-            Some(command) if session.level < command.level => "Permission denied\n".to_owned(),
-            Some(command) => (command.run)(self, session),
-            None => {
-                let given = words.first().map(|word| format!(": '{}'", word.escape_debug())).unwrap_or_default();
-                format!("Unknown command{given}. Please enter one of the following commands only:\n{}", list())
-            }
+    async fn answer(
+        &self,
+        command: Option<&Command>,
+        request: &Request,
+        session: &mut Session,
+        out: &mut Output,
+    ) -> io::Result<()> {
+        match command {
+            Some(command) if session.rights.level < command.level => out.push("Permission denied\n"),
+            Some(Command { run: Run::Now(run), .. }) => out.push(run(self, session, &request.words)),
+            Some(Command { run: Run::Reload, .. }) => return self.reload(session, out).await,
+            None => out.push(unknown(request)),
         }
+        Ok(())
     }
 
     /// `show proc`: columns of 16 characters, as HAProxy's.
@@ -286,6 +320,29 @@ impl Master {
     }
 }
 
+impl Command {
+    /// Returns the command that words begin with.
+    fn of(words: &[Vec<u8>]) -> Option<&'static Command> {
+        COMMANDS.iter().find(|command| {
+            let named = words.len() >= command.name.len()
+                && command.name.iter().zip(words).all(|(name, word)| name.as_bytes() == word);
+            named && (words.len() == command.name.len() || !matches!(command.run, Run::Reload))
+        })
+    }
+}
+
+/// Returns whether a mode is wanted; its command has no answer.
+fn is_on(words: &[Vec<u8>], session: &mut Session) -> bool {
+    session.unanswered = true;
+    words.get(1).is_some_and(|word| word == b"on")
+}
+
+fn unknown(request: &Request) -> String {
+    let given = request.words.first().map(|word| String::from_utf8_lossy(word));
+    let given = given.map(|word| format!(": '{}'", word.escape_debug())).unwrap_or_default();
+    format!("Unknown command{given}. Please enter one of the following commands only:\n{}", list())
+}
+
 fn list() -> String {
     let prefixes = [
         ("@!<pid>", "send a command to the <pid> process"),
@@ -296,9 +353,8 @@ fn list() -> String {
     for (name, help) in prefixes {
         let _ = writeln!(text, "  {name:<40}: {help}");
     }
-    let own = COMMANDS.iter().map(|command| (command.name.join(" "), command.help));
-    for (name, help) in own.chain([("reload".to_owned(), "reload haproxy")]) {
-        let _ = writeln!(text, "  {name:<40}: {help}");
+    for Command { name, help, .. } in COMMANDS.iter().filter(|command| !command.help.is_empty()) {
+        let _ = writeln!(text, "  {:<40}: {help}", name.join(" "));
     }
     text
 }
@@ -334,7 +390,7 @@ fn level_word(level: StatsLevel) -> &'static str {
 }
 
 fn lower(session: &mut Session, level: StatsLevel) -> String {
-    session.level = session.level.min(level);
+    session.rights.level = session.rights.level.min(level);
     session.unanswered = true;
     String::new()
 }
@@ -343,7 +399,7 @@ fn lower(session: &mut Session, level: StatsLevel) -> String {
 mod tests {
     use std::time::Duration;
 
-    use sluicegate_proxy::cli::protocol::split;
+    use sluicegate_proxy::cli::protocol::{Rights, split};
 
     use super::*;
 
@@ -353,8 +409,14 @@ mod tests {
     }
 
     fn ask(master: &Master, line: &str, level: StatsLevel) -> String {
-        let mut session = Session::new(level, Duration::from_secs(1), master.begun);
-        split(line.as_bytes()).iter().map(|request| master.answer(request, &mut session)).collect()
+        let mut session = Session::new(Rights::of(level), Duration::from_secs(1), master.begun);
+        let mut out = Output::new(Box::new(tokio::io::sink()), session.timeout);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for request in &split(line.as_bytes()) {
+            let command = Command::of(&request.words);
+            runtime.block_on(master.answer(command, request, &mut session, &mut out)).unwrap();
+        }
+        String::from_utf8(out.buffer().clone()).unwrap()
     }
 
     #[test]
@@ -379,6 +441,11 @@ mod tests {
         let (master, admin) = (master(), StatsLevel::Admin);
         assert_eq!(ask(&master, "show proc", StatsLevel::User), "Permission denied\n");
         assert_eq!(ask(&master, "operator; show cli level", admin), "operator\n");
+        assert_eq!(ask(&master, "expert-mode on", StatsLevel::Operator), "Permission denied\n");
+        assert_eq!(ask(&master, "expert-mode on; experimental-mode on", admin), "");
+        assert!(!ask(&master, "help", admin).contains("expert-mode"), "help does not list it");
+        assert_eq!(ask(&master, "reload", StatsLevel::Operator), "Permission denied\n");
+        assert!(ask(&master, "reload now", admin).starts_with("Unknown command: 'reload'"));
         assert!(ask(&master, "frob", admin).starts_with("Unknown command: 'frob'. Please enter one of"));
         assert!(ask(&master, "help", admin).contains("  @!<pid>                                 : send a command"));
     }
