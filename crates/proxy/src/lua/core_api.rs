@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
 
-use super::Hook;
 use super::host::{Host, Phase, RegisteredAs, Registration, TaskReference, host, raise_text, set_functions, wait_for};
 use super::operation::Operation;
+use crate::stream::ScriptHook;
 
 /// Severities by HAProxy's names; `core.silent` is -1 and logs nothing.
 const SEVERITIES: [(&CStr, i64); 9] = [
@@ -153,11 +153,11 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
         let name = check_bytes(lua, 1);
         ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
         ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
-        let mut hooks = [None; Hook::ALL.len()];
+        let mut hooks = [None; ScriptHook::ALL.len()];
         ffi::lua_pushnil(lua);
         while ffi::lua_next(lua, 2) != 0 {
             let hook = to_bytes(lua, -1);
-            match hook.and_then(Hook::by_name) {
+            match hook.and_then(ScriptHook::by_name) {
                 Some(hook) => hooks[hook as usize] = Some(hook),
                 None => {
                     let name = String::from_utf8_lossy(hook.unwrap_or(b"?")).into_owned();

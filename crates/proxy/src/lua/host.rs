@@ -12,7 +12,6 @@ use sluicegate_script::{can_wait, push_bytes, raise, wait};
 use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
-use super::Hook;
 use super::httpclient;
 use super::native::Named;
 use super::operation::{Operation, Outcome};
@@ -20,8 +19,7 @@ use super::patterns::MapHandle;
 use super::states::{Shared, StateCell};
 use crate::local_reply::LocalReply;
 use crate::sample::Sample;
-use crate::stats::columns::Row;
-use crate::stream::{AppletIo, ScriptCode, StreamContext};
+use crate::stream::{AppletIo, ScriptCode, ScriptHook, StreamContext};
 
 /// The phase of a state in which its code runs; it decides what the API allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisteredAs {
     /// `core.register_action`, for one rule set.
-    Action(Hook),
+    Action(ScriptHook),
     /// `core.register_fetches`.
     Fetch,
     /// `core.register_converters`.
@@ -113,6 +111,14 @@ impl Default for Current {
     }
 }
 
+/// A plain value on its way into the state.
+pub(super) enum Value {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Text(String),
+}
+
 /// A store or engine that a script named.
 pub(super) struct RedisHandle {
     pub(super) name: Arc<str>,
@@ -144,8 +150,8 @@ pub(super) struct Host {
     pub(super) maps: Vec<MapHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
-    /// A line of `show stat` on its way into the state.
-    pub(super) cells: Row,
+    /// Named values on their way into the state, the last one first.
+    pub(super) values: Vec<(&'static str, Value)>,
     /// Servers while they are pushed.
     pub(super) servers: Vec<Named>,
     /// The line and the number of each listening socket, while they are pushed.
@@ -178,7 +184,7 @@ impl Host {
             redis: Vec::new(),
             maps: Vec::new(),
             text: Vec::new(),
-            cells: Row::default(),
+            values: Vec::new(),
             servers: Vec::new(),
             sockets: Vec::new(),
             http: None,

@@ -4,8 +4,8 @@
 //! and releases it at every yield. `lua-load-per-thread` gives each worker its own state. A coroutine is resumed only
 //! by its stream's worker; sockets of `core.tcp` may be used from any.
 //!
-//! The life of an action: [`try_run_action`] takes a pooled coroutine and runs one burst, which usually completes it
-//! without a future or a Rust allocation. If the script waits, the rule runner awaits `Pending::finish`, which awaits
+//! The life of an action: [`Scripts::try_action`](crate::stream::Scripts::try_action) takes a pooled coroutine and runs
+//! one burst, which usually completes it without a future or a Rust allocation. If the script waits, the rule runner awaits `Pending::finish`, which awaits
 //! the operation, runs the next burst, and so on. If the stream ends in between, `Pending` is dropped and the script
 //! continues without it.
 //!
@@ -43,10 +43,8 @@ use sluicegate_config::model::Position;
 
 pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
-pub use run::{WorkerLua, run_action, try_run_action};
+pub use run::WorkerLua;
 pub use states::{LuaStates, ReadBody};
-
-pub use crate::stream::{ActionOutcome, BoundAction, ScriptAttempt as Attempt, ScriptHook as Hook};
 
 /// The reason why scripts cannot be loaded.
 #[derive(Debug, thiserror::Error)]

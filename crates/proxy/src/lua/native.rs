@@ -14,7 +14,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise};
 use tokio::sync::Notify;
 
-use super::host::{Phase, check_object, host, key, push_text, set_functions, wait_for};
+use super::host::{Phase, Value, check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::{httpclient, patterns, redis, redis_own, socket, table};
 use crate::frontend::Gate;
@@ -293,33 +293,32 @@ unsafe fn stats(lua: *mut lua_State) -> c_int {
 }
 
 /// Pushes the cells of a line of `show stat` that are not empty, by their column's name.
-unsafe fn push_cells(lua: *mut lua_State, cells: Row) -> c_int {
-    // SAFETY: cells are parked in the host before Lua is called.
+unsafe fn push_cells(lua: *mut lua_State, mut cells: Row) -> c_int {
+    // Scripts see the columns of proxies, and not those of modules behind them.
+    let columns = columns::COLUMNS.iter().take_while(|column| column.name != "-");
+    let values = columns.filter_map(|column| match cells.take(column.name) {
+        Cell::Empty => None,
+        Cell::Number(number) => Some((column.name, Value::Int(number))),
+        Cell::Text(text) => Some((column.name, Value::Text(text.into_owned()))),
+    });
+    let values = values.collect();
+    // An error of Lua's leaves this function by a jump.
+    drop(cells);
+    // SAFETY: the values are parked in the host before Lua is called.
     unsafe {
-        host(lua).cells = cells;
+        host(lua).values = values;
+        host(lua).values.reverse();
         ffi::lua_createtable(lua, 0, 64);
-        // Scripts see the columns of proxies, and not those of modules behind them.
-        for column in columns::COLUMNS.iter().take_while(|column| column.name != "-") {
-            match host(lua).cells.take(column.name) {
-                Cell::Empty => continue,
-                Cell::Number(number) => ffi::lua_pushinteger(lua, number),
-                Cell::Text(text) => push_text(lua, text.into_owned().into_bytes()),
-            }
+        while let Some((name, value)) = host(lua).values.pop() {
+            push_value(lua, Some(value));
             host(lua).text.clear();
-            host(lua).text.extend_from_slice(column.name.as_bytes());
+            host(lua).text.extend_from_slice(name.as_bytes());
             push_bytes(lua, &host(lua).text);
             ffi::lua_insert(lua, -2);
             ffi::lua_rawset(lua, -3);
         }
         1
     }
-}
-
-enum Value {
-    Nil,
-    Bool(bool),
-    Int(i64),
-    Text(String),
 }
 
 unsafe fn push_value(lua: *mut lua_State, value: Option<Value>) -> c_int {

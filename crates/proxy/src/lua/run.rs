@@ -45,7 +45,6 @@ use crate::stream::{
     self, ActionOutcome, Applet, AppletIo, AppletWait, BoundAction, BoundService, ScriptAttempt, ScriptCall,
     ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
 };
-use crate::worker::Worker;
 
 /// Scripts that a worker runs to their end without a stream.
 const DETACHED_MAX: usize = 4096;
@@ -308,32 +307,6 @@ impl Drop for Pending {
         {
             self.inner.enqueue(script);
         }
-    }
-}
-
-/// Runs the first burst of an action on a worker.
-pub fn try_run_action(
-    worker: &Rc<Worker>,
-    cx: &mut StreamContext,
-    action: &BoundAction,
-    hook: ScriptHook,
-) -> ScriptAttempt<ActionOutcome> {
-    match &worker.scripts {
-        Some(scripts) => scripts.try_action(cx, action, hook),
-        None => ScriptAttempt::Ready(ActionOutcome::Continue),
-    }
-}
-
-/// Runs an action to its end.
-pub async fn run_action(
-    worker: &Rc<Worker>,
-    cx: &mut StreamContext,
-    action: &BoundAction,
-    hook: ScriptHook,
-) -> ActionOutcome {
-    match try_run_action(worker, cx, action, hook) {
-        ScriptAttempt::Ready(outcome) => outcome,
-        ScriptAttempt::Pending(pending) => pending.finish(cx).await,
     }
 }
 

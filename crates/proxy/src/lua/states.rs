@@ -18,13 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::directory::Entered;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
-use super::{Hook, LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
+use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
 use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
 use crate::log::Throttle;
 use crate::running::{Running, ScriptStates};
 use crate::script_commands::{Dynamic, Handler, Outlet};
-use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, Scripts};
+use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, ScriptHook, Scripts};
 
 /// Data shared by all states.
 pub(super) struct Shared {
@@ -124,7 +124,7 @@ pub struct LuaStates {
     /// By state id; index 0 is the shared state.
     pub(super) cells: Box<[Option<Arc<StateCell>>]>,
     /// By rule set: one name may be another function in each.
-    actions: [HashMap<Box<str>, Registered>; Hook::ALL.len()],
+    actions: [HashMap<Box<str>, Registered>; ScriptHook::ALL.len()],
     fetches: HashMap<Box<str>, Registered>,
     converters: HashMap<Box<str>, Registered>,
     http_services: HashMap<Box<str>, Registered>,
@@ -290,7 +290,7 @@ impl LuaStates {
 
     /// Binds the action of a rule of this set; `None` if it is not registered for it (the check of the configuration
     /// reports it earlier).
-    pub fn bind_action(&self, action: &model::LuaAction, hook: Hook) -> Option<BoundAction> {
+    pub fn bind_action(&self, action: &model::LuaAction, hook: ScriptHook) -> Option<BoundAction> {
         let registered = self.actions[hook as usize].get(&*action.name)?;
         Some(BoundAction(Arc::new(ScriptCode {
             name: (*action.name).into(),
@@ -315,7 +315,7 @@ impl LuaStates {
 }
 
 impl Bindings for LuaStates {
-    fn bind_action(&self, action: &model::LuaAction, hook: Hook) -> Option<BoundAction> {
+    fn bind_action(&self, action: &model::LuaAction, hook: ScriptHook) -> Option<BoundAction> {
         LuaStates::bind_action(self, action, hook)
     }
 
@@ -362,7 +362,7 @@ impl PrivateValues for StateCell {
 
 impl LuaNames for LuaStates {
     fn action(&self, name: &str, hook: &str) -> Option<usize> {
-        let hook = Hook::by_name(hook.as_bytes())?;
+        let hook = ScriptHook::by_name(hook.as_bytes())?;
         self.actions[hook as usize].get(name).map(|action| action.args)
     }
 
@@ -476,7 +476,7 @@ fn path_bytes(path: &Path) -> &[u8] {
 /// Moves the registrations of the bodies out of the states.
 fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
     let count = states.len();
-    let mut actions: [HashMap<Box<str>, Registered>; Hook::ALL.len()] = Default::default();
+    let mut actions: [HashMap<Box<str>, Registered>; ScriptHook::ALL.len()] = Default::default();
     let mut fetches: HashMap<Box<str>, Registered> = HashMap::new();
     let mut converters: HashMap<Box<str>, Registered> = HashMap::new();
     let mut http_services: HashMap<Box<str>, Registered> = HashMap::new();

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use sluicegate_proxy::lua::{Attempt, Hook, try_run_action};
+use sluicegate_proxy::stream::{ScriptAttempt, ScriptHook};
 
-use super::fixture::{Bench, Scripts, bench, shared, unlimited};
+use super::fixture::{Bench, Scripts, bench, shared, try_run_action, unlimited};
 
 #[test]
 fn an_error_is_logged_with_its_traceback_and_the_request_goes_on() {
@@ -31,10 +31,10 @@ fn an_action_that_finishes_at_once_needs_no_future() {
     bench(shared(code), 1, |bench| {
         Box::pin(async move {
             let mut cx = bench.stream("");
-            let now = try_run_action(&bench.worker, &mut cx, &bench.bind("now", &[]), Hook::HttpReq);
-            assert!(matches!(now, Attempt::Ready(_)));
-            let later = try_run_action(&bench.worker, &mut cx, &bench.bind("later", &[]), Hook::HttpReq);
-            let Attempt::Pending(pending) = later else { panic!("it yields") };
+            let now = try_run_action(&bench.worker, &mut cx, &bench.bind("now", &[]), ScriptHook::HttpReq);
+            assert!(matches!(now, ScriptAttempt::Ready(_)));
+            let later = try_run_action(&bench.worker, &mut cx, &bench.bind("later", &[]), ScriptHook::HttpReq);
+            let ScriptAttempt::Pending(pending) = later else { panic!("it yields") };
             pending.finish(&mut cx).await;
         })
     });
@@ -122,9 +122,9 @@ fn a_script_outlives_its_stream() {
                 for _ in 0..STREAMS {
                     let mut cx = bench.stream("GET / HTTP/1.1\r\n\r\n");
                     let action = bench.bind("a", &[]);
-                    match try_run_action(&bench.worker, &mut cx, &action, Hook::HttpReq) {
-                        Attempt::Pending(pending) => drop(pending),
-                        Attempt::Ready(_) => panic!("it waits"),
+                    match try_run_action(&bench.worker, &mut cx, &action, ScriptHook::HttpReq) {
+                        ScriptAttempt::Pending(pending) => drop(pending),
+                        ScriptAttempt::Ready(_) => panic!("it waits"),
                     }
                 }
                 assert_eq!(bench.detached(), STREAMS);
@@ -180,9 +180,9 @@ fn a_detached_script_that_waits_for_ever_is_given_up() {
             bench.limit_detached(Duration::from_millis(20));
             for _ in 0..3 {
                 let mut cx = bench.stream("");
-                match try_run_action(&bench.worker, &mut cx, &bench.bind("a", &[]), Hook::HttpReq) {
-                    Attempt::Pending(pending) => drop(pending),
-                    Attempt::Ready(_) => panic!("it waits"),
+                match try_run_action(&bench.worker, &mut cx, &bench.bind("a", &[]), ScriptHook::HttpReq) {
+                    ScriptAttempt::Pending(pending) => drop(pending),
+                    ScriptAttempt::Ready(_) => panic!("it waits"),
                 }
             }
             assert_eq!(bench.detached(), 3);
@@ -212,9 +212,9 @@ fn a_script_that_is_given_up_gives_its_connections_back() {
             let mut pending = Vec::new();
             for name in ["own", "multi"] {
                 let mut cx = bench.stream("");
-                match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), Hook::HttpReq) {
-                    Attempt::Pending(waits) => pending.push(waits),
-                    Attempt::Ready(_) => panic!("it waits"),
+                match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), ScriptHook::HttpReq) {
+                    ScriptAttempt::Pending(waits) => pending.push(waits),
+                    ScriptAttempt::Ready(_) => panic!("it waits"),
                 }
             }
             assert_eq!(bench.result("lent").await, "2");
@@ -241,9 +241,9 @@ fn the_process_ends_with_tasks_and_detached_scripts_on_their_way() {
             Box::pin(async move {
                 for name in ["a", "spins"] {
                     let mut cx = bench.stream("");
-                    match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), Hook::HttpReq) {
-                        Attempt::Pending(pending) => drop(pending),
-                        Attempt::Ready(_) => panic!("it waits"),
+                    match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), ScriptHook::HttpReq) {
+                        ScriptAttempt::Pending(pending) => drop(pending),
+                        ScriptAttempt::Ready(_) => panic!("it waits"),
                     }
                 }
             })
@@ -262,7 +262,9 @@ fn an_action_behind_responses_edits_them_and_may_wait() {
             let mut cx = bench.stream("GET / HTTP/1.1\r\n\r\n");
             cx.response.set_response(sluicegate_wire::http::Version::Http11, 204, b"No Content");
             let action = bench.bind("a", &[]);
-            let Attempt::Pending(pending) = try_run_action(&bench.worker, &mut cx, &action, Hook::HttpAfterRes) else {
+            let ScriptAttempt::Pending(pending) =
+                try_run_action(&bench.worker, &mut cx, &action, ScriptHook::HttpAfterRes)
+            else {
                 panic!("it waits")
             };
             assert_eq!(cx.response.first(b"x"), Some(&b"before"[..]));

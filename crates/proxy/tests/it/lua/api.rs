@@ -1,8 +1,8 @@
 //! The API call by call.
 
-use sluicegate_proxy::lua::{ActionOutcome, Hook, run_action};
+use sluicegate_proxy::stream::{ActionOutcome, ScriptHook};
 
-use super::fixture::{bench, check, shared};
+use super::fixture::{bench, check, run_action, shared};
 
 #[test]
 fn fetches() {
@@ -356,7 +356,7 @@ fn arguments_and_hooks() {
             cx.response.set_response(sluicegate_wire::http::Version::Http11, 200, b"OK");
             cx.in_response = true;
             let action = bench.bind("two", &["x", "y"]);
-            run_action(&bench.worker, &mut cx, &action, Hook::HttpRes).await;
+            run_action(&bench.worker, &mut cx, &action, ScriptHook::HttpRes).await;
             bench.result_of(&cx)
         })
     });

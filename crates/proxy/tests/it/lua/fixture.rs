@@ -11,10 +11,10 @@ use std::time::Duration;
 use sluicegate_config::model::{Global, LuaAction, LuaLoad, LuaPath, Position, Tune};
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 use sluicegate_proxy::engines::Engines;
-use sluicegate_proxy::lua::{ActionOutcome, BoundAction, Hook, LoadMap, LuaPatterns, LuaStates, run_action};
+use sluicegate_proxy::lua::{LoadMap, LuaPatterns, LuaStates};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::running::{self, Parts};
-use sluicegate_proxy::stream::StreamContext;
+use sluicegate_proxy::stream::{ActionOutcome, BoundAction, ScriptAttempt, ScriptHook, StreamContext};
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
 use sluicegate_wire::engine::{Engine, Own, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
@@ -27,6 +27,29 @@ pub type Lines = Arc<Mutex<Vec<(u8, String)>>>;
 pub fn sink(lines: &Lines) -> sluicegate_proxy::lua::LogSink {
     let lines = lines.clone();
     Arc::new(move |level, text| lines.lock().unwrap().push((level, text.to_owned())))
+}
+
+/// Runs the first burst of an action on a worker.
+pub fn try_run_action(
+    worker: &Worker,
+    cx: &mut StreamContext,
+    action: &BoundAction,
+    hook: ScriptHook,
+) -> ScriptAttempt<ActionOutcome> {
+    worker.scripts.as_ref().expect("there are scripts").try_action(cx, action, hook)
+}
+
+/// Runs an action to its end.
+pub async fn run_action(
+    worker: &Worker,
+    cx: &mut StreamContext,
+    action: &BoundAction,
+    hook: ScriptHook,
+) -> ActionOutcome {
+    match try_run_action(worker, cx, action, hook) {
+        ScriptAttempt::Ready(outcome) => outcome,
+        ScriptAttempt::Pending(pending) => pending.finish(cx).await,
+    }
 }
 
 /// No files but what scripts read, from the disk.
@@ -172,7 +195,7 @@ impl Bench {
     pub fn bind(&self, name: &str, args: &[&str]) -> BoundAction {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let action = LuaAction { name: name.into(), args };
-        let bound = Hook::ALL.into_iter().find_map(|hook| self.states.bind_action(&action, hook));
+        let bound = ScriptHook::ALL.into_iter().find_map(|hook| self.states.bind_action(&action, hook));
         bound.expect("it is registered")
     }
 
@@ -197,7 +220,7 @@ impl Bench {
 
     /// Runs action `name` for a request.
     pub async fn run(&self, name: &str, cx: &mut StreamContext) -> ActionOutcome {
-        run_action(&self.worker, cx, &self.bind(name, &[]), Hook::HttpReq).await
+        run_action(&self.worker, cx, &self.bind(name, &[]), ScriptHook::HttpReq).await
     }
 
     /// Runs action `name` on a fresh stream and gives what it left in `txn.result`.
