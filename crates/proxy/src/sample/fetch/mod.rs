@@ -1,8 +1,8 @@
 //! Sample fetches, compiled: arguments resolved, names interned, proxies and servers found.
 //!
-//! The manual's layers have a module each: [`internal`] (7.3.2: clocks, the stream's own state), [`constant`] (7.3.2:
-//! constants and variables), [`state`] (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5) with
-//! [`tls`], and [`http`] (7.3.6). Fetches about TLS (7.3.4) are here and have HAProxy's values for a plain connection.
+//! The manual's layers have a module each: [`mod@constant`] (7.3.2: constants and variables), [`internal`] (7.3.2:
+//! clocks, the stream's own state), [`state`] (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5)
+//! with [`tls`], and [`http`] (7.3.6). The fetches of TLS (7.3.4) answer as HAProxy's do on a clear connection.
 //!
 //! **Items.** A fetch is its row in the configuration's catalogue, its line in [`compile`] and the function there,
 //! which reads the arguments and returns the code that reads the sample ([`code`]).
