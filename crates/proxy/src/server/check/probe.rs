@@ -175,7 +175,7 @@ impl<'a> Probe<'a> {
                 KindCode::Set(setting, expression) => {
                     let sample = self.with_context(|cx| expression.value(cx).map(|value| value.into_sample()));
                     if let Some(sample) = sample {
-                        self.change(|variables| _ = setting.set(variables, sample));
+                        self.change(|variables| setting.set(variables, sample));
                     }
                 }
                 KindCode::SetText(setting, format) => {
