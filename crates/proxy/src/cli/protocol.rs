@@ -96,7 +96,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session at its beginning.
+    /// Returns a session at its beginning.
     pub fn new(rights: Rights, timeout: Duration, started: Instant) -> Session {
         Session {
             rights,

@@ -311,11 +311,9 @@ impl Machine {
                 missed.group = false;
                 return Decision::Jump(*target);
             }
-            Op::GroupEnds(target) => {
-                if std::mem::take(&mut missed.group) {
-                    missed.condition = true;
-                    return Decision::Jump(*target);
-                }
+            Op::GroupEnds(target) if std::mem::take(&mut missed.group) => {
+                missed.condition = true;
+                return Decision::Jump(*target);
             }
             Op::ConditionEnds if missed.condition => return Decision::Undecided,
             _ => {}

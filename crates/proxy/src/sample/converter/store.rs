@@ -28,7 +28,7 @@ pub struct StoreCode {
 }
 
 impl StoreCode {
-    fn new(name: &'static str, args: &Args<'_>, command: &[u8], rest: Box<[Box<[u8]>]>) -> Compiled {
+    fn compile(name: &'static str, args: &Args<'_>, command: &[u8], rest: Box<[Box<[u8]>]>) -> Compiled {
         let Some(Arg::Store(store) | Arg::Str(store)) = args.list.first() else {
             return Err(format!("a store's name is needed, found {:?}", args.list.first()));
         };
@@ -61,25 +61,25 @@ impl StoreCode {
 
 /// `store_get(store)`: the value under the sample as key.
 pub(super) fn get(args: &Args<'_>) -> Compiled {
-    StoreCode::new("store_get", args, b"GET", Box::default())
+    StoreCode::compile("store_get", args, b"GET", Box::default())
 }
 
 /// `store_incr(store[,by])`: the counter under the sample as key, after adding.
 pub(super) fn incr(args: &Args<'_>) -> Compiled {
     let by = args.int(1)?.unwrap_or(1).to_string().into_bytes();
-    StoreCode::new("store_incr", args, b"INCRBY", Box::new([by.into()]))
+    StoreCode::compile("store_incr", args, b"INCRBY", Box::new([by.into()]))
 }
 
 /// `store_hget(store,field)`: the field of the hash under the sample as key.
 pub(super) fn hget(args: &Args<'_>) -> Compiled {
-    StoreCode::new("store_hget", args, b"HGET", Box::new([args.text(1)?]))
+    StoreCode::compile("store_hget", args, b"HGET", Box::new([args.text(1)?]))
 }
 
 /// `store_call(store,command[,argument…])`: the reply to a command of which the sample is the first argument.
 pub(super) fn call(args: &Args<'_>) -> Compiled {
     let command = Some(args.text(1)?).filter(|command| !command.is_empty()).ok_or("a command is needed")?;
     let rest = (2..args.list.len()).map(|index| args.text(index)).collect::<Result<_, _>>()?;
-    StoreCode::new("store_call", args, &command, rest)
+    StoreCode::compile("store_call", args, &command, rest)
 }
 
 /// Interprets the store's reply: a null is no sample, an error is a failure.

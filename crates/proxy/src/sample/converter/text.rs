@@ -48,7 +48,9 @@ pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
 }
 
 /// Returns a text, a variable and another text, which `concat` and `add_item` append.
-fn appended(args: &Args<'_>) -> Result<(Box<[u8]>, Option<VarRef>, Box<[u8]>), String> {
+type Appended = (Box<[u8]>, Option<VarRef>, Box<[u8]>);
+
+fn appended(args: &Args<'_>) -> Result<Appended, String> {
     Ok((args.text(0)?, args.variable(1)?, args.text(2)?))
 }
 

@@ -173,11 +173,11 @@ pub(super) fn be_sess_rate(args: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn nbsrv(args: &Args<'_>) -> Compiled {
-    backend(args, |sides| usable_servers_of(sides))
+    backend(args, usable_servers_of)
 }
 
 pub(super) fn queue(args: &Args<'_>) -> Compiled {
-    backend(args, |sides| queued(sides))
+    backend(args, queued)
 }
 
 /// Returns a figure of a server.
