@@ -11,6 +11,7 @@ mod compare;
 mod connection;
 mod differential;
 mod engines;
+mod files;
 mod guard;
 mod http_self;
 mod layers;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tidy::{logic, read, rust};
+use crate::files::{logic, read, rust};
 
 /// The store's sources, whose commands have rows.
 const STORE: &str = "crates/store/src";

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use crate::files::{is_test, logic, read, rust, tracked};
 use crate::run::{output, root, run};
 use crate::style;
 
@@ -86,31 +87,6 @@ fn documentation() -> Result<(), String> {
     }
     let status = command.status().map_err(|error| error.to_string())?;
     if status.success() { Ok(()) } else { Err("cargo doc warns".to_owned()) }
-}
-
-fn tracked() -> Result<Vec<PathBuf>, String> {
-    let list =
-        output("git", &["ls-files", "--cached", "--others", "--exclude-standard"]).ok_or("git ls-files failed")?;
-    Ok(list.lines().map(PathBuf::from).filter(|path| root().join(path).is_file()).collect())
-}
-
-pub fn rust(files: &[PathBuf]) -> impl Iterator<Item = &PathBuf> {
-    files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-}
-
-pub fn read(path: &Path) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_default()
-}
-
-fn is_test(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "tests")
-}
-
-/// Returns the part of a source file before its `mod tests`.
-pub fn logic(text: &str) -> &str {
-    let begins = ["", "pub(super) ", "pub(crate) "].map(|shown| format!("#[cfg(test)]\n{shown}mod tests"));
-    let end = begins.iter().filter_map(|begin| text.find(begin)).min();
-    &text[..end.unwrap_or(text.len())]
 }
 
 fn long_files(files: &[PathBuf]) -> Vec<String> {
@@ -304,10 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn modules_and_logic() {
+    fn modules_are_named() {
         assert!(names_module("pub(crate) mod a;", "a") && names_module("    mod a {", "a"));
         assert!(!names_module("mod ab;", "a") && !names_module("// mod a;", "a"));
-        assert_eq!(logic("a\n#[cfg(test)]\nmod tests {}").lines().count(), 1);
-        assert_eq!(logic("a\n#[cfg(test)]\npub(super) mod tests {}").lines().count(), 1);
     }
 }
