@@ -11,6 +11,8 @@ from celery import Celery, chain, chord, group
 PORT = int(os.environ.get("STORE_PORT") or sys.argv[1])
 URL = f"redis://127.0.0.1:{PORT}/"
 COUNT = 0
+# Seconds for a result: enough on a machine that is busy with other tests.
+PATIENCE = 180
 
 app = Celery("celery_tasks", broker=URL + "1", backend=URL + "2")
 app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
@@ -47,15 +49,15 @@ def check(found, expected):
 def tasks():
     """Tasks that a worker in a process of its own carries out."""
     for n in range(10):
-        check(add.delay(n, n).get(timeout=30), 2 * n)
-    check(add.apply_async((1, 2), countdown=0.2).get(timeout=30), 3)
-    check(twice_wrong.delay().get(timeout=30), 2)
+        check(add.delay(n, n).get(timeout=PATIENCE), 2 * n)
+    check(add.apply_async((1, 2), countdown=0.2).get(timeout=PATIENCE), 3)
+    check(twice_wrong.delay().get(timeout=PATIENCE), 2)
     failed = fails.delay()
-    check(str(failed.get(timeout=30, propagate=False)), "as it should")
+    check(str(failed.get(timeout=PATIENCE, propagate=False)), "as it should")
     check(failed.state, "FAILURE")
-    check(group(add.s(n, 1) for n in range(5)).apply_async().get(timeout=30), [1, 2, 3, 4, 5])
-    check(chain(add.s(1, 2), add.s(3), add.s(4))().get(timeout=30), 10)
-    check(chord((add.s(n, n) for n in range(5)), total.s())().get(timeout=30), 20)
+    check(group(add.s(n, 1) for n in range(5)).apply_async().get(timeout=PATIENCE), [1, 2, 3, 4, 5])
+    check(chain(add.s(1, 2), add.s(3), add.s(4))().get(timeout=PATIENCE), 10)
+    check(chord((add.s(n, n) for n in range(5)), total.s())().get(timeout=PATIENCE), 20)
     add.delay(1, 1).forget()
 
 
