@@ -204,29 +204,35 @@ impl Connection {
     }
 
     /// Serves the client until it leaves or is made to.
-    pub async fn run(mut self) {
-        loop {
-            let mut last = false;
-            let count = match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
-                Ok(Came::Bytes(count)) if count > 0 => count,
-                Ok(Came::Messages | Came::Stuck) => {
-                    if !Box::pin(self.deliver()).await {
-                        return;
+    pub fn run(mut self) -> impl Future<Output = ()> {
+        // A block that captures the connection holds it once; an `async fn` would hold its argument and a copy of it.
+        async move {
+            loop {
+                let mut last = false;
+                let count = match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
+                    Ok(Came::Bytes(count)) if count > 0 => count,
+                    Ok(Came::Messages | Came::Stuck) => {
+                        if !Box::pin(self.deliver()).await {
+                            return;
+                        }
+                        self.settle();
+                        continue;
                     }
-                    self.settle();
-                    continue;
+                    _ => return,
+                };
+                let filled = count == READ_SIZE_MAX
+                    || self
+                        .workspace
+                        .as_ref()
+                        .is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
+                if !self.turn(last).await || last {
+                    return;
                 }
-                _ => return,
-            };
-            let filled = count == READ_SIZE_MAX
-                || self.workspace.as_ref().is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
-            if !self.turn(last).await || last {
-                return;
-            }
-            self.settle();
-            if filled {
-                // There is probably more to read: the others go first.
-                tokio::task::yield_now().await;
+                self.settle();
+                if filled {
+                    // There is probably more to read: the others go first.
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }
