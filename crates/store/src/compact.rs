@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::Inner;
 use crate::keyspace::Db;
-use crate::slab::Emptied;
 use crate::stripe::Figures;
+use sluicegate_data::slab::Emptied;
 
 /// Time that a tick takes at most.
 const BUDGET: Duration = Duration::from_micros(2_500);

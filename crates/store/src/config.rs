@@ -17,8 +17,8 @@ pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessPara
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
-use crate::object::limits;
 pub use crate::outbox::OutputLimit;
+use sluicegate_data::object::limits;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
-use crate::table::{KeyHasher, ORDER_BITS};
 use crate::waiter::ReadyKey;
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
+use sluicegate_data::clock::Clock;
+use sluicegate_data::table::{KeyHasher, ORDER_BITS};
 
 /// One database.
 pub(crate) struct Db {

@@ -19,12 +19,12 @@ use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY};
 use crate::keys::KeyRule;
 use crate::park::Ready;
-use crate::short::same;
 use crate::stripe::Now;
-use crate::value::SHARED_MIN;
 use crate::waiter::Blocks;
 use crate::waiter::WaitTable;
 use crate::watching::Watching;
+use sluicegate_data::short::same;
+use sluicegate_data::value::SHARED_MIN;
 
 /// The most keys that are locked so.
 pub(crate) const KEYS_MAX: usize = 8;

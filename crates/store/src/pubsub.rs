@@ -17,12 +17,12 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::glob;
 use crate::memory::{Account, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
-use crate::slab::heap_bytes;
 use crate::thread::assert_none_locked;
+use sluicegate_data::glob;
+use sluicegate_data::slab::heap_bytes;
 use std::hash::BuildHasher;
 
 /// Locks over which the channels are spread.

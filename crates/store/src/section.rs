@@ -36,7 +36,6 @@ use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::refused::SectionError;
-use crate::short::same;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::thread::assert_none_locked;
@@ -44,6 +43,7 @@ use crate::turn::{Entered, Taken, Taker};
 use crate::waiter::Blocks;
 use crate::waiter::ReadyKey;
 use crate::{Inner, Store};
+use sluicegate_data::short::same;
 
 /// A section that waits for its keys. Dropping it cancels the wait.
 #[must_use = "the section comes from the future"]

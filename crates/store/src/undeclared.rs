@@ -23,7 +23,6 @@ use crate::effect::Collected;
 use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
-use crate::object::limits::Limits;
 use crate::owned::{Finished, ReplyForm, Words, caught};
 use crate::park::{Parked, Waits, Work};
 use crate::refused::SectionError;
@@ -31,6 +30,7 @@ use crate::section::{Section, SectionWait};
 use crate::stripe::Frozen;
 use crate::waiter::Blocks;
 use crate::{Inner, Store};
+use sluicegate_data::object::limits::Limits;
 
 /// The maximum number of starts of a command.
 const TRIES_MAX: usize = 16;

@@ -6,8 +6,8 @@
 use sluicegate_wire::resp::parse_i64;
 
 use crate::argument::{integer, is};
-use crate::object::Object;
-use crate::value::Entry;
+use sluicegate_data::object::Object;
+use sluicegate_data::value::Entry;
 
 /// The maximum number of elements that a command processes without preemption.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;

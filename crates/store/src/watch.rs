@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::memory::{Account, Share};
-use crate::slab::heap_bytes;
+use sluicegate_data::slab::heap_bytes;
 
 /// Set when one of a client's watched keys was touched.
 #[derive(Debug)]

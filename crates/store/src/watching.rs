@@ -7,9 +7,9 @@ use crate::Inner;
 use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::memory::{Account, Share};
-use crate::slab::heap_bytes;
 use crate::stripe::{Now, Stripe};
 use crate::watch::{Added, Mark, entry_bytes};
+use sluicegate_data::slab::heap_bytes;
 
 /// The keys that a client watches.
 #[derive(Debug)]

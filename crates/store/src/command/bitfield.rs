@@ -12,7 +12,7 @@ use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::View;
+use sluicegate_data::value::View;
 
 /// The treatment of a number that its field cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, SHARED_MIN, Value, View};
 use crate::visits;
+use sluicegate_data::value::{Entry, SHARED_MIN, Value, View};
 
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.
 const COMBINED_UNDER_LOCKS: usize = 64 << 10;

@@ -12,13 +12,13 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys}
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::asked::{Asked, Gathered};
-use crate::object::elements::{Elements, Expiry};
-use crate::object::limits::Limits;
-use crate::object::packed::Element;
-use crate::object::{Kind, Ref, Set};
-use crate::value::Value;
 use crate::visits::{self, FindVisits};
+use sluicegate_data::object::asked::{Asked, Gathered};
+use sluicegate_data::object::elements::{Elements, Expiry};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Ref, Set};
+use sluicegate_data::value::Value;
 
 type Sets<'s> = Vec<Option<Ref<'s, Set>>>;
 

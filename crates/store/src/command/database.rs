@@ -10,12 +10,12 @@ use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::gate::{Closed, Pass};
-use crate::glob;
 use crate::keyspace::{Changed, Keyspace};
-use crate::random::random;
-use crate::table::ORDER_BITS;
-use crate::value::Entry;
 use crate::visits;
+use sluicegate_data::glob;
+use sluicegate_data::random::random;
+use sluicegate_data::table::ORDER_BITS;
+use sluicegate_data::value::Entry;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keys = ctx.inner.keyspace.db(ctx.pass, ctx.db).map_or(0, |db| db.keys());

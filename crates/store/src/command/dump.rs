@@ -12,9 +12,9 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::rdb;
-use crate::value::{Entry, Value};
 use crate::visits::{self, Visits};
+use sluicegate_data::rdb;
+use sluicegate_data::value::{Entry, Value};
 
 /// The payload's word in RESTORE.
 const PAYLOAD: usize = 3;

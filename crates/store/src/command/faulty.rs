@@ -18,13 +18,13 @@ use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::memory::{Account, Memory};
 use crate::notify::{Class, parse_classes};
-use crate::object::List;
-use crate::object::list::End;
 use crate::outbox::Outbox;
 use crate::pubsub::{Kind, Subscriber};
 use crate::refused::FAILED;
-use crate::value::Value;
 use crate::{Caller, Executed, Mode, Store, StoreOptions, execute};
+use sluicegate_data::object::List;
+use sluicegate_data::object::list::End;
+use sluicegate_data::value::Value;
 
 /// `FAULT where key…`: changes every key, then panics at the place named.
 fn fault(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

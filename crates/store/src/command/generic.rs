@@ -7,8 +7,8 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys}
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
-use crate::value::Entry;
 use crate::visits;
+use sluicegate_data::value::Entry;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut count = 0;

@@ -11,8 +11,8 @@ use super::{Refused, SYNTAX, integer, is};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::value::STRING_MAX;
 use crate::visits;
+use sluicegate_data::value::STRING_MAX;
 
 #[derive(Default)]
 struct Options {

@@ -15,12 +15,12 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::COPIED_MAX;
-use crate::object::list::End;
-use crate::object::packed::{Element, integer as integer_of};
-use crate::object::{Kind, List};
-use crate::value::Garbage;
 use crate::visits::{self, FindVisits};
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::list::End;
+use sluicegate_data::object::packed::{Element, integer as integer_of};
+use sluicegate_data::object::{Kind, List};
+use sluicegate_data::value::Garbage;
 
 const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 

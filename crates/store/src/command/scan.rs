@@ -4,8 +4,8 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::database::parse_cursor;
 use super::{NOT_INTEGER, Refused, SYNTAX, integer, is};
-use crate::glob;
-use crate::texts::Texts;
+use sluicegate_data::glob;
+use sluicegate_data::texts::Texts;
 
 /// The default number of elements that a scan examines.
 const COUNT: usize = 10;

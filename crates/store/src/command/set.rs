@@ -11,12 +11,12 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::limits::Limits;
-use crate::object::packed::Element;
-use crate::object::{Kind, Set};
-use crate::random::random;
-use crate::texts::Texts;
 use crate::visits::{self, FindVisits};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Set};
+use sluicegate_data::random::random;
+use sluicegate_data::texts::Texts;
 
 /// Returns a member on its own.
 fn owned(member: Element<'_>) -> Vec<u8> {

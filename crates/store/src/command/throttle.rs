@@ -10,8 +10,8 @@ use super::{NOT_INTEGER, Refused, integer, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::limit::{NS_PER_MS, NS_PER_S, Pace};
-use crate::value::{Value, View};
+use sluicegate_data::limit::{NS_PER_MS, NS_PER_S, Pace};
+use sluicegate_data::value::{Value, View};
 
 /// The longest time whose sum with the present time fits in 64 bits: some hundred years.
 const TIME_MAX_NS: i128 = 1 << 62;

@@ -5,7 +5,7 @@ use sluicegate_wire::resp::ReplySink;
 use super::Refused;
 use crate::catalogue::Blocking;
 use crate::context::Ctx;
-use crate::object::Kind;
+use sluicegate_data::object::Kind;
 
 /// Returns the first key that has elements.
 pub(super) fn first_filled<K: Kind>(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {

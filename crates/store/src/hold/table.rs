@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::{Hold, KeyName};
-use crate::short::same;
+use sluicegate_data::short::same;
 
 /// Holds up to which they stand in a list.
 const FEW: usize = 4;
@@ -126,7 +126,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::random::numbers;
+    use sluicegate_data::random::numbers;
 
     /// Does the same to a map of the standard library, and compares.
     #[test]

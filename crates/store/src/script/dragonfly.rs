@@ -19,9 +19,9 @@ use super::interpreter::{Host, host_of};
 use super::source::Flags;
 use crate::Store;
 use crate::hold::Mode;
-use crate::random::random;
 use crate::refused::SectionError;
 use crate::section::Section;
+use sluicegate_data::random::random;
 
 /// The most bytes that one call of `randstr` makes: about a millisecond's work.
 const RANDOM_MAX: i64 = 4 << 20;

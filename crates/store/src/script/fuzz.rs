@@ -3,7 +3,7 @@
 use super::function_command::sources;
 use super::library::Source;
 use super::source::{Flags, head};
-use crate::rdb::{dump_libraries, sealed};
+use sluicegate_data::rdb::{dump_libraries, sealed};
 
 /// Parses bytes as a script, as a library, and as a payload of FUNCTION RESTORE, unchanged and with a valid trailer.
 /// Must not panic; parsed parts lie within the bytes.
@@ -31,7 +31,7 @@ pub fn fuzz_scripts(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{damage, numbers};
+    use sluicegate_data::random::{damage, numbers};
 
     /// Pieces that heads are made of.
     const PIECES: &[&str] = &[

@@ -26,8 +26,8 @@ use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::{Numbered, Rows};
 use crate::memory::{Memory, Outside};
-use crate::short::same;
 use crate::thread::thread_number;
+use sluicegate_data::short::same;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;

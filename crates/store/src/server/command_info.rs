@@ -5,9 +5,9 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::dispatch::{self, About, INDEX, Outcome, Row};
 use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
-use crate::glob;
 use crate::keys::KeyRule;
 use crate::syntax::{self, Argument, Kind};
+use sluicegate_data::glob;
 
 /// `COMMAND`.
 pub(super) fn all(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {

@@ -57,7 +57,6 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
 use batch::{Batch, Exit};
 use client::{Client, Clients};
@@ -69,6 +68,7 @@ use monitor::Monitors;
 use pause::Pause;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
+use sluicegate_data::value::STRING_MAX;
 
 pub use crate::redis::REDIS_VERSION;
 

@@ -15,7 +15,7 @@ use super::dispatch::{Context, Outcome, Session};
 use crate::memory::{Account, Share};
 use crate::outbox::Outbox;
 use crate::pubsub::{Kind, PubSub, Subscriber};
-use crate::slab::heap_bytes;
+use sluicegate_data::slab::heap_bytes;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::{Handle, Refused, SYNTAX, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::Zset;
 use cells::{LATITUDE_MAX, LONGITUDE_MAX, Position};
+use sluicegate_data::object::Zset;
 
 /// Longitude and latitude, two words.
 fn position(longitude: &[u8], latitude: &[u8]) -> Result<Position, Refused> {

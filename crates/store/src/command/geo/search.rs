@@ -11,8 +11,8 @@ use super::{Handle, position, row, say_distance, say_position, unit};
 use crate::catalogue::{CommandSpec, Cost, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
-use crate::object::{Kind as _, Object, Zset};
 use crate::visits::{self, FindVisits};
+use sluicegate_data::object::{Kind as _, Object, Zset};
 
 /// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use super::read::say_range;
 use super::{say_entry, say_id};
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
-use crate::object::Kind;
-use crate::object::stream::{Stream, StreamId};
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
+use sluicegate_data::object::Kind;
+use sluicegate_data::object::stream::{Stream, StreamId};
 
 /// The default number of entries that FULL shows.
 const SHOWN: usize = 10;

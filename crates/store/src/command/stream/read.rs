@@ -16,12 +16,12 @@ use crate::catalogue::Blocking;
 use crate::catalogue::Timeout;
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
-use crate::object::stream::{Entry, Stream, StreamId};
-use crate::object::{Kind, Object};
 use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
 use crate::visits::{self, Visits, has_small_count};
+use sluicegate_data::object::stream::{Entry, Stream, StreamId};
+use sluicegate_data::object::{Kind, Object};
 
 /// The ID in XREAD that means the last entry of a stream (Redis 7.4).
 const LATEST: &[u8] = b"+";

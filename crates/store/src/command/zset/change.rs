@@ -8,8 +8,8 @@ use super::{READS, WRITES, row, score};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::notify::Class;
-use crate::object::limits::Limits;
-use crate::object::{Kind, Zset};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Kind, Zset};
 
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 

@@ -11,9 +11,9 @@ use super::{WRITES, per_element, say_pair, score, store};
 use crate::catalogue::{CommandSpec, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::limits::Limits;
-use crate::object::{Kind, Object, ObjectRef, Set, Zset};
 use crate::visits::{self, FindVisits};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Kind, Object, ObjectRef, Set, Zset};
 
 /// A member with its score.
 type Scored = (Vec<u8>, f64);

@@ -16,8 +16,8 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::{Kind, Zset, score};
-use crate::value::Value;
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::value::Value;
 
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 

@@ -9,10 +9,10 @@ use super::super::{Refused, SYNTAX, integer, is, or_error, scan};
 use super::{per_element, say_pair};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
-use crate::object::{Kind, Zset, score};
-use crate::random::{Selection, below, random};
-use crate::texts::Texts;
 use crate::visits;
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::random::{Selection, below, random};
+use sluicegate_data::texts::Texts;
 
 fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;

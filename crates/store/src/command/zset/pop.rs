@@ -16,8 +16,8 @@ use crate::catalogue::Timeout;
 use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::{Kind, Zset};
 use crate::visits;
+use sluicegate_data::object::{Kind, Zset};
 
 /// The end from which members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use super::{READS, WRITES, per_element, row, say_pair, store};
 use crate::catalogue::{CommandSpec, Flags, Handle, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::Object;
-use crate::object::zset::LexBound;
-use crate::object::{Kind, Zset, score};
-use crate::value::Garbage;
 use crate::visits::{self, FindVisits, is_limited, is_short};
+use sluicegate_data::object::Object;
+use sluicegate_data::object::zset::LexBound;
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::value::Garbage;
 
 const NOT_SCORES: &str = "ERR min or max is not a float";
 const NOT_MEMBERS: &str = "ERR min or max not valid string range item";
