@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
@@ -23,8 +25,6 @@ use crate::pubsub::Kind;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
 use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
-use sluicegate_data::float::Extended;
-use sluicegate_data::object::limits::Limits;
 
 /// The most keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;

@@ -12,10 +12,11 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sluicegate_data::slab::Emptied;
+
 use crate::Inner;
 use crate::keyspace::Db;
 use crate::stripe::Figures;
-use sluicegate_data::slab::Emptied;
 
 /// Time that a tick takes at most.
 const BUDGET: Duration = Duration::from_micros(2_500);

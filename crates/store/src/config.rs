@@ -13,12 +13,12 @@ mod tables;
 use std::collections::BTreeMap;
 
 pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, split};
+use sluicegate_data::object::limits;
 pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 pub use crate::outbox::OutputLimit;
-use sluicegate_data::object::limits;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]

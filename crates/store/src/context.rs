@@ -13,6 +13,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use sluicegate_data::clock::TICKS_PER_S;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::elements::TIMELESS;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Hash, Kind, Object, ObjectRef, Ref};
+use sluicegate_data::rdb;
+use sluicegate_data::table::Slot;
+use sluicegate_data::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
 use smallvec::SmallVec;
 
 use crate::Inner;
@@ -26,14 +34,6 @@ use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::waiter::{Blocks, ReadyKey};
-use sluicegate_data::clock::TICKS_PER_S;
-use sluicegate_data::object::COPIED_MAX;
-use sluicegate_data::object::elements::TIMELESS;
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::{Hash, Kind, Object, ObjectRef, Ref};
-use sluicegate_data::rdb;
-use sluicegate_data::table::Slot;
-use sluicegate_data::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
 
 /// The context of one running command.
 ///

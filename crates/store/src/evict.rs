@@ -29,14 +29,15 @@
 
 use std::time::{Duration, Instant};
 
+use sluicegate_data::clock::idle_ticks;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::value::Entry;
+
 use crate::Inner;
 use crate::effect::Effect;
 use crate::memory::Policy;
 use crate::notify::{Class, Event};
 use crate::stripe::Stripe;
-use sluicegate_data::clock::idle_ticks;
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::value::Entry;
 
 /// Keys that are taken in at a time.
 const SEEN: usize = 128;

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
@@ -22,8 +24,6 @@ use crate::stripe::{Frozen, Now};
 use crate::visits::ELEMENTS_MAX;
 use crate::waiter::{Blocks, WaitTable, Waiter};
 use crate::{Inner, Store};
-use sluicegate_data::object::COPIED_MAX;
-use sluicegate_data::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 
 /// The time for which a command spins on a held key before it parks: most holds are that short.
 const SPIN_ON_HOLD: Duration = Duration::from_micros(20);

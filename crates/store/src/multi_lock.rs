@@ -10,6 +10,8 @@
 //! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of its keys is held, or
 //! has a string too long to copy under a lock, nothing has happened and the caller uses a section instead.
 
+use sluicegate_data::short::same;
+use sluicegate_data::value::SHARED_MIN;
 use smallvec::SmallVec;
 
 use crate::Inner;
@@ -23,8 +25,6 @@ use crate::stripe::Now;
 use crate::waiter::Blocks;
 use crate::waiter::WaitTable;
 use crate::watching::Watching;
-use sluicegate_data::short::same;
-use sluicegate_data::value::SHARED_MIN;
 
 /// The most keys that are locked so.
 pub(crate) const KEYS_MAX: usize = 8;

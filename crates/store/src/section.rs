@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use sluicegate_data::short::same;
 use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
@@ -43,7 +44,6 @@ use crate::turn::{Entered, Taken, Taker};
 use crate::waiter::Blocks;
 use crate::waiter::ReadyKey;
 use crate::{Inner, Store};
-use sluicegate_data::short::same;
 
 /// A section that waits for its keys. Dropping it cancels the wait.
 #[must_use = "the section comes from the future"]

@@ -17,6 +17,11 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, GuardSend, RawMutex};
+use sluicegate_data::clock::{Clock, ticks_of_ms};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::slab::{Emptied, Slab};
+use sluicegate_data::table::{Item, KeyHasher, Slot, Table, prefetch};
+use sluicegate_data::value::{Access, Entry, SHARED_MIN, View};
 
 use crate::futex::Futex;
 use crate::hold::HoldTable;
@@ -25,11 +30,6 @@ use crate::memory::Memory;
 use crate::thread::{note_locked, note_unlocked};
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
-use sluicegate_data::clock::{Clock, ticks_of_ms};
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::slab::{Emptied, Slab};
-use sluicegate_data::table::{Item, KeyHasher, Slot, Table, prefetch};
-use sluicegate_data::value::{Access, Entry, SHARED_MIN, View};
 
 const SPIN: Duration = Duration::from_micros(2);
 

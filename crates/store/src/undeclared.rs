@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
@@ -30,7 +31,6 @@ use crate::section::{Section, SectionWait};
 use crate::stripe::Frozen;
 use crate::waiter::Blocks;
 use crate::{Inner, Store};
-use sluicegate_data::object::limits::Limits;
 
 /// The maximum number of starts of a command.
 const TRIES_MAX: usize = 16;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use sluicegate_data::object::Object;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::claim::{By, Claim};
 use crate::owned::{Finished, ReplyForm, Words};
 use crate::thread::assert_none_locked;
-use sluicegate_data::object::Object;
 
 /// The keys and values for which a blocked client has a use.
 #[derive(Clone, Copy, Debug)]

@@ -208,8 +208,9 @@ impl Inner {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
     use sluicegate_data::object::Set;
+
+    use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
 
     fn run(store: &Store, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::value::{Entry, SHARED_MIN, Value, View};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::string::edit_bytes;
@@ -17,7 +18,6 @@ use crate::gate::Pass;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::visits;
-use sluicegate_data::value::{Entry, SHARED_MIN, Value, View};
 
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.
 const COMBINED_UNDER_LOCKS: usize = 64 << 10;

@@ -5,6 +5,12 @@
 //! queries the others, the largest first, or removes the members of all others from a copy, whichever Redis expects to
 //! examine fewer members. All sets are locked meanwhile. The result becomes a set only if it is stored.
 
+use sluicegate_data::object::asked::{Asked, Gathered};
+use sluicegate_data::object::elements::{Elements, Expiry};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Ref, Set};
+use sluicegate_data::value::Value;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{Refused, SYNTAX, is, or_error};
@@ -13,12 +19,6 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::visits::{self, FindVisits};
-use sluicegate_data::object::asked::{Asked, Gathered};
-use sluicegate_data::object::elements::{Elements, Expiry};
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::packed::Element;
-use sluicegate_data::object::{Kind, Ref, Set};
-use sluicegate_data::value::Value;
 
 type Sets<'s> = Vec<Option<Ref<'s, Set>>>;
 

@@ -2,6 +2,10 @@
 //!
 //! Reading commands iterate over the stripes and ignore holds, and never wait; writing ones close the gate.
 
+use sluicegate_data::glob;
+use sluicegate_data::random::random;
+use sluicegate_data::table::ORDER_BITS;
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::stream::unsigned;
@@ -12,10 +16,6 @@ use crate::context::Ctx;
 use crate::gate::{Closed, Pass};
 use crate::keyspace::{Changed, Keyspace};
 use crate::visits;
-use sluicegate_data::glob;
-use sluicegate_data::random::random;
-use sluicegate_data::table::ORDER_BITS;
-use sluicegate_data::value::Entry;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keys = ctx.inner.keyspace.db(ctx.pass, ctx.db).map_or(0, |db| db.keys());

@@ -1,5 +1,6 @@
 //! Commands on keys of any type: DEL, EXISTS, RENAME, COPY, MOVE…
 
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer};
@@ -8,7 +9,6 @@ use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::visits;
-use sluicegate_data::value::Entry;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut count = 0;

@@ -4,6 +4,13 @@
 //! expired field that a command names is removed, with an event of its own (`hexpired`); commands over all fields skip
 //! expired ones, and leave them to the sweep.
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::elements::{Expiry, TIMELESS};
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Hash, Kind};
+use sluicegate_data::random::random;
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::scan::{self, Options};
@@ -14,13 +21,6 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::visits;
-use sluicegate_data::float::Extended;
-use sluicegate_data::object::COPIED_MAX;
-use sluicegate_data::object::elements::{Expiry, TIMELESS};
-use sluicegate_data::object::packed::Element;
-use sluicegate_data::object::{Hash, Kind};
-use sluicegate_data::random::random;
-use sluicegate_data::texts::Texts;
 
 /// In a hash with values from this size on, HMGET first checks how much is requested.
 const LONG_VALUE: usize = 1024;

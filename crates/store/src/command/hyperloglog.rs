@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::hyperloglog::{self as format, Corrupt, Registers};
+use sluicegate_data::value::{Entry, INLINE_MAX, Value, View};
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, WRONG_TYPE, c_string, is, or_error};
@@ -12,8 +14,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use sluicegate_data::hyperloglog::{self as format, Corrupt, Registers};
-use sluicegate_data::value::{Entry, INLINE_MAX, Value, View};
 
 const INVALID: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const CORRUPT: &str = "INVALIDOBJ Corrupted HLL object detected";

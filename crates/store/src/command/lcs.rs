@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::value::STRING_MAX;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, SYNTAX, integer, is};
@@ -12,7 +13,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits;
-use sluicegate_data::value::STRING_MAX;
 
 #[derive(Default)]
 struct Options {

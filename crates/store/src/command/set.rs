@@ -3,6 +3,11 @@
 //! Commands on named members take constant time; SMEMBERS and SPOP or SRANDMEMBER with a large count copy their reply
 //! under the stripe's lock.
 
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Set};
+use sluicegate_data::random::random;
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::scan::{self, Options};
@@ -12,11 +17,6 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 use crate::visits::{self, FindVisits};
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::packed::Element;
-use sluicegate_data::object::{Kind, Set};
-use sluicegate_data::random::random;
-use sluicegate_data::texts::Texts;
 
 /// Returns a member on its own.
 fn owned(member: Element<'_>) -> Vec<u8> {

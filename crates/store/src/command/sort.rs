@@ -11,6 +11,11 @@
 
 use std::cmp::Ordering;
 
+use sluicegate_data::object::elements::TIMELESS;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::list::End;
+use sluicegate_data::object::{Kind, List, Object, score};
+use sluicegate_data::value::Value;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
@@ -24,11 +29,6 @@ use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::refused::SectionError;
 use crate::visits::Visits;
-use sluicegate_data::object::elements::TIMELESS;
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::list::End;
-use sluicegate_data::object::{Kind, List, Object, score};
-use sluicegate_data::value::Value;
 
 const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";
 

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
@@ -10,9 +13,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Halves, Handler, Long
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use sluicegate_data::float::Extended;
-use sluicegate_data::object::COPIED_MAX;
-use sluicegate_data::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";

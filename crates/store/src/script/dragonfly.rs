@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use sluicegate_data::random::random;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{continuation, function, push_bytes};
 use xxhash_rust::xxh64::xxh64;
@@ -21,7 +22,6 @@ use crate::Store;
 use crate::hold::Mode;
 use crate::refused::SectionError;
 use crate::section::Section;
-use sluicegate_data::random::random;
 
 /// The most bytes that one call of `randstr` makes: about a millisecond's work.
 const RANDOM_MAX: i64 = 4 << 20;

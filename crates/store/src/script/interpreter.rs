@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sluicegate_data::short::same;
 use sluicegate_script::{
     Chance, Coroutine, Error, ErrorKind, FunctionRef, MemoryLimit, State, ffi, function, host, push_list,
 };
@@ -27,7 +28,6 @@ use super::registry::Script;
 use crate::catalogue::{Numbered, Rows};
 use crate::memory::{Memory, Outside};
 use crate::thread::thread_number;
-use sluicegate_data::short::same;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;

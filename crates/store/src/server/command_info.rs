@@ -1,5 +1,6 @@
 //! COMMAND: the catalogue, for clients.
 
+use sluicegate_data::glob;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{self, About, INDEX, Outcome, Row};
@@ -7,7 +8,6 @@ use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
 use crate::keys::KeyRule;
 use crate::syntax::{self, Argument, Kind};
-use sluicegate_data::glob;
 
 /// `COMMAND`.
 pub(super) fn all(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {

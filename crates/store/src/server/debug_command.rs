@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
+use sluicegate_data::glob;
+use sluicegate_data::rdb;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
@@ -13,9 +16,6 @@ use crate::execute::Origin;
 use crate::owned::ReplyForm;
 use crate::park::{Parked, Waits};
 use crate::stripe::Now;
-use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
-use sluicegate_data::glob;
-use sluicegate_data::rdb;
 
 /// The longest DEBUG SLEEP.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);

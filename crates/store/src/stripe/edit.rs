@@ -13,11 +13,12 @@
 
 use std::sync::Arc;
 
-use super::Stripe;
-use crate::notify::Class;
 use sluicegate_data::object::{Kind, Object, Set};
 use sluicegate_data::table::{Due, Item, Slot};
 use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
+
+use super::Stripe;
+use crate::notify::Class;
 
 #[cfg(test)]
 thread_local! {

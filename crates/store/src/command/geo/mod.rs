@@ -3,6 +3,7 @@
 mod cells;
 pub(crate) mod search;
 
+use sluicegate_data::object::Zset;
 use sluicegate_wire::resp::ReplySink;
 
 use super::zset::change::{AddOptions, add_scored};
@@ -12,7 +13,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use cells::{LATITUDE_MAX, LONGITUDE_MAX, Position};
-use sluicegate_data::object::Zset;
 
 /// Longitude and latitude, two words.
 fn position(longitude: &[u8], latitude: &[u8]) -> Result<Position, Refused> {

@@ -2,6 +2,7 @@
 //!
 //! The score ranges of up to nine cells are scanned, and the distance of each member in them is computed.
 
+use sluicegate_data::object::{Kind as _, Object, Zset};
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::zset::{score, store};
@@ -12,7 +13,6 @@ use crate::catalogue::{CommandSpec, Cost, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::visits::{self, FindVisits};
-use sluicegate_data::object::{Kind as _, Object, Zset};
 
 /// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,9 @@
 //! Commands that change a stream: XADD, XDEL, XTRIM and XSETID.
 
+use sluicegate_data::object::Kind;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
+use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Said, Seq, say_id, strict_id};
@@ -9,10 +13,6 @@ use crate::notify::Class;
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
-use sluicegate_data::object::Kind;
-use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
-use sluicegate_data::value::Garbage;
 
 /// Nodes that `~` takes at most, and entries in any case.
 const ROUGH_NODES: i64 = 100;

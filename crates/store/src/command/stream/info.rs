@@ -1,5 +1,7 @@
 //! XINFO: properties of a stream.
 
+use sluicegate_data::object::Kind;
+use sluicegate_data::object::stream::{Stream, StreamId};
 use sluicegate_wire::resp::ReplySink;
 
 use super::read::say_range;
@@ -8,8 +10,6 @@ use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
-use sluicegate_data::object::Kind;
-use sluicegate_data::object::stream::{Stream, StreamId};
 
 /// The default number of entries that FULL shows.
 const SHOWN: usize = 10;

@@ -7,12 +7,13 @@ mod change;
 mod info;
 pub(crate) mod read;
 
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::stream::{Entry, StreamId};
+
 use super::{Refused, c_string};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::keys::KeyRule;
 use crate::visits::FindVisits;
-use sluicegate_data::object::packed::Element;
-use sluicegate_data::object::stream::{Entry, StreamId};
 use sluicegate_wire::resp::ReplySink;
 
 const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";

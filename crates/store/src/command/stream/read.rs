@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant};
 
+use sluicegate_data::object::stream::{Entry, Stream, StreamId};
+use sluicegate_data::object::{Kind, Object};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
@@ -20,8 +22,6 @@ use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
 use crate::visits::{self, Visits, has_small_count};
-use sluicegate_data::object::stream::{Entry, Stream, StreamId};
-use sluicegate_data::object::{Kind, Object};
 
 /// The ID in XREAD that means the last entry of a stream (Redis 7.4).
 const LATEST: &[u8] = b"+";

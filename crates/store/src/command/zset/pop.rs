@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use sluicegate_data::object::{Kind, Zset};
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::wait::{first_filled, take_or_block};
@@ -17,7 +18,6 @@ use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits;
-use sluicegate_data::object::{Kind, Zset};
 
 /// The end from which members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

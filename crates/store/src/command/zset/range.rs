@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use sluicegate_data::object::Object;
+use sluicegate_data::object::zset::LexBound;
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
@@ -11,10 +15,6 @@ use crate::catalogue::{CommandSpec, Flags, Handle, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits::{self, FindVisits, is_limited, is_short};
-use sluicegate_data::object::Object;
-use sluicegate_data::object::zset::LexBound;
-use sluicegate_data::object::{Kind, Zset, score};
-use sluicegate_data::value::Garbage;
 
 const NOT_SCORES: &str = "ERR min or max is not a float";
 const NOT_MEMBERS: &str = "ERR min or max not valid string range item";
