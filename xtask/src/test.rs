@@ -16,7 +16,7 @@ const COMMANDS_SEED: u64 = 1;
 
 /// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
 const ORDER: &[&str] =
-    &["wire", "transport", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
+    &["wire", "transport", "config", "script", "data", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
 
 /// Runs everything; every suite runs even if an earlier one failed.
 pub fn test(install: bool) -> Result<(), String> {

@@ -314,8 +314,8 @@ impl Drop for Big {
 mod tests {
     use super::*;
     use crate::StoreOptions;
+    use crate::command::asked::ask;
     use crate::hold::{GRANTS, Mode, QUEUED};
-    use crate::script::trial::ask;
 
     const KEYS: usize = 20_000;
 

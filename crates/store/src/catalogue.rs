@@ -9,16 +9,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
 use crate::context::{Ctx, Pending};
-use crate::float::Extended;
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::names::Names;
-use crate::object::limits::Limits;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::pubsub::Kind;
@@ -237,7 +237,7 @@ const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
 /// The blocking behaviour of a command.
 #[derive(Debug)]
 pub(crate) struct Blocking {
-    /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
+    /// The [type](sluicegate_data::object::Kind::TAG) that a key must have to be of use.
     pub(crate) wants: u8,
     /// The position of the timeout.
     pub(crate) timeout: Timeout,

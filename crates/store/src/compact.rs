@@ -12,9 +12,10 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sluicegate_data::slab::Emptied;
+
 use crate::Inner;
 use crate::keyspace::Db;
-use crate::slab::Emptied;
 use crate::stripe::Figures;
 
 /// Time that a tick takes at most.

@@ -13,11 +13,11 @@ mod tables;
 use std::collections::BTreeMap;
 
 pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, split};
+use sluicegate_data::object::limits;
 pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
-use crate::object::limits;
 pub use crate::outbox::OutputLimit;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.

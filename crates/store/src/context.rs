@@ -13,26 +13,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use sluicegate_data::clock::TICKS_PER_S;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::elements::TIMELESS;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Hash, Kind, Object, ObjectRef, Ref};
+use sluicegate_data::rdb;
+use sluicegate_data::table::Slot;
+use sluicegate_data::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::clock::TICKS_PER_S;
 use crate::effect::{Collected, Effect, Effects};
 use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
-use crate::object::COPIED_MAX;
-use crate::object::elements::TIMELESS;
-use crate::object::limits::Limits;
-use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
 use crate::owned::Words;
 use crate::pubsub::Kind as ChannelKind;
-use crate::rdb;
 use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
-use crate::table::Slot;
-use crate::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
 use crate::waiter::{Blocks, ReadyKey};
 
 /// The context of one running command.
@@ -432,7 +432,7 @@ impl<'p> Ctx<'p> {
         };
         let stripe = &self.locks[usize::from(place.lock)];
         let entry = stripe.table.entry(slot);
-        let block = crate::slab::rounded(entry.block_bytes());
+        let block = sluicegate_data::slab::rounded(entry.block_bytes());
         Some(block + entry.outside_bytes() + stripe.table.bytes() / stripe.table.len().max(1))
     }
 

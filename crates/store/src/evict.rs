@@ -9,7 +9,7 @@
 //!
 //! Recency is the time of last access in sixteenths of a second. Frequency is a counter like Redis's, but it counts the
 //! first accesses exactly, because the distinction between one and four uses matters: see
-//! [`Entry::touch`](crate::value::Entry::touch). Sticky and held keys are skipped.
+//! [`Entry::touch`](sluicegate_data::value::Entry::touch). Sticky and held keys are skipped.
 //!
 //! Memory is checked before a command's stripes are locked, and the command itself evicts, for at most [`BUDGET`]; the
 //! rest is left to later commands and to the tick. So a command is refused only after the hand made one round without
@@ -29,14 +29,15 @@
 
 use std::time::{Duration, Instant};
 
+use sluicegate_data::clock::idle_ticks;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::value::Entry;
+
 use crate::Inner;
-use crate::clock::idle_ticks;
 use crate::effect::Effect;
 use crate::memory::Policy;
 use crate::notify::{Class, Event};
-use crate::object::limits::Limits;
 use crate::stripe::Stripe;
-use crate::value::Entry;
 
 /// Keys that are taken in at a time.
 const SEEN: usize = 128;

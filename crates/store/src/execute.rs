@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
@@ -14,13 +16,11 @@ use crate::gate::Pass;
 use crate::hold::{self, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
-use crate::object::COPIED_MAX;
 use crate::owned::{Received, ReplyForm, Words};
 use crate::park::{Blocked, Parked, Ready, Waits};
 use crate::refused::DB_RANGE;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
-use crate::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use crate::visits::ELEMENTS_MAX;
 use crate::waiter::{Blocks, WaitTable, Waiter};
 use crate::{Inner, Store};

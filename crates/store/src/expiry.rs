@@ -60,7 +60,7 @@ fn tick_for(inner: &Inner, budget: Duration) {
     let start = Instant::now();
     inner.tick_scripts();
     inner.discard(inner.memory.take_late());
-    let late = crate::object::cell::take_late();
+    let late = sluicegate_data::object::cell::take_late();
     if !late.is_empty() {
         inner.aside.run(move || drop(late));
     }
@@ -77,7 +77,7 @@ fn tick_for(inner: &Inner, budget: Duration) {
         // Entries about to be removed are not worth moving.
         inner.compact();
     }
-    crate::pages::settle();
+    sluicegate_data::pages::settle();
 }
 
 /// Lets a thread aside do the rest.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use sluicegate_data::clock::Clock;
+use sluicegate_data::table::{KeyHasher, ORDER_BITS};
 use smallvec::SmallVec;
 
-use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
-use crate::table::{KeyHasher, ORDER_BITS};
 use crate::waiter::ReadyKey;
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
@@ -505,10 +505,8 @@ impl Drop for Keyspace {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_wire::resp::{Protocol, ReplyWriter};
-
     use super::*;
-    use crate::execute::{Caller, Executed, execute};
+    use crate::command::asked::ask_line;
     use crate::{Store, StoreOptions};
 
     const STRIPES: usize = 16;
@@ -517,23 +515,15 @@ mod tests {
         Store::new(StoreOptions { stripes: STRIPES, ..StoreOptions::default() })
     }
 
-    fn ask(store: &Store, db: u32, command: &str) -> String {
-        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-        let (mut out, mut caller) = (Vec::new(), Caller { db, ..Caller::default() });
-        let done = execute(store, &mut caller, &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2));
-        assert!(matches!(done, Executed::Done), "{command}");
-        String::from_utf8(out).expect("text")
-    }
-
     fn fill(store: &Store, db: u32, keys: usize) {
-        (0..keys).for_each(|key| assert_eq!(ask(store, db, &format!("SET key:{key} {db}")), "+OK\r\n"));
+        (0..keys).for_each(|key| assert_eq!(ask_line(store, db, &format!("SET key:{key} {db}")).unwrap(), "+OK\r\n"));
     }
 
     #[test]
     fn a_database_exists_once_it_is_written_to() {
         let store = store();
         let keyspace = &store.0.keyspace;
-        assert_eq!(ask(&store, 3, "GET key:0"), "$-1\r\n");
+        assert_eq!(ask_line(&store, 3, "GET key:0").unwrap(), "$-1\r\n");
         assert!(keyspace.db(&store.0.gate.enter(), 3).is_none());
         fill(&store, 3, 1);
         let pass = store.0.gate.enter();
@@ -575,15 +565,15 @@ mod tests {
         let store = store();
         let keyspace = &store.0.keyspace;
         fill(&store, 0, 500);
-        assert_eq!(ask(&store, 0, "FLUSHDB ASYNC"), "+OK\r\n");
-        assert_eq!(ask(&store, 0, "DBSIZE"), ":0\r\n");
+        assert_eq!(ask_line(&store, 0, "FLUSHDB ASYNC").unwrap(), "+OK\r\n");
+        assert_eq!(ask_line(&store, 0, "DBSIZE").unwrap(), ":0\r\n");
         assert_eq!(keyspace.discarded_keys(), 500);
         assert!(keyspace.free_discarded(STRIPES / 2), "half of it is left");
         assert!(keyspace.discarded_keys() < 500);
         assert!(!keyspace.free_discarded(STRIPES));
         assert_eq!(keyspace.discarded_keys(), 0);
         fill(&store, 0, 1);
-        assert_eq!(ask(&store, 0, "DBSIZE"), ":1\r\n");
+        assert_eq!(ask_line(&store, 0, "DBSIZE").unwrap(), ":1\r\n");
     }
 
     #[test]
@@ -591,11 +581,17 @@ mod tests {
         let store = store();
         fill(&store, 0, 3);
         fill(&store, 5, 2);
-        assert_eq!(ask(&store, 0, "SWAPDB 0 5"), "+OK\r\n");
-        assert_eq!((ask(&store, 0, "DBSIZE"), ask(&store, 5, "DBSIZE")), (":2\r\n".to_owned(), ":3\r\n".to_owned()));
-        assert_eq!(ask(&store, 5, "GET key:2"), "$1\r\n0\r\n");
+        assert_eq!(ask_line(&store, 0, "SWAPDB 0 5").unwrap(), "+OK\r\n");
+        assert_eq!(
+            (ask_line(&store, 0, "DBSIZE").unwrap(), ask_line(&store, 5, "DBSIZE").unwrap()),
+            (":2\r\n".to_owned(), ":3\r\n".to_owned())
+        );
+        assert_eq!(ask_line(&store, 5, "GET key:2").unwrap(), "$1\r\n0\r\n");
         // One that does not exist is exchanged, too.
-        assert_eq!(ask(&store, 0, "SWAPDB 5 9"), "+OK\r\n");
-        assert_eq!((ask(&store, 5, "DBSIZE"), ask(&store, 9, "DBSIZE")), (":0\r\n".to_owned(), ":3\r\n".to_owned()));
+        assert_eq!(ask_line(&store, 0, "SWAPDB 5 9").unwrap(), "+OK\r\n");
+        assert_eq!(
+            (ask_line(&store, 5, "DBSIZE").unwrap(), ask_line(&store, 9, "DBSIZE").unwrap()),
+            (":0\r\n".to_owned(), ":3\r\n".to_owned())
+        );
     }
 }

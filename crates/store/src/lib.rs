@@ -19,7 +19,6 @@ mod big;
 mod block;
 pub mod catalogue;
 mod claim;
-mod clock;
 mod command;
 pub mod commands;
 mod compact;
@@ -32,50 +31,37 @@ mod everything;
 mod evict;
 mod execute;
 mod expiry;
-mod float;
 mod futex;
 mod gate;
-mod glob;
 mod hold;
-mod hyperloglog;
 mod invite;
 mod keys;
 mod keyspace;
 mod leaf_lock;
-mod limit;
 mod locks;
 mod memory;
 mod multi_lock;
 mod names;
 mod notify;
-mod object;
 mod outbox;
 mod owned;
-mod pages;
 mod park;
 mod progress;
 mod pubsub;
-mod random;
-mod rdb;
 mod redis;
 mod reference;
 mod refused;
 mod script;
 mod section;
 pub mod server;
-mod short;
-mod slab;
 mod stats;
 mod stripe;
 mod syntax;
-mod table;
-mod texts;
 mod thread;
 mod transaction;
 mod turn;
 mod turnstile;
 mod undeclared;
-mod value;
 mod visits;
 mod waiter;
 mod watch;
@@ -90,22 +76,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use catalogue::{GlobalHandle, Handle};
-pub use clock::{Clock, ManualClock};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
 pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;
-pub use hyperloglog::fuzz_hyperloglog;
 pub use keys::{KeyRule, KeyWord};
 pub use memory::Policy;
-pub use object::packed::fuzz_packed;
 pub use park::Parked;
-pub use rdb::fuzz_restore;
 pub use reference::reference;
 pub use refused::SectionError;
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
+pub use sluicegate_data::clock::{Clock, ManualClock};
 pub use stats::{DatabaseStats, Stats};
 
 /// The primitives of [`claim`], [`leaf_lock`], [`progress`] and [`turnstile`]; a model checker substitutes others
@@ -155,7 +138,7 @@ pub(crate) struct Inner {
     pub(crate) rows: &'static catalogue::Rows,
     pub(crate) clock: Clock,
     /// Limits of the small forms of values.
-    pub(crate) limits: object::limits::Limits,
+    pub(crate) limits: sluicegate_data::object::limits::Limits,
     pub(crate) keyspace: keyspace::Keyspace,
     pub(crate) gate: gate::Gate,
     pub(crate) tickets_max: usize,
@@ -174,7 +157,7 @@ pub(crate) struct Inner {
     /// Error replies by their code.
     pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
-    /// Bytes that APPEND, SETRANGE and the commands on bits may make a string of, at most `value::STRING_MAX`.
+    /// Bytes that APPEND, SETRANGE and the commands on bits may make a string of, at most `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
     /// The same, for threads that outlive a call.
     pub(crate) this: Weak<Inner>,
@@ -182,8 +165,9 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// Frees values, large ones on another thread. The caller has no stripe locked.
-    pub(crate) fn discard(&self, garbage: impl IntoIterator<Item = value::Garbage>) {
-        let large: Vec<value::Garbage> = garbage.into_iter().filter(value::Garbage::is_large).collect();
+    pub(crate) fn discard(&self, garbage: impl IntoIterator<Item = sluicegate_data::value::Garbage>) {
+        let large: Vec<sluicegate_data::value::Garbage> =
+            garbage.into_iter().filter(sluicegate_data::value::Garbage::is_large).collect();
         if !large.is_empty() {
             self.aside.run(move || drop(large));
         }
@@ -205,7 +189,7 @@ impl Store {
                 options.clock.clone(),
             ),
             clock: options.clock,
-            limits: object::limits::Limits::new(),
+            limits: sluicegate_data::object::limits::Limits::new(),
             gate: gate::Gate::new(options.overtaken_for),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
@@ -218,7 +202,7 @@ impl Store {
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
-            string_max: AtomicU64::new(value::STRING_MAX as u64),
+            string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
-use crate::value::Garbage;
+use sluicegate_data::value::Garbage;
 
 /// The error of a command with the flag `denyoom` when memory is full and no key may be evicted.
 pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";

@@ -10,6 +10,8 @@
 //! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of its keys is held, or
 //! has a string too long to copy under a lock, nothing has happened and the caller uses a section instead.
 
+use sluicegate_data::short::same;
+use sluicegate_data::value::SHARED_MIN;
 use smallvec::SmallVec;
 
 use crate::Inner;
@@ -19,9 +21,7 @@ use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY};
 use crate::keys::KeyRule;
 use crate::park::Ready;
-use crate::short::same;
 use crate::stripe::Now;
-use crate::value::SHARED_MIN;
 use crate::waiter::Blocks;
 use crate::waiter::WaitTable;
 use crate::watching::Watching;

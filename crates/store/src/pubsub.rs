@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
+use sluicegate_data::glob;
+use sluicegate_data::slab::heap_bytes;
 use smallvec::SmallVec;
 
-use crate::glob;
 use crate::memory::{Account, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
-use crate::slab::heap_bytes;
 use crate::thread::assert_none_locked;
 use std::hash::BuildHasher;
 

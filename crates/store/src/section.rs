@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use sluicegate_data::short::same;
 use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
@@ -36,7 +37,6 @@ use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::refused::SectionError;
-use crate::short::same;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::thread::assert_none_locked;

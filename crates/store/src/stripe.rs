@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, GuardSend, RawMutex};
+use sluicegate_data::clock::{Clock, ticks_of_ms};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::slab::{Emptied, Slab};
+use sluicegate_data::table::{Item, KeyHasher, Slot, Table, prefetch};
+use sluicegate_data::value::{Access, Entry, SHARED_MIN, View};
 
-use crate::clock::{Clock, ticks_of_ms};
 use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;
 use crate::memory::Memory;
-use crate::object::limits::Limits;
-use crate::slab::{Emptied, Slab};
-use crate::table::{Item, KeyHasher, Slot, Table, prefetch};
 use crate::thread::{note_locked, note_unlocked};
-use crate::value::{Access, Entry, SHARED_MIN, View};
 use crate::waiter::WaitTable;
 use crate::watch::WatchTable;
 
@@ -493,7 +493,7 @@ mod tests {
     fn at_start(limits: &Limits) -> Access<'_> {
         Access { ticks: 0, is_traceless: false, limits }
     }
-    use crate::value::Value;
+    use sluicegate_data::value::Value;
 
     /// The value that a key of the model has: its length and content tell the key and the write.
     fn content(key: u64, write: u64, len: usize) -> Vec<u8> {
@@ -564,7 +564,7 @@ mod tests {
                     readers.extend(entry.shared().map(|bytes| (bytes, model[&key].0.clone())));
                     let more = content(number, round, random.len());
                     let len = entry.string().unwrap().len() + more.len();
-                    if len > crate::value::INLINE_MAX && stripe.edit(slot, len, |bytes| bytes.extend(&more)) {
+                    if len > sluicegate_data::value::INLINE_MAX && stripe.edit(slot, len, |bytes| bytes.extend(&more)) {
                         model.get_mut(&key).expect("checked").0.extend(more);
                     }
                 }

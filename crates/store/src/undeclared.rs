@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
@@ -23,7 +24,6 @@ use crate::effect::Collected;
 use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
-use crate::object::limits::Limits;
 use crate::owned::{Finished, ReplyForm, Words, caught};
 use crate::park::{Parked, Waits, Work};
 use crate::refused::SectionError;

@@ -3,11 +3,11 @@
 //! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small
 //! whatever its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
 
+use sluicegate_data::object::Object;
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::parse_i64;
 
 use crate::argument::{integer, is};
-use crate::object::Object;
-use crate::value::Entry;
 
 /// The maximum number of elements that a command processes without preemption.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;

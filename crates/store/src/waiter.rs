@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use sluicegate_data::object::Object;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::claim::{By, Claim};
-use crate::object::Object;
 use crate::owned::{Finished, ReplyForm, Words};
 use crate::thread::assert_none_locked;
 
 /// The keys and values for which a blocked client has a use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The [type](crate::object::Kind::TAG) that a key must have.
+    /// The [type](sluicegate_data::object::Kind::TAG) that a key must have.
     pub(crate) wants: u8,
     /// The word of a second key, which is written.
     pub(crate) destination: Option<u8>,

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
+use sluicegate_data::slab::heap_bytes;
 use smallvec::SmallVec;
 
 use crate::memory::{Account, Share};
-use crate::slab::heap_bytes;
 
 /// Set when one of a client's watched keys was touched.
 #[derive(Debug)]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sluicegate_data::slab::heap_bytes;
+
 use crate::Inner;
 use crate::gate::Pass;
 use crate::locks::Locks;
 use crate::memory::{Account, Share};
-use crate::slab::heap_bytes;
 use crate::stripe::{Now, Stripe};
 use crate::watch::{Added, Mark, entry_bytes};
 

@@ -22,7 +22,7 @@
 //! LINDEX, HGET, LPOP, LMOVE and similar commands give up in the same way if an element is long.
 //!
 //! Limit: one long element that another command reads or takes out of a list, set or sorted set, such as BLPOP or SPOP,
-//! is copied under the lock. Its block is freed [later](crate::object::cell).
+//! is copied under the lock. Its block is freed [later](sluicegate_data::object::cell).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -208,7 +208,8 @@ impl Inner {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use crate::object::Set;
+    use sluicegate_data::object::Set;
+
     use crate::{Caller, Executed, Store, StoreOptions, commands, execute};
 
     fn run(store: &Store, words: &[&[u8]]) -> Vec<u8> {

@@ -3,6 +3,7 @@
 //! A field's bits are the most significant first, as SETBIT numbers them. All operations of a command are read and checked
 //! before the first is carried out.
 
+use sluicegate_data::value::View;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::bitmap::bit_offset;
@@ -12,7 +13,6 @@ use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::View;
 
 /// The treatment of a number that its field cannot represent.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::value::{Entry, SHARED_MIN, Value, View};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::string::edit_bytes;
@@ -16,7 +17,6 @@ use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, SHARED_MIN, Value, View};
 use crate::visits;
 
 /// Sources with fewer bytes together than this are combined under the locks of their stripes: some 10 µs.

@@ -5,6 +5,12 @@
 //! queries the others, the largest first, or removes the members of all others from a copy, whichever Redis expects to
 //! examine fewer members. All sets are locked meanwhile. The result becomes a set only if it is stored.
 
+use sluicegate_data::object::asked::{Asked, Gathered};
+use sluicegate_data::object::elements::{Elements, Expiry};
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Ref, Set};
+use sluicegate_data::value::Value;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{Refused, SYNTAX, is, or_error};
@@ -12,12 +18,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys}
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::asked::{Asked, Gathered};
-use crate::object::elements::{Elements, Expiry};
-use crate::object::limits::Limits;
-use crate::object::packed::Element;
-use crate::object::{Kind, Ref, Set};
-use crate::value::Value;
 use crate::visits::{self, FindVisits};
 
 type Sets<'s> = Vec<Option<Ref<'s, Set>>>;

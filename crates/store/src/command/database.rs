@@ -2,6 +2,10 @@
 //!
 //! Reading commands iterate over the stripes and ignore holds, and never wait; writing ones close the gate.
 
+use sluicegate_data::glob;
+use sluicegate_data::random::random;
+use sluicegate_data::table::ORDER_BITS;
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::stream::unsigned;
@@ -10,11 +14,7 @@ use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::gate::{Closed, Pass};
-use crate::glob;
 use crate::keyspace::{Changed, Keyspace};
-use crate::random::random;
-use crate::table::ORDER_BITS;
-use crate::value::Entry;
 use crate::visits;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

@@ -5,6 +5,8 @@
 //! that is then refused (`BUSYKEY`) has decoded in vain. A table of elements so short that none is compressed is written
 //! in less time than it is copied, so only its checksum is left for later.
 
+use sluicegate_data::rdb;
+use sluicegate_data::value::{Entry, Value};
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, SYNTAX, integer, is, or_error};
@@ -12,8 +14,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::rdb;
-use crate::value::{Entry, Value};
 use crate::visits::{self, Visits};
 
 /// The payload's word in RESTORE.

@@ -7,24 +7,25 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use sluicegate_data::object::List;
+use sluicegate_data::object::list::End;
+use sluicegate_data::value::Value;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::command::asked::ask_line;
 use crate::context::Ctx;
 use crate::gate::Closed;
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
 use crate::memory::{Account, Memory};
 use crate::notify::{Class, parse_classes};
-use crate::object::List;
-use crate::object::list::End;
 use crate::outbox::Outbox;
 use crate::pubsub::{Kind, Subscriber};
 use crate::refused::FAILED;
-use crate::value::Value;
-use crate::{Caller, Executed, Mode, Store, StoreOptions, execute};
+use crate::{Mode, Store, StoreOptions};
 
 /// `FAULT where key…`: changes every key, then panics at the place named.
 fn fault(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -94,16 +95,6 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     },
 ];
 
-fn ask(store: &Store, command: &str) -> Result<String, crate::Parked> {
-    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-    let mut out = Vec::new();
-    match execute(store, &mut Caller::default(), &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)) {
-        Executed::Done => Ok(String::from_utf8(out).expect("text")),
-        Executed::Parked(parked) => Err(parked),
-        Executed::Connection(command) => panic!("{command:?} needs a connection"),
-    }
-}
-
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -118,11 +109,11 @@ fn check_whole(store: &Store) {
     while !store.0.aside.is_at_rest() {
         std::thread::yield_now();
     }
-    assert_eq!(ask(store, "SET a 1").unwrap(), "+OK\r\n");
-    assert_eq!(ask(store, "DEL a b").unwrap().as_bytes()[0], b':');
+    assert_eq!(ask_line(store, 0, "SET a 1").unwrap(), "+OK\r\n");
+    assert_eq!(ask_line(store, 0, "DEL a b").unwrap().as_bytes()[0], b':');
     drop(ready(store.section([(0, &b"a"[..], Mode::Exclusive), (0, &b"b"[..], Mode::Exclusive)])).expect("free keys"));
-    assert_eq!(ask(store, "FLUSHALL").unwrap(), "+OK\r\n");
-    assert_eq!(ask(store, "DBSIZE").unwrap(), ":0\r\n");
+    assert_eq!(ask_line(store, 0, "FLUSHALL").unwrap(), "+OK\r\n");
+    assert_eq!(ask_line(store, 0, "DBSIZE").unwrap(), ":0\r\n");
     while store.0.keyspace.free_discarded(1) {}
     let stats = store.stats();
     assert_eq!((stats.tickets, stats.databases.len()), (0, 0));
@@ -136,7 +127,7 @@ fn store() -> Store {
 fn a_fault_passes_to_the_caller_and_leaves_the_store_whole() {
     for command in ["FAULT locked a b", "FAULT edit a", "FAULT outside a", "FAULTALONE"] {
         let store = store();
-        assert!(catch_unwind(AssertUnwindSafe(|| ask(&store, command))).is_err(), "{command}");
+        assert!(catch_unwind(AssertUnwindSafe(|| ask_line(&store, 0, command))).is_err(), "{command}");
         check_whole(&store);
     }
 }
@@ -144,10 +135,10 @@ fn a_fault_passes_to_the_caller_and_leaves_the_store_whole() {
 #[test]
 fn what_a_fault_wrote_before_it_is_there_and_counted() {
     let store = store();
-    assert!(catch_unwind(AssertUnwindSafe(|| ask(&store, "FAULT edit a b"))).is_err());
-    assert_eq!(ask(&store, "STRLEN a").unwrap(), ":100000\r\n");
-    assert_eq!(ask(&store, "GET b").unwrap(), "$7\r\nchanged\r\n");
-    assert_eq!(ask(&store, "DBSIZE").unwrap(), ":2\r\n");
+    assert!(catch_unwind(AssertUnwindSafe(|| ask_line(&store, 0, "FAULT edit a b"))).is_err());
+    assert_eq!(ask_line(&store, 0, "STRLEN a").unwrap(), ":100000\r\n");
+    assert_eq!(ask_line(&store, 0, "GET b").unwrap(), "$7\r\nchanged\r\n");
+    assert_eq!(ask_line(&store, 0, "DBSIZE").unwrap(), ":2\r\n");
     assert!(store.stats().used_bytes >= 100_000);
     check_whole(&store);
 }
@@ -165,8 +156,8 @@ fn a_parked_fault_is_answered_and_lets_those_behind_it_in() {
     for command in ["FAULT locked a b", "FAULTALONE"] {
         let store = store();
         let section = ready(store.section([(0, &b"a"[..], Mode::Exclusive)])).expect("a free key");
-        let faulty = ask(&store, command).expect_err("the key is held");
-        let behind = ask(&store, "APPEND a !").expect_err("the key is held");
+        let faulty = ask_line(&store, 0, command).expect_err("the key is held");
+        let behind = ask_line(&store, 0, "APPEND a !").expect_err("the key is held");
         drop(section);
         assert_eq!(ready(faulty), format!("-{FAILED}\r\n").as_bytes(), "{command}");
         assert_eq!(ready(behind)[0], b':');
@@ -178,7 +169,7 @@ fn a_parked_fault_is_answered_and_lets_those_behind_it_in() {
 fn a_section_that_panics_passes_its_keys_on() {
     let store = store();
     let section = ready(store.section([(0, &b"a"[..], Mode::Exclusive)])).expect("a free key");
-    let waiting = ask(&store, "INCR a").expect_err("the key is held");
+    let waiting = ask_line(&store, 0, "INCR a").expect_err("the key is held");
     let mut out = Vec::new();
     let fault = AssertUnwindSafe(|| {
         let words: [&[u8]; 3] = [b"FAULT", b"outside", b"a"];
@@ -199,7 +190,7 @@ fn a_fault_in_one_piece_ends_a_command_of_many_keys() {
     let store = store();
     let keys = " k".repeat(2 * crate::catalogue::KEYS_MAX);
     let held = ready(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
-    let parked = ask(&store, &format!("FAULT locked{keys}")).expect_err("the key is held");
+    let parked = ask_line(&store, 0, &format!("FAULT locked{keys}")).expect_err("the key is held");
     drop(held);
     assert!(catch_unwind(AssertUnwindSafe(|| ready(parked))).is_err());
     check_whole(&store);
@@ -271,14 +262,14 @@ const POPPED: &str = "*2\r\n$4\r\nlist\r\n$7\r\nelement\r\n";
 fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
     let store = store();
     let listener = Listener::of(&store);
-    let waiter = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
-    assert!(catch_unwind(AssertUnwindSafe(|| ask(&store, "FAULTPUSH list"))).is_err());
+    let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
+    assert!(catch_unwind(AssertUnwindSafe(|| ask_line(&store, 0, "FAULTPUSH list"))).is_err());
     assert_eq!(served(waiter), POPPED);
     assert_eq!((listener.heard(), aborted(&store)), (1, (1, 0)));
     // The same of a parked one.
     let held = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
-    let faulty = ask(&store, "FAULTPUSH list").expect_err("the key is held");
-    let waiter = ask(&store, "BLPOP list 0").expect_err("the key is held");
+    let faulty = ask_line(&store, 0, "FAULTPUSH list").expect_err("the key is held");
+    let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("the key is held");
     held.finish();
     assert_eq!(ready(faulty), format!("-{FAILED}\r\n").as_bytes());
     assert_eq!(served(waiter), POPPED);
@@ -290,7 +281,7 @@ fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
 fn a_fault_in_a_section_keeps_the_effects_of_the_section() {
     let store = store();
     let listener = Listener::of(&store);
-    let waiter = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
+    let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
     let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
     let mut out = Vec::new();
     let mut run = |section: &mut crate::Section, words: &[&[u8]]| {
@@ -310,9 +301,9 @@ fn a_fault_in_a_section_keeps_the_effects_of_the_section() {
 fn a_section_whose_client_goes_passes_its_keys_on() {
     let store = store();
     let listener = Listener::of(&store);
-    let blocked = ask(&store, "BLPOP list 0").expect_err("there is nothing yet");
+    let blocked = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
     let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
-    let behind = ask(&store, "LLEN list").expect_err("the key is held");
+    let behind = ask_line(&store, 0, "LLEN list").expect_err("the key is held");
     let mut out = Vec::new();
     let words: [&[u8]; 4] = [b"RPUSH", b"list", b"element", b"another"];
     assert_eq!(section.execute(0, &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)), Ok(()));

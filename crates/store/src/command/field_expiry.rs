@@ -5,6 +5,10 @@
 
 use std::ops::Range;
 
+use sluicegate_data::object::elements::{Expiry, TIMELESS};
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Hash, Kind, Object, Set};
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
@@ -13,10 +17,6 @@ use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::elements::{Expiry, TIMELESS};
-use crate::object::packed::Element;
-use crate::object::{Hash, Kind, Object, Set};
-use crate::value::Entry;
 
 /// The latest time that a command may give a field, in Unix milliseconds: Redis keeps 46 bits for it.
 const LATEST_MS: i64 = (1 << 46) - 1;

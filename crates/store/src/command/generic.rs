@@ -1,5 +1,6 @@
 //! Commands on keys of any type: DEL, EXISTS, RENAME, COPY, MOVE…
 
+use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer};
@@ -7,7 +8,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys}
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
-use crate::value::Entry;
 use crate::visits;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

@@ -4,6 +4,13 @@
 //! expired field that a command names is removed, with an event of its own (`hexpired`); commands over all fields skip
 //! expired ones, and leave them to the sweep.
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::elements::{Expiry, TIMELESS};
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Hash, Kind};
+use sluicegate_data::random::random;
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::scan::{self, Options};
@@ -11,15 +18,8 @@ use super::set::count_to_draw;
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
-use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::COPIED_MAX;
-use crate::object::elements::{Expiry, TIMELESS};
-use crate::object::packed::Element;
-use crate::object::{Hash, Kind};
-use crate::random::random;
-use crate::texts::Texts;
 use crate::visits;
 
 /// In a hash with values from this size on, HMGET first checks how much is requested.
@@ -274,7 +274,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 Some(value) => Extended::parse(value.text(&mut itoa::Buffer::new())),
             };
             let old = old.ok_or("ERR hash value is not a float")?;
-            let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?.to_text();
+            let sum = old.checked_add(delta).ok_or("ERR increment would produce NaN or Infinity")?.to_text();
             hash.insert(words[2], &sum, Expiry::Keep, now_ms, limits);
             Ok::<_, Refused>(sum)
         })?

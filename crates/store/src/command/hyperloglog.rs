@@ -1,19 +1,19 @@
-//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, and what looks inside. The format is in [`crate::hyperloglog`].
+//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, and what looks inside. The format is in [`sluicegate_data::hyperloglog`].
 //!
 //! A dense string is edited in place; a sparse one, of 3 kB at most, is copied, changed and put back. PFCOUNT of several
 //! keys takes copies and references and counts after unlocking.
 
 use std::sync::Arc;
 
+use sluicegate_data::hyperloglog::{self as format, Corrupt, Registers};
+use sluicegate_data::value::{Entry, INLINE_MAX, Value, View};
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, WRONG_TYPE, c_string, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
-use crate::hyperloglog::{self as format, Corrupt, Registers};
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::value::{Entry, INLINE_MAX, Value, View};
 
 const INVALID: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const CORRUPT: &str = "INVALIDOBJ Corrupted HLL object detected";

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::value::STRING_MAX;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, SYNTAX, integer, is};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, LongWords};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::value::STRING_MAX;
 use crate::visits;
 
 #[derive(Default)]

@@ -4,6 +4,9 @@
 //! Times are the store's. A key's value is the same as the script's, and expires when it is no longer needed, a
 //! millisecond late rather than early, since an expiry that is rounded down would drop valid state.
 
+use sluicegate_data::limit::{COUNT, LONGEST_NS, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
+use sluicegate_data::object::{Kind, Zset};
+use sluicegate_data::value::{Value, View};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
@@ -11,10 +14,7 @@ use super::{Refused, SYNTAX, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler, LongWords};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
-use crate::limit::{COUNT, LONGEST_NS, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
 use crate::notify::Class;
-use crate::object::{Kind, Zset};
-use crate::value::{Value, View};
 
 const RANGE: &str = "ERR the rate, the burst or the cost is out of range";
 const NO_LIMIT: &str = "ERR the key holds no limit of this kind";

@@ -4,6 +4,11 @@
 //! the start. A blocking command checks its keys like its non-blocking counterpart, and leaves a waiter
 //! ([`block`](crate::block)) if there is no element; elements are later served to it by the same functions.
 
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::object::list::End;
+use sluicegate_data::object::packed::{Element, integer as integer_of};
+use sluicegate_data::object::{Kind, List};
+use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
@@ -15,11 +20,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::COPIED_MAX;
-use crate::object::list::End;
-use crate::object::packed::{Element, integer as integer_of};
-use crate::object::{Kind, List};
-use crate::value::Garbage;
 use crate::visits::{self, FindVisits};
 
 const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";

@@ -1,5 +1,7 @@
 //! The commands, a data type per file; each file ends in its catalogue rows.
 
+#[cfg(test)]
+pub(crate) mod asked;
 mod bitfield;
 pub(crate) mod bitmap;
 mod combine;

@@ -1,13 +1,13 @@
 //! OBJECT: properties of a key other than its value.
 
+use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
+use sluicegate_data::value::{Entry, View};
 use sluicegate_wire::resp::ReplySink;
 
 use super::help;
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
-use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::value::{Entry, View};
 
 /// Redis shares the integers below this number between all keys and reports this reference count for them.
 const SHARED_INTEGERS: i64 = 10_000;

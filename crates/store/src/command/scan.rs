@@ -1,11 +1,11 @@
 //! Common parts of HSCAN, SSCAN and ZSCAN: their words, and the form of their reply.
 
+use sluicegate_data::glob;
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::ReplySink;
 
 use super::database::parse_cursor;
 use super::{NOT_INTEGER, Refused, SYNTAX, integer, is};
-use crate::glob;
-use crate::texts::Texts;
 
 /// The default number of elements that a scan examines.
 const COUNT: usize = 10;

@@ -3,6 +3,11 @@
 //! Commands on named members take constant time; SMEMBERS and SPOP or SRANDMEMBER with a large count copy their reply
 //! under the stripe's lock.
 
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::{Kind, Set};
+use sluicegate_data::random::random;
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::scan::{self, Options};
@@ -11,11 +16,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::limits::Limits;
-use crate::object::packed::Element;
-use crate::object::{Kind, Set};
-use crate::random::random;
-use crate::texts::Texts;
 use crate::visits::{self, FindVisits};
 
 /// Returns a member on its own.

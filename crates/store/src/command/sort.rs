@@ -11,6 +11,11 @@
 
 use std::cmp::Ordering;
 
+use sluicegate_data::object::elements::TIMELESS;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::list::End;
+use sluicegate_data::object::{Kind, List, Object, score};
+use sluicegate_data::value::Value;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
@@ -22,12 +27,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Rows, Writte
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
-use crate::object::elements::TIMELESS;
-use crate::object::limits::Limits;
-use crate::object::list::End;
-use crate::object::{Kind, List, Object, score};
 use crate::refused::SectionError;
-use crate::value::Value;
 use crate::visits::Visits;
 
 const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";

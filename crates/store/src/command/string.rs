@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::float::Extended;
+use sluicegate_data::object::COPIED_MAX;
+use sluicegate_data::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
 use super::{NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Halves, Handler, LongWords};
 use crate::context::{Ctx, KeyMut};
-use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::COPIED_MAX;
-use crate::value::{COPIED_BY_WORKER_MAX, Entry, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 const NOT_FLOAT: &str = "ERR value is not a valid float";
@@ -338,7 +338,7 @@ pub(super) fn edit_bytes(
         }
         change(value);
     };
-    if gap <= old_len && len > crate::value::INLINE_MAX && key.edit(len, in_place) {
+    if gap <= old_len && len > sluicegate_data::value::INLINE_MAX && key.edit(len, in_place) {
         return Ok(len);
     }
     let mut value = vec![0; len];
@@ -469,7 +469,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Some(view) => Extended::parse(view.text(&mut itoa::Buffer::new())),
         };
         let (Some(old), Some(delta)) = (old, Extended::parse(words[2])) else { return Err(NOT_FLOAT.into()) };
-        let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?;
+        let sum = old.checked_add(delta).ok_or("ERR increment would produce NaN or Infinity")?;
         let text = sum.to_text();
         key.set_value(Value::Bytes { bytes: &text, raw: false });
         ctx.notify(0, Class::String, "incrbyfloat");

@@ -1,11 +1,11 @@
 //! Common parts of the commands of every type that take from the first non-empty key, or wait for one.
 
+use sluicegate_data::object::Kind;
 use sluicegate_wire::resp::ReplySink;
 
 use super::Refused;
 use crate::catalogue::Blocking;
 use crate::context::Ctx;
-use crate::object::Kind;
 
 /// Returns the first key that has elements.
 pub(super) fn first_filled<K: Kind>(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {

@@ -113,7 +113,7 @@ fn included(pattern: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(if folder.is_empty() { "/" } else { folder }) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut found: Vec<String> = names
-        .filter(|found| !found.starts_with('.') && crate::glob::matches(name.as_bytes(), found.as_bytes()))
+        .filter(|found| !found.starts_with('.') && sluicegate_data::glob::matches(name.as_bytes(), found.as_bytes()))
         .map(|found| format!("{folder}/{found}"))
         .collect();
     found.sort_unstable();

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::mem;
 
+use sluicegate_data::short::same;
+
 use super::{Hold, KeyName};
-use crate::short::same;
 
 /// Holds up to which they stand in a list.
 const FEW: usize = 4;
@@ -125,8 +126,9 @@ impl Holds {
 mod tests {
     use std::collections::BTreeMap;
 
+    use sluicegate_data::random::numbers;
+
     use super::*;
-    use crate::random::numbers;
 
     /// Does the same to a map of the standard library, and compares.
     #[test]

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use sluicegate_data::random::random;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{continuation, function, push_bytes};
 use xxhash_rust::xxh64::xxh64;
@@ -19,7 +20,6 @@ use super::interpreter::{Host, host_of};
 use super::source::Flags;
 use crate::Store;
 use crate::hold::Mode;
-use crate::random::random;
 use crate::refused::SectionError;
 use crate::section::Section;
 

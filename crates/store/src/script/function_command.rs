@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use sluicegate_data::glob;
+use sluicegate_data::rdb::{dump_libraries, restore_libraries};
 use sluicegate_wire::resp::ReplySink;
 
 use super::code::Code;
@@ -14,9 +16,7 @@ use super::source::Flags;
 use crate::catalogue::{CommandSpec, Flags as CommandFlags};
 use crate::catalogue::{ScriptHandle, Start};
 use crate::command::{help, is};
-use crate::glob;
 use crate::park::Parked;
-use crate::rdb::{dump_libraries, restore_libraries};
 
 fn fcall(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     call(start, Flags::NONE, out)

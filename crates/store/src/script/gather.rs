@@ -88,10 +88,11 @@ mod tests {
 
     use super::*;
     use crate::StoreOptions;
+    use crate::command::asked::ask;
     use crate::hold::{GRANTS, QUEUED};
     use crate::owned::Finished;
     use crate::script::run::{Job, Step};
-    use crate::script::trial::{ask, job_of};
+    use crate::script::trial::job_of;
     use crate::section::Section;
 
     const KEYS: usize = 20_000;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sluicegate_data::short::same;
 use sluicegate_script::{
     Chance, Coroutine, Error, ErrorKind, FunctionRef, MemoryLimit, State, ffi, function, host, push_list,
 };
@@ -26,7 +27,6 @@ use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::{Numbered, Rows};
 use crate::memory::{Memory, Outside};
-use crate::short::same;
 use crate::thread::thread_number;
 
 /// Interpreters that rest, at most.

@@ -295,7 +295,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::script::trial::ask;
+    use crate::command::asked::ask;
     use crate::section::SectionWait;
     use crate::turn::{Taken, Taker};
     use crate::{Store, StoreOptions};

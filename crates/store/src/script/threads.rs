@@ -315,7 +315,8 @@ mod tests {
     use sluicegate_testkit::wait_for;
 
     use super::*;
-    use crate::script::trial::{ask, job_of, store};
+    use crate::command::asked::ask;
+    use crate::script::trial::{job_of, store};
 
     /// The turns of scripts on one thread, by their places among those that were given; `wanted` have somebody waiting.
     fn turns(wanted: &[usize], count: usize) -> Vec<usize> {

@@ -8,33 +8,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use sluicegate_script::ffi;
-use sluicegate_wire::resp::{Protocol, ReplyWriter};
 
 use super::code::Code;
 use super::command::script_of;
 use super::run::{Call, Job, Pending, Step};
 use super::source::Flags;
 use crate::catalogue::Start;
+use crate::command::asked::ask;
 use crate::hold::Mode;
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
 use crate::owned::Words;
 use crate::park::{Parked, Waits, Work as _};
-use crate::{Caller, Executed, Store, StoreOptions, execute};
+use crate::{Store, StoreOptions};
 
 pub(crate) fn store() -> Store {
     Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
-}
-
-/// Returns the reply of a command, or what will bring it.
-pub(crate) fn ask(store: &Store, words: &[&str]) -> Result<String, Parked> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let mut out = Vec::new();
-    match execute(store, &mut Caller::default(), &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)) {
-        Executed::Done => Ok(String::from_utf8_lossy(&out).into_owned()),
-        Executed::Parked(parked) => Err(parked),
-        Executed::Connection(command) => panic!("{command:?} needs a connection"),
-    }
 }
 
 /// Wakes a thread.

@@ -1,11 +1,11 @@
 //! COMMAND: the catalogue, for clients.
 
+use sluicegate_data::glob;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{self, About, INDEX, Outcome, Row};
 use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
-use crate::glob;
 use crate::keys::KeyRule;
 use crate::syntax::{self, Argument, Kind};
 

@@ -7,13 +7,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
+use sluicegate_data::glob;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
 use super::Server;
 use super::dispatch::{self, About, Context, Outcome};
 use crate::config::{self, ServerOptions};
-use crate::glob;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {

@@ -18,7 +18,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::ReadHalf;
-use sluicegate_wire::resp::{CommandLimits, CommandParser, CommandStatus, ProtocolError, ReplySink, ReplyWriter};
+use sluicegate_wire::resp::{CommandLimits, CommandStatus, ProtocolError, ReplySink, ReplyWriter};
 use tokio::io::AsyncReadExt;
 
 use super::Worker;
@@ -26,17 +26,12 @@ use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::multi;
+use super::workspace::{READ_SIZE_MAX, Workspace};
 use crate::config::ServerOptions;
-use crate::memory::{Kind, Memory, Outside, Share};
+use crate::memory::Share;
 use crate::owned::Received;
 use crate::park::Parked;
 use crate::transaction::Exec;
-
-/// Bytes read at a time, as in Redis.
-const READ_SIZE: usize = 16 * 1024;
-
-/// A long argument is read in pieces of at most this size.
-const READ_SIZE_MAX: usize = 1 << 20;
 
 /// Replies at which a turn stops to write and to let others go first.
 const TURN_OUTPUT: usize = 64 * 1024;
@@ -44,113 +39,14 @@ const TURN_OUTPUT: usize = 64 * 1024;
 /// Commands after which a turn does so.
 const TURN_COMMANDS: usize = 512;
 
-/// Larger buffers go back to the allocator instead of to the worker.
-const KEPT_CAPACITY: usize = 256 * 1024;
-
 /// Longer requests are handed over with the buffer that they came in, which the store may keep.
 const LONG_REQUEST: usize = 1 << 20;
-
-/// The minimum room for a long argument and the bytes after it in its request.
-const ROOM_LONG: usize = 32 << 20;
 
 /// Freeing this much takes longer than a turn may.
 const FREED_ASIDE: usize = 8 << 20;
 
 /// Bytes of replies after which a connection lets the others of its worker go first.
 const WRITE_SHARE: usize = 256 * 1024;
-
-/// Buffers of a connection that is at work.
-pub(super) struct Workspace {
-    input: Vec<u8>,
-    /// Start of the first request that is not run yet.
-    start: usize,
-    parser: CommandParser,
-    output: Vec<u8>,
-    /// Bytes that the request being read lacks at least.
-    need: usize,
-    /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken
-    /// as it comes in.
-    touched: usize,
-    /// Bytes of the request whose reply comes later.
-    waits: usize,
-    /// The size of these buffers that counts towards `maxmemory`.
-    counted: Outside,
-}
-
-impl Default for Workspace {
-    fn default() -> Workspace {
-        Workspace {
-            input: Vec::new(),
-            start: 0,
-            parser: CommandParser::default(),
-            output: Vec::new(),
-            need: 0,
-            touched: 0,
-            waits: 0,
-            counted: Outside::of(Kind::Clients),
-        }
-    }
-}
-
-impl Workspace {
-    /// Returns whether no part of a request is held.
-    fn is_idle(&self) -> bool {
-        self.start == self.input.len()
-    }
-
-    pub fn is_modest(&self) -> bool {
-        self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
-    }
-
-    /// Bytes that it is counted with.
-    pub fn counted(&self) -> usize {
-        self.counted.bytes()
-    }
-
-    fn buffers(&self) -> Buffers {
-        Buffers {
-            query: self.input.len() - self.start,
-            query_free: self.input.capacity() - self.input.len(),
-            reply_room: self.output.capacity(),
-        }
-    }
-
-    /// Counts the buffers as they are now towards `maxmemory`.
-    fn count(&mut self, memory: &Arc<Memory>) {
-        self.touched = self.touched.max(self.input.len()).min(self.input.capacity());
-        let input = self.touched.max(self.input.capacity().min(KEPT_CAPACITY));
-        self.counted.set(memory, input + self.output.capacity() + self.parser.memory());
-    }
-
-    /// Drops the processed bytes and makes room for more.
-    fn make_room(&mut self) {
-        if self.start > 0 {
-            self.input.drain(..self.start);
-            self.start = 0;
-        }
-        // A partially received argument gets room for all of it, so that it is not moved as it grows. That takes
-        // address space and no memory yet. The bytes after it in the request seldom take more than a piece.
-        let all = (self.need + READ_SIZE_MAX).max(ROOM_LONG);
-        if self.input.len() >= READ_SIZE_MAX
-            && self.need > READ_SIZE_MAX
-            && self.input.capacity() - self.input.len() < self.need + READ_SIZE
-            && self.input.try_reserve_exact(all).is_ok()
-        {
-            return;
-        }
-        // Never more than was received already, or a client would reserve half a gigabyte by announcing it.
-        let wanted = self.need.clamp(READ_SIZE, READ_SIZE_MAX.min(self.input.len().max(READ_SIZE)));
-        self.input.reserve(wanted);
-    }
-
-    fn clear(&mut self) {
-        self.input.clear();
-        self.start = 0;
-        self.need = 0;
-        self.parser.reset();
-        self.output.clear();
-    }
-}
 
 /// A connection's task.
 pub(super) struct Connection {
@@ -863,47 +759,5 @@ mod tests {
         }
         let size = future_size(Connection::run);
         assert!(size <= 512, "{size} bytes");
-    }
-
-    #[test]
-    fn room_follows_what_came_not_what_was_announced() {
-        let mut workspace = Workspace { need: 512 << 20, ..Workspace::default() };
-        workspace.make_room();
-        assert!(workspace.input.capacity() <= 2 * READ_SIZE, "{}", workspace.input.capacity());
-        workspace.input.resize(100 << 10, 0);
-        workspace.make_room();
-        assert!(workspace.input.capacity() >= 200 << 10);
-        workspace.start = workspace.input.len();
-        assert!(workspace.is_idle());
-        workspace.need = 0;
-        workspace.make_room();
-        assert_eq!((workspace.start, workspace.input.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_long_argument_is_not_moved_as_it_comes_in() {
-        let memory = Arc::new(Memory::new());
-        let (all, mut came) = (32 << 20, 0);
-        let mut workspace = Workspace::default();
-        let mut places = Vec::new();
-        while came < all {
-            workspace.need = all - came;
-            workspace.make_room();
-            assert!(workspace.input.capacity() > workspace.input.len());
-            let piece = (workspace.input.capacity() - came).min(READ_SIZE_MAX).min(all - came);
-            came += piece;
-            workspace.input.resize(came, 0);
-            workspace.count(&memory);
-            assert!(memory.outside() <= 2 * (came + READ_SIZE_MAX) as u64, "what did not come does not count");
-            if came >= READ_SIZE_MAX + READ_SIZE {
-                places.push(workspace.input.as_ptr());
-            }
-        }
-        places.dedup();
-        assert!(places.len() <= 2, "it was moved {} times", places.len() - 1);
-        // A few words more fit behind it.
-        workspace.need = 10;
-        workspace.make_room();
-        assert_eq!(places.last(), Some(&workspace.input.as_ptr()));
     }
 }

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
+use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
+use sluicegate_data::glob;
+use sluicegate_data::rdb;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
 use super::rows::ROWS;
-use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::execute::Origin;
-use crate::glob;
 use crate::owned::ReplyForm;
 use crate::park::{Parked, Waits};
-use crate::rdb;
 use crate::stripe::Now;
 
 /// The longest DEBUG SLEEP.

@@ -38,6 +38,7 @@ pub(crate) mod rows;
 mod scripts;
 mod slowlog;
 mod subscription;
+mod workspace;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -51,17 +52,17 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use sluicegate_data::value::STRING_MAX;
 use sluicegate_transport::{Listener, ReadHalf, Socket, WriteHalf};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::value::STRING_MAX;
 use crate::{Stats, Store, invite};
 use batch::{Batch, Exit};
 use client::{Client, Clients};
-use connection::{Connection, Workspace};
+use connection::Connection;
 use counters::{Histograms, Totals, WorkerCounters};
 use dispatch::INDEX;
 use latency::Latency;
@@ -69,6 +70,7 @@ use monitor::Monitors;
 use pause::Pause;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
+use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
 

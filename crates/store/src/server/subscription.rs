@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sluicegate_data::slab::heap_bytes;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
@@ -15,7 +16,6 @@ use super::dispatch::{Context, Outcome, Session};
 use crate::memory::{Account, Share};
 use crate::outbox::Outbox;
 use crate::pubsub::{Kind, PubSub, Subscriber};
-use crate::slab::heap_bytes;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,12 @@
 
 use std::sync::Arc;
 
+use sluicegate_data::object::{Kind, Object, Set};
+use sluicegate_data::table::{Due, Item, Slot};
+use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
+
 use super::Stripe;
 use crate::notify::Class;
-use crate::object::{Kind, Object, Set};
-use crate::table::{Due, Item, Slot};
-use crate::value::{Access, EditingAs, Entry, Garbage, Value};
 
 #[cfg(test)]
 thread_local! {
@@ -320,7 +321,7 @@ impl Stripe {
         self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
     }
 
-    /// Takes a string of [`SHARED_MIN`](crate::value::SHARED_MIN) bytes or more out of `slot`, where an empty one stands in for it until
+    /// Takes a string of [`SHARED_MIN`](sluicegate_data::value::SHARED_MIN) bytes or more out of `slot`, where an empty one stands in for it until
     /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
     pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
         self.before_change(Some(slot));

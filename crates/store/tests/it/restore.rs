@@ -263,6 +263,6 @@ fn generated_payloads_never_panic() {
             let (at, byte) = (random.below(data.len() + 1), random.below(256) as u8);
             data.get_mut(at).into_iter().for_each(|old| *old = byte);
         }
-        sluicegate_store::fuzz_restore(&data);
+        sluicegate_data::rdb::fuzz_restore(&data);
     }
 }

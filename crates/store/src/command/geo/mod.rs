@@ -3,6 +3,7 @@
 mod cells;
 pub(crate) mod search;
 
+use sluicegate_data::object::Zset;
 use sluicegate_wire::resp::ReplySink;
 
 use super::zset::change::{AddOptions, add_scored};
@@ -11,7 +12,6 @@ use super::{Handle, Refused, SYNTAX, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::Zset;
 use cells::{LATITUDE_MAX, LONGITUDE_MAX, Position};
 
 /// Longitude and latitude, two words.

@@ -2,6 +2,7 @@
 //!
 //! The score ranges of up to nine cells are scanned, and the distance of each member in them is computed.
 
+use sluicegate_data::object::{Kind as _, Object, Zset};
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::zset::{score, store};
@@ -11,7 +12,6 @@ use super::{Handle, position, row, say_distance, say_position, unit};
 use crate::catalogue::{CommandSpec, Cost, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
-use crate::object::{Kind as _, Object, Zset};
 use crate::visits::{self, FindVisits};
 
 /// The command.

@@ -1,18 +1,18 @@
 //! Commands that change a stream: XADD, XDEL, XTRIM and XSETID.
 
+use sluicegate_data::object::Kind;
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
+use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Said, Seq, say_id, strict_id};
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::notify::Class;
-use crate::object::Kind;
-use crate::object::limits::Limits;
-use crate::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
-use crate::value::Garbage;
 
 /// Nodes that `~` takes at most, and entries in any case.
 const ROUGH_NODES: i64 = 100;

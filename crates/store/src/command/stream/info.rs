@@ -1,13 +1,13 @@
 //! XINFO: properties of a stream.
 
+use sluicegate_data::object::Kind;
+use sluicegate_data::object::stream::{Stream, StreamId};
 use sluicegate_wire::resp::ReplySink;
 
 use super::read::say_range;
 use super::{say_entry, say_id};
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
-use crate::object::Kind;
-use crate::object::stream::{Stream, StreamId};
 use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
 

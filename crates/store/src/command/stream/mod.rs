@@ -7,11 +7,12 @@ mod change;
 mod info;
 pub(crate) mod read;
 
+use sluicegate_data::object::packed::Element;
+use sluicegate_data::object::stream::{Entry, StreamId};
+
 use super::{Refused, c_string};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::keys::KeyRule;
-use crate::object::packed::Element;
-use crate::object::stream::{Entry, StreamId};
 use crate::visits::FindVisits;
 use sluicegate_wire::resp::ReplySink;
 

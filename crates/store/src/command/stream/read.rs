@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant};
 
+use sluicegate_data::object::stream::{Entry, Stream, StreamId};
+use sluicegate_data::object::{Kind, Object};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
@@ -16,8 +18,6 @@ use crate::catalogue::Blocking;
 use crate::catalogue::Timeout;
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
-use crate::object::stream::{Entry, Stream, StreamId};
-use crate::object::{Kind, Object};
 use crate::owned::Words;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;

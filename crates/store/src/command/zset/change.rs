@@ -1,5 +1,7 @@
 //! Commands that name members: ZADD, ZINCRBY, ZREM, ZSCORE, ZMSCORE, and ZCARD.
 
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Kind, Zset};
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
@@ -8,8 +10,6 @@ use super::{READS, WRITES, row, score};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::notify::Class;
-use crate::object::limits::Limits;
-use crate::object::{Kind, Zset};
 
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 

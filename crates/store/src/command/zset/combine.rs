@@ -4,6 +4,8 @@
 //! their last digits. An intersection looks the members of the smallest up in the others; a difference looks the
 //! members of the first up in the others, or removes the members of the others, whichever is less work.
 
+use sluicegate_data::object::limits::Limits;
+use sluicegate_data::object::{Kind, Object, ObjectRef, Set, Zset};
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
@@ -11,8 +13,6 @@ use super::{WRITES, per_element, say_pair, score, store};
 use crate::catalogue::{CommandSpec, Flags, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::limits::Limits;
-use crate::object::{Kind, Object, ObjectRef, Set, Zset};
 use crate::visits::{self, FindVisits};
 
 /// A member with its score.

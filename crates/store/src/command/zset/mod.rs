@@ -9,6 +9,8 @@ pub(super) mod pick;
 pub(super) mod pop;
 pub(crate) mod range;
 
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::value::Value;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Handle, Refused};
@@ -16,8 +18,6 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::{Kind, Zset, score};
-use crate::value::Value;
 
 const NOT_FLOAT: &str = "ERR value is not a valid float";
 

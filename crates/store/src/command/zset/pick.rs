@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::random::{Selection, below, random};
+use sluicegate_data::texts::Texts;
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::set::count_to_draw;
@@ -9,9 +12,6 @@ use super::super::{Refused, SYNTAX, integer, is, or_error, scan};
 use super::{per_element, say_pair};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
-use crate::object::{Kind, Zset, score};
-use crate::random::{Selection, below, random};
-use crate::texts::Texts;
 use crate::visits;
 
 fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

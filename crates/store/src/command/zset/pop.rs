@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use sluicegate_data::object::{Kind, Zset};
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::wait::{first_filled, take_or_block};
@@ -16,7 +17,6 @@ use crate::catalogue::Timeout;
 use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::{Kind, Zset};
 use crate::visits;
 
 /// The end from which members are taken.

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use sluicegate_data::object::Object;
+use sluicegate_data::object::zset::LexBound;
+use sluicegate_data::object::{Kind, Zset, score};
+use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
@@ -10,10 +14,6 @@ use super::{READS, WRITES, per_element, row, say_pair, store};
 use crate::catalogue::{CommandSpec, Flags, Handle, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::Object;
-use crate::object::zset::LexBound;
-use crate::object::{Kind, Zset, score};
-use crate::value::Garbage;
 use crate::visits::{self, FindVisits, is_limited, is_short};
 
 const NOT_SCORES: &str = "ERR min or max is not a float";

@@ -1,0 +1,835 @@
+//! Lists.
+//!
+//! A small one is one block; one beyond `list-max-listpack-size` is a sequence of blocks of at most that size (8 KiB),
+//! like Redis's quicklist. The sequence is an array of pointers, each with its block's number of elements, so an index
+//! is found by adding up adjacent numbers, from the nearer end, and scanning one block.
+//!
+//! Costs: a push or pop at either end moves at most one block's bytes. An insertion in the middle moves a block and a
+//! part of the array: 16 bytes for each 8 KiB of elements. Unlike the other types a list returns to its small form, as
+//! in Redis 7.2: when one block is left that is at most half full.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use super::limits::Limits;
+use super::packed::{At, Element, integer};
+use super::{Kind, Packed, kind_of};
+use crate::rdb::encode;
+
+const PACKED: u8 = 0;
+const NODES: u8 = 1;
+
+/// Sizes of nodes for `list-max-listpack-size` -1 to -5.
+const NODE_SIZES: [usize; 5] = [4096, 8192, 16_384, 32_768, 65_536];
+/// The size of a node whose number of elements is limited.
+const COUNTED_NODE_SIZE: usize = 8192;
+/// The overhead of an element in addition to its text, as estimated by Redis.
+const ELEMENT_OVERHEAD: usize = 8;
+
+/// Up to here a node may grow by elements that are replaced by longer ones, as in Redis, which knows no limit.
+const OUTGROWN: usize = 65_536 + COUNTED_NODE_SIZE;
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The first element.
+    Head,
+    /// The last element.
+    Tail,
+}
+
+/// Bytes and elements that a node may have.
+#[inline]
+fn node_limits(limits: &Limits) -> (usize, usize) {
+    match limits.list_size.get() {
+        fill @ ..0 => (NODE_SIZES[(-fill).clamp(1, 5) as usize - 1], usize::MAX),
+        fill => (COUNTED_NODE_SIZE, fill.max(1) as usize),
+    }
+}
+
+#[inline]
+fn exceeds(bytes: usize, count: usize, limits: &Limits) -> bool {
+    let (size_max, count_max) = node_limits(limits);
+    bytes > size_max || count > count_max
+}
+
+/// One block of a large list.
+#[derive(Clone, Debug)]
+struct Node {
+    packed: Packed,
+    count: u32,
+}
+
+impl Node {
+    #[inline]
+    fn new(packed: Packed) -> Node {
+        Node { count: packed.len() as u32, packed }
+    }
+
+    #[inline]
+    fn takes(&self, text: &[u8], limits: &Limits) -> bool {
+        !exceeds(self.packed.as_bytes().len() + text.len() + ELEMENT_OVERHEAD, self.count as usize + 1, limits)
+    }
+}
+
+/// The blocks of a large list; none is empty.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    nodes: VecDeque<Node>,
+    len: usize,
+    /// Bytes of the blocks.
+    bytes: usize,
+}
+
+impl Nodes {
+    /// Puts a node before the one with this index.
+    #[inline]
+    fn put(&mut self, index: usize, node: Node) {
+        self.len += node.count as usize;
+        self.bytes += node.packed.bytes();
+        self.nodes.insert(index, node);
+    }
+
+    /// Changes a node's block and accounts for it.
+    fn change<R>(&mut self, index: usize, change: impl FnOnce(&mut Packed) -> R) -> R {
+        let node = &mut self.nodes[index];
+        self.bytes -= node.packed.bytes();
+        self.len -= node.count as usize;
+        let result = change(&mut node.packed);
+        node.count = node.packed.len() as u32;
+        self.bytes += node.packed.bytes();
+        self.len += node.count as usize;
+        result
+    }
+
+    fn push(&mut self, end: End, text: &[u8], limits: &Limits) {
+        let index = match end {
+            End::Head => 0,
+            End::Tail => self.nodes.len().saturating_sub(1),
+        };
+        if !self.nodes.get(index).is_some_and(|node| node.takes(text, limits)) {
+            let place = if end == End::Head { 0 } else { self.nodes.len() };
+            let mut packed = Packed::new();
+            packed.push_back(text);
+            return self.put(place, Node::new(packed));
+        }
+        let node = &mut self.nodes[index];
+        self.bytes -= node.packed.bytes();
+        match end {
+            End::Head => node.packed.push_front(text),
+            End::Tail => node.packed.push_back(text),
+        }
+        node.count += 1;
+        self.bytes += node.packed.bytes();
+        self.len += 1;
+    }
+
+    /// Node of an index, and the index within it.
+    fn locate(&self, index: usize) -> Option<(usize, usize)> {
+        if index >= self.len {
+            return None;
+        }
+        if index <= self.len / 2 {
+            let mut rest = index;
+            let node = self.nodes.iter().position(|node| {
+                let here = rest < node.count as usize;
+                if !here {
+                    rest -= node.count as usize;
+                }
+                here
+            })?;
+            Some((node, rest))
+        } else {
+            let mut start = self.len;
+            let node = self.nodes.iter().rposition(|node| {
+                start -= node.count as usize;
+                start <= index
+            })?;
+            Some((node, index - start))
+        }
+    }
+
+    /// Cuts a node in two before a place.
+    #[inline]
+    fn split(&mut self, index: usize, at: At) {
+        let tail = self.change(index, |packed| packed.split_off(at));
+        self.put(index + 1, Node::new(tail));
+        if self.nodes[index].count == 0 {
+            self.drain(index..index + 1);
+        }
+    }
+
+    /// Takes nodes out.
+    fn drain(&mut self, range: std::ops::Range<usize>) -> Nodes {
+        let mut taken = Nodes::default();
+        for node in self.nodes.drain(range) {
+            self.len -= node.count as usize;
+            self.bytes -= node.packed.bytes();
+            taken.len += node.count as usize;
+            taken.bytes += node.packed.bytes();
+            taken.nodes.push_back(node);
+        }
+        if self.nodes.capacity() > 64 && self.nodes.len() < self.nodes.capacity() / 4 {
+            self.nodes.shrink_to(self.nodes.len() * 2);
+        }
+        taken
+    }
+
+    /// Puts an element before the one at a place, or behind it.
+    fn insert(&mut self, index: usize, at: At, before: bool, text: &[u8], limits: &Limits) {
+        let place = if before { Some(at) } else { self.nodes[index].packed.next(at) };
+        if self.nodes[index].takes(text, limits) {
+            return self.change(index, |packed| packed.insert(place, &[text]));
+        }
+        let (own, beside) = match place {
+            Some(at) if self.nodes[index].packed.first() == Some(at) => (index, index.checked_sub(1)),
+            Some(at) => {
+                self.split(index, at);
+                (index + 1, Some(index))
+            }
+            None => (index + 1, None),
+        };
+        // Of the nodes on both sides the one that has room, else one of its own.
+        match (beside, self.nodes.get(own)) {
+            (Some(left), _) if self.nodes[left].takes(text, limits) => {
+                self.change(left, |packed| packed.push_back(text))
+            }
+            (_, Some(right)) if right.takes(text, limits) => self.change(own, |packed| packed.push_front(text)),
+            _ => {
+                let mut packed = Packed::new();
+                packed.push_back(text);
+                self.put(own, Node::new(packed));
+            }
+        }
+    }
+
+    /// Puts another element in the place of one.
+    fn replace(&mut self, index: usize, at: At, text: &[u8]) {
+        self.change(index, |packed| packed.replace(at, text));
+        let node = &self.nodes[index];
+        if node.count == 1 || node.packed.as_bytes().len() <= OUTGROWN {
+            return;
+        }
+        // A node that became this long would be moved by each change: a long element gets one of its own.
+        if let Some(next) = node.packed.next(at) {
+            self.split(index, next);
+        }
+        if self.nodes[index].packed.first() != Some(at) {
+            self.split(index, at);
+        }
+    }
+}
+
+/// A list.
+#[derive(Debug)]
+pub enum List {
+    /// A small one.
+    Packed(Packed),
+    /// A large one.
+    Nodes(Box<Nodes>),
+}
+
+/// The place of an element; valid until the list changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    node: usize,
+    at: At,
+}
+
+/// Elements from a place on, to either end.
+pub struct Iter<'l> {
+    list: &'l List,
+    next: Option<Place>,
+    towards: End,
+}
+
+impl<'l> Iterator for Iter<'l> {
+    type Item = Element<'l>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'l>> {
+        let place = self.next?;
+        let packed = self.list.block(place.node)?;
+        let (element, at) = match self.towards {
+            End::Tail => packed.read(place.at),
+            End::Head => (packed.get(place.at), packed.previous(place.at)),
+        };
+        self.next = match (at, self.towards) {
+            (Some(at), _) => Some(Place { at, ..place }),
+            (None, End::Tail) => self.list.first_of(place.node + 1),
+            (None, End::Head) => place.node.checked_sub(1).and_then(|node| self.list.last_of(node)),
+        };
+        Some(element)
+    }
+}
+
+impl List {
+    #[inline]
+    fn block(&self, node: usize) -> Option<&Packed> {
+        match self {
+            List::Packed(packed) => (node == 0).then_some(packed),
+            List::Nodes(nodes) => nodes.nodes.get(node).map(|node| &node.packed),
+        }
+    }
+
+    #[inline]
+    fn blocks(&self) -> usize {
+        match self {
+            List::Packed(_) => 1,
+            List::Nodes(nodes) => nodes.nodes.len(),
+        }
+    }
+
+    #[inline]
+    fn first_of(&self, node: usize) -> Option<Place> {
+        self.block(node)?.first().map(|at| Place { node, at })
+    }
+
+    #[inline]
+    fn last_of(&self, node: usize) -> Option<Place> {
+        self.block(node)?.last().map(|at| Place { node, at })
+    }
+
+    /// Returns the index that one from Redis's side means, which counts from the end if negative.
+    #[inline]
+    pub fn index(&self, index: i64) -> Option<usize> {
+        let len = self.len() as i64;
+        let index = if index < 0 { index.checked_add(len)? } else { index };
+        (0..len).contains(&index).then_some(index as usize)
+    }
+
+    #[inline]
+    fn seek(&self, index: usize) -> Option<Place> {
+        match self {
+            List::Packed(packed) => packed.seek(index as i64).map(|at| Place { node: 0, at }),
+            List::Nodes(nodes) => {
+                let (node, index) = nodes.locate(index)?;
+                nodes.nodes[node].packed.seek(index as i64).map(|at| Place { node, at })
+            }
+        }
+    }
+
+    /// Returns the element with this index.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Element<'_>> {
+        self.seek(index).and_then(|place| self.block(place.node).map(|packed| packed.get(place.at)))
+    }
+
+    /// Lets `see` have up to `count` elements from an index on.
+    pub fn visit(&self, index: usize, mut count: usize, mut see: impl FnMut(Element<'_>)) {
+        let Some(Place { mut node, at }) = self.seek(index) else { return };
+        let mut next = Some(at);
+        while let Some(packed) = self.block(node) {
+            while let Some(at) = next {
+                if count == 0 {
+                    return;
+                }
+                let element;
+                (element, next) = packed.read(at);
+                see(element);
+                count -= 1;
+            }
+            node += 1;
+            next = self.block(node).and_then(Packed::first);
+        }
+    }
+
+    /// Returns all elements, beginning at this end.
+    #[inline]
+    pub fn iter(&self, from: End) -> Iter<'_> {
+        let (next, towards) = match from {
+            End::Head => (self.first_of(0), End::Tail),
+            End::Tail => (self.blocks().checked_sub(1).and_then(|last| self.last_of(last)), End::Head),
+        };
+        Iter { list: self, next, towards }
+    }
+
+    /// Takes the large form if these elements would not fit into the small one.
+    #[inline]
+    pub fn make_room(&mut self, texts: &[&[u8]], limits: &Limits) {
+        let List::Packed(packed) = self else { return };
+        let more: usize = texts.iter().map(|text| text.len()).sum();
+        if !exceeds(packed.as_bytes().len() + more, packed.len() + texts.len(), limits) {
+            return;
+        }
+        let mut nodes = Box::<Nodes>::default();
+        if !packed.is_empty() {
+            nodes.put(0, Node::new(std::mem::take(packed)));
+        }
+        *self = List::Nodes(nodes);
+    }
+
+    /// Returns to the small form if elements were taken and few are left.
+    fn settle(&mut self, limits: &Limits) {
+        let List::Nodes(nodes) = self else { return };
+        if nodes.nodes.len() > 1 {
+            return;
+        }
+        let (size_max, count_max) = node_limits(limits);
+        let size_max = if count_max == usize::MAX { size_max / 2 } else { usize::MAX };
+        let small = nodes
+            .nodes
+            .front()
+            .is_none_or(|node| node.packed.as_bytes().len() <= size_max && node.count as usize <= count_max / 2);
+        if small {
+            let packed = nodes.nodes.pop_front().map_or_else(Packed::new, |node| node.packed);
+            *self = List::Packed(packed);
+        }
+    }
+
+    /// Adds an element at an end; [`make_room`](Self::make_room) has been called for it.
+    #[inline]
+    pub fn push(&mut self, end: End, text: &[u8], limits: &Limits) {
+        match (self, end) {
+            (List::Packed(packed), End::Head) => packed.push_front(text),
+            (List::Packed(packed), End::Tail) => packed.push_back(text),
+            (List::Nodes(nodes), end) => nodes.push(end, text, limits),
+        }
+    }
+
+    /// Passes up to `count` elements from an end to `visit` and removes them. The part that is not freed immediately is
+    /// returned.
+    pub fn pop(&mut self, end: End, count: usize, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> Option<List> {
+        if count == 1 && self.pop_one(end, visit, limits) {
+            return None;
+        }
+        self.iter(end).take(count).for_each(visit);
+        let count = count.min(self.len());
+        let start = if end == End::Head { 0 } else { self.len() - count };
+        self.remove_range(start, count, limits)
+    }
+
+    /// Shows the element at an end to `visit` and removes it; false, and nothing has happened, if a block would be left
+    /// empty.
+    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> bool {
+        let mut pop = |packed: &mut Packed| {
+            let at = if end == End::Head { packed.first() } else { packed.last() };
+            if let Some(at) = at {
+                visit(packed.get(at));
+                packed.remove(at, 1);
+            }
+            at.is_some()
+        };
+        let nodes = match self {
+            List::Packed(packed) => return pop(packed),
+            List::Nodes(nodes) => nodes,
+        };
+        let node = if end == End::Head { nodes.nodes.front_mut() } else { nodes.nodes.back_mut() };
+        let Some(node) = node.filter(|node| node.count > 1) else { return false };
+        nodes.bytes -= node.packed.bytes();
+        pop(&mut node.packed);
+        node.count -= 1;
+        nodes.bytes += node.packed.bytes();
+        nodes.len -= 1;
+        self.settle(limits);
+        true
+    }
+
+    /// Removes this many elements from an index on. Whole nodes are returned, as freeing them may take long.
+    pub fn remove_range(&mut self, start: usize, mut count: usize, limits: &Limits) -> Option<List> {
+        let mut taken = None;
+        match self {
+            List::Packed(packed) => {
+                if count > 0
+                    && let Some(at) = packed.seek(start as i64)
+                {
+                    packed.remove(at, count);
+                }
+                return None;
+            }
+            List::Nodes(nodes) => {
+                let (mut index, skipped) = nodes.locate(start)?;
+                if skipped > 0 {
+                    let here = count.min(nodes.nodes[index].count as usize - skipped);
+                    nodes.change(index, |packed| {
+                        packed.seek(skipped as i64).and_then(|at| packed.remove(at, here));
+                    });
+                    count -= here;
+                    index += 1;
+                }
+                let mut end = index;
+                while let Some(node) = nodes.nodes.get(end)
+                    && node.count as usize <= count
+                {
+                    count -= node.count as usize;
+                    end += 1;
+                }
+                if end > index {
+                    taken = Some(List::Nodes(Box::new(nodes.drain(index..end))));
+                }
+                if count > 0 && index < nodes.nodes.len() {
+                    nodes.change(index, |packed| packed.first().and_then(|at| packed.remove(at, count)));
+                }
+            }
+        }
+        self.settle(limits);
+        taken
+    }
+
+    /// Replaces an element; false if it does not exist.
+    #[inline]
+    pub fn set(&mut self, index: usize, text: &[u8], limits: &Limits) -> bool {
+        // Redis does this before it looks whether there is such an element.
+        self.make_room(&[text], limits);
+        let Some(place) = self.seek(index) else { return false };
+        match self {
+            List::Packed(packed) => packed.replace(place.at, text),
+            List::Nodes(nodes) => nodes.replace(place.node, place.at, text),
+        }
+        self.settle(limits);
+        true
+    }
+
+    /// Inserts an element before or after the first one equal to `pivot`; false if there is none.
+    pub fn insert(&mut self, pivot: &[u8], before: bool, text: &[u8], limits: &Limits) -> bool {
+        // Redis does this before it looks for the pivot.
+        self.make_room(&[text], limits);
+        let Some(place) = self.find(pivot) else { return false };
+        match self {
+            List::Packed(packed) => {
+                let at = if before { Some(place.at) } else { packed.next(place.at) };
+                packed.insert(at, &[text]);
+            }
+            List::Nodes(nodes) => nodes.insert(place.node, place.at, before, text, limits),
+        }
+        true
+    }
+
+    #[inline]
+    fn find(&self, text: &[u8]) -> Option<Place> {
+        (0..self.blocks()).find_map(|node| self.block(node)?.find(text, 1).map(|at| Place { node, at }))
+    }
+
+    /// Removes up to `max` elements that are `text`, beginning at an end; gives how many it were.
+    pub fn remove(&mut self, text: &[u8], from: End, max: usize, limits: &Limits) -> usize {
+        let value = integer(text);
+        let mut removed = 0;
+        match self {
+            List::Packed(packed) => removed = remove_in(packed, text, value, from, max),
+            List::Nodes(nodes) => {
+                let blocks = nodes.nodes.len();
+                for step in 0..blocks {
+                    if removed == max {
+                        break;
+                    }
+                    let index = if from == End::Head { step } else { blocks - 1 - step };
+                    if nodes.nodes[index].packed.find(text, 1).is_some() {
+                        removed += nodes.change(index, |packed| remove_in(packed, text, value, from, max - removed));
+                    }
+                }
+                if removed > 0 {
+                    nodes.sweep();
+                }
+            }
+        }
+        if removed > 0 {
+            self.settle(limits);
+        }
+        removed
+    }
+
+    /// Visits the indexes of the elements equal to this text, from the first on, until `visit` stops.
+    pub fn each_index(&self, text: &[u8], mut visit: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        for packed in (0..self.blocks()).filter_map(|node| self.block(node)) {
+            let (mut place, mut here) = (packed.first(), index);
+            while let Some((at, passed)) = packed.search(place, text, 1) {
+                if !visit(here + passed) {
+                    return;
+                }
+                place = packed.next(at);
+                here += passed + 1;
+            }
+            index += packed.len();
+        }
+    }
+
+    /// Returns the list of these blocks, which are not empty.
+    pub fn of_blocks(blocks: impl IntoIterator<Item = Packed>, limits: &Limits) -> List {
+        let mut nodes = Box::<Nodes>::default();
+        for packed in blocks {
+            nodes.put(nodes.nodes.len(), Node::new(packed));
+        }
+        match nodes.nodes.len() {
+            1 if !exceeds(nodes.nodes[0].packed.as_bytes().len(), nodes.len, limits) => {
+                List::Packed(nodes.nodes.pop_front().map_or_else(Packed::new, |node| node.packed))
+            }
+            0 => List::empty(),
+            _ => List::Nodes(nodes),
+        }
+    }
+}
+
+impl Nodes {
+    /// Drops the nodes that have become empty; their blocks are small.
+    #[inline]
+    fn sweep(&mut self) {
+        let bytes = &mut self.bytes;
+        self.nodes.retain(|node| {
+            if node.count == 0 {
+                *bytes -= node.packed.bytes();
+            }
+            node.count > 0
+        });
+    }
+}
+
+/// Removes up to `max` elements of a block that are `text`.
+fn remove_in(packed: &mut Packed, text: &[u8], value: Option<i64>, from: End, max: usize) -> usize {
+    let mut removed = 0;
+    let mut next = if from == End::Head { packed.first() } else { packed.last() };
+    while let Some(at) = next
+        && removed < max
+    {
+        let hit = packed.get(at).is(text, value);
+        removed += usize::from(hit);
+        next = match (from, hit) {
+            (End::Head, true) => packed.remove(at, 1),
+            (End::Head, false) => packed.next(at),
+            (End::Tail, hit) => {
+                let before = packed.previous(at);
+                if hit {
+                    packed.remove(at, 1);
+                }
+                before
+            }
+        };
+    }
+    removed
+}
+
+impl Kind for List {
+    const TAG: u8 = 0;
+    const NAME: &'static str = "list";
+
+    #[inline]
+    fn empty() -> List {
+        List::Packed(Packed::new())
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            List::Packed(packed) => packed.len(),
+            List::Nodes(nodes) => nodes.len,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> usize {
+        match self {
+            List::Packed(packed) => packed.bytes(),
+            List::Nodes(nodes) => size_of::<Nodes>() + nodes.nodes.capacity() * size_of::<Node>() + nodes.bytes,
+        }
+    }
+
+    fn encoding(&self) -> &'static str {
+        match self {
+            List::Packed(_) => "listpack",
+            List::Nodes(_) => "quicklist",
+        }
+    }
+
+    fn copy(&self) -> List {
+        match self {
+            List::Packed(packed) => List::Packed(packed.clone()),
+            List::Nodes(nodes) => {
+                List::Nodes(Box::new(Nodes { nodes: nodes.nodes.clone(), len: nodes.len, bytes: nodes.bytes }))
+            }
+        }
+    }
+
+    fn dump(&self, out: &mut Vec<u8>) {
+        out.push(encode::TYPE_LIST_QUICKLIST_2);
+        encode::put_len(self.blocks(), out);
+        for block in (0..self.blocks()).filter_map(|node| self.block(node)) {
+            encode::put_len(encode::NODE_LISTPACK, out);
+            encode::put_string(block.as_bytes(), out);
+        }
+    }
+
+    #[inline]
+    fn into_raw(self) -> (u8, NonNull<u8>) {
+        match self {
+            List::Packed(packed) => (PACKED, packed.into_raw()),
+            List::Nodes(nodes) => (NODES, NonNull::from(Box::leak(nodes)).cast()),
+        }
+    }
+
+    #[inline]
+    unsafe fn from_raw(form: u8, start: NonNull<u8>) -> List {
+        // SAFETY: passed on; the form says what it was.
+        unsafe {
+            match form {
+                PACKED => List::Packed(Packed::from_raw(start)),
+                _ => List::Nodes(Box::from_raw(start.cast().as_ptr())),
+            }
+        }
+    }
+
+    kind_of!(List);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(list: &List, from: End) -> Vec<Vec<u8>> {
+        list.iter(from).map(|element| element.text(&mut itoa::Buffer::new()).to_vec()).collect()
+    }
+
+    /// Nodes hold what they say, and no node is empty.
+    fn check(list: &List) {
+        if let List::Nodes(nodes) = list {
+            assert_eq!(nodes.len, nodes.nodes.iter().map(|node| node.packed.len()).sum::<usize>());
+            assert!(nodes.nodes.iter().all(|node| node.count as usize == node.packed.len() && node.count > 0));
+            assert_eq!(nodes.bytes, nodes.nodes.iter().map(|node| node.packed.bytes()).sum::<usize>());
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(bool, Vec<u8>),
+        Pop(bool, usize),
+        Set(usize, Vec<u8>),
+        Insert(usize, bool, Vec<u8>),
+        Remove(usize, bool, usize),
+        Cut(usize, usize),
+    }
+
+    /// Numbers, short texts that repeat, long ones, and some that fill a node alone.
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            1 => (30_000..50_000_usize).prop_map(|len| vec![b'z'; len]),
+            30 => (0..20_u32).prop_map(|number| number.to_string().into_bytes()),
+            30 => (0..4_usize, 1..300_usize).prop_map(|(letter, len)| vec![b'a' + letter as u8; len]),
+            15 => (1000..9000_usize).prop_map(|len| vec![b'x'; len]),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (any::<bool>(), text()).prop_map(|(head, text)| Step::Push(head, text)),
+            1 => (any::<bool>(), 1..30_usize).prop_map(|(head, count)| Step::Pop(head, count)),
+            2 => (any::<usize>(), text()).prop_map(|(at, text)| Step::Set(at, text)),
+            3 => (any::<usize>(), any::<bool>(), text()).prop_map(|(at, before, text)| Step::Insert(at, before, text)),
+            1 => (any::<usize>(), any::<bool>(), 0..5_usize).prop_map(|(at, head, max)| Step::Remove(at, head, max)),
+            1 => (any::<usize>(), 0..40_usize).prop_map(|(at, count)| Step::Cut(at, count)),
+        ]
+    }
+
+    fn end(head: bool) -> End {
+        if head { End::Head } else { End::Tail }
+    }
+
+    fn apply(list: &mut List, model: &mut VecDeque<Vec<u8>>, step: Step) {
+        let place = |at: usize, len: usize| if len == 0 { 0 } else { at % len };
+        match step {
+            Step::Push(head, text) => {
+                list.make_room(&[&text], &Limits::new());
+                list.push(end(head), &text, &Limits::new());
+                if head { model.push_front(text) } else { model.push_back(text) }
+            }
+            Step::Pop(head, count) => {
+                let mut popped = Vec::new();
+                list.pop(
+                    end(head),
+                    count,
+                    &mut |element| popped.push(element.text(&mut itoa::Buffer::new()).to_vec()),
+                    &Limits::new(),
+                );
+                let expected: Vec<_> =
+                    (0..count).map_while(|_| if head { model.pop_front() } else { model.pop_back() }).collect();
+                assert_eq!(popped, expected);
+            }
+            Step::Set(at, text) => {
+                let index = place(at, model.len());
+                assert_eq!(list.set(index, &text, &Limits::new()), index < model.len());
+                if let Some(old) = model.get_mut(index) {
+                    *old = text;
+                }
+            }
+            Step::Insert(at, before, text) => {
+                let pivot = model.get(place(at, model.len())).cloned().unwrap_or_else(|| b"none".to_vec());
+                let found = model.iter().position(|element| *element == pivot);
+                assert_eq!(list.insert(&pivot, before, &text, &Limits::new()), found.is_some());
+                if let Some(index) = found {
+                    model.insert(index + usize::from(!before), text);
+                }
+            }
+            Step::Remove(at, head, max) => {
+                let Some(text) = model.get(place(at, model.len())).cloned() else { return };
+                let mut left = max;
+                let mut keep = |element: &Vec<u8>| {
+                    let gone = left > 0 && *element == text;
+                    left -= usize::from(gone);
+                    !gone
+                };
+                if head {
+                    model.retain(&mut keep);
+                } else {
+                    let mut turned: VecDeque<_> = model.drain(..).rev().collect();
+                    turned.retain(&mut keep);
+                    model.extend(turned.into_iter().rev());
+                }
+                assert_eq!(list.remove(&text, end(head), max, &Limits::new()), max - left);
+            }
+            Step::Cut(at, count) => {
+                let start = place(at, model.len());
+                list.remove_range(start, count, &Limits::new());
+                model.drain(start..model.len().min(start + count));
+            }
+        }
+        check(list);
+        assert_eq!(list.len(), model.len());
+    }
+
+    proptest! {
+        #[test]
+        fn a_deque_does_the_same(steps in proptest::collection::vec(step(), 0..400)) {
+            let (mut list, mut model) = (List::empty(), VecDeque::new());
+            for step in steps {
+                apply(&mut list, &mut model, step);
+            }
+            let mut expected: Vec<Vec<u8>> = model.into();
+            prop_assert_eq!(texts(&list, End::Head), expected.clone());
+            prop_assert_eq!(texts(&list.copy(), End::Head), expected.clone());
+            for index in [0, expected.len() / 3, expected.len() / 2, expected.len().saturating_sub(1), expected.len()] {
+                let found = list.get(index).map(|element| element.text(&mut itoa::Buffer::new()).to_vec());
+                prop_assert_eq!(found, expected.get(index).cloned());
+                let mut rest = Vec::new();
+                list.visit(index, usize::MAX, |e| rest.push(e.text(&mut itoa::Buffer::new()).to_vec()));
+                prop_assert_eq!(&rest[..], expected.get(index..).unwrap_or_default());
+                rest.clear();
+                list.visit(index, 3, |e| rest.push(e.text(&mut itoa::Buffer::new()).to_vec()));
+                prop_assert_eq!(&rest[..], expected.get(index..expected.len().min(index + 3)).unwrap_or_default());
+            }
+            expected.reverse();
+            prop_assert_eq!(texts(&list, End::Tail), expected);
+        }
+    }
+
+    #[test]
+    fn a_list_changes_its_form_where_redis_does() {
+        let mut list = List::empty();
+        let push = |list: &mut List, text: &[u8]| {
+            list.make_room(&[text], &Limits::new());
+            list.push(End::Tail, text, &Limits::new());
+        };
+        // 8,192 bytes in all: the head and end take 7, each element 2 + 2 more than itself.
+        (0..8).for_each(|_| push(&mut list, &[b'v'; 1000]));
+        assert_eq!(list.encoding(), "listpack");
+        push(&mut list, &[b'v'; 200]);
+        assert_eq!(list.encoding(), "quicklist");
+        list.pop(End::Tail, 4, &mut |_| {}, &Limits::new());
+        assert_eq!((list.encoding(), list.len()), ("quicklist", 5));
+        list.pop(End::Tail, 1, &mut |_| {}, &Limits::new());
+        assert_eq!((list.encoding(), list.len()), ("listpack", 4));
+        list.set(2, &[b'v'; 9000], &Limits::new());
+        assert_eq!(list.encoding(), "quicklist");
+        list.remove(&[b'v'; 9000], End::Head, 9, &Limits::new());
+        assert_eq!((list.encoding(), list.len()), ("listpack", 3));
+    }
+}

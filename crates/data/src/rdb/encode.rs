@@ -1,0 +1,167 @@
+//! Writing of Redis's serialised form: types, lengths, strings and the trailer.
+
+use sluicegate_wire::resp::parse_i64;
+
+use super::crc64::crc64;
+use super::lzf;
+
+/// The version that is written.
+pub(super) const VERSION: u16 = 10;
+/// The highest version that is read.
+pub(super) const VERSION_MAX: u16 = 12;
+pub(super) const VERSION_BYTES: usize = 2;
+pub(super) const CHECKSUM_BYTES: usize = 8;
+
+pub(super) const TYPE_STRING: u8 = 0;
+/// A list as its number of elements and the elements.
+pub(super) const TYPE_LIST: u8 = 1;
+/// A list as one ziplist.
+pub(super) const TYPE_LIST_ZIPLIST: u8 = 10;
+/// A hash as one zipmap; only read, like all that is ziplists.
+pub(super) const TYPE_HASH_ZIPMAP: u8 = 9;
+/// A sorted set as one ziplist of members and scores.
+pub(super) const TYPE_ZSET_ZIPLIST: u8 = 12;
+/// A hash as one ziplist of fields and values.
+pub(super) const TYPE_HASH_ZIPLIST: u8 = 13;
+/// A list as its number of nodes, each a ziplist.
+pub(super) const TYPE_LIST_QUICKLIST: u8 = 14;
+/// A set as its number of members and the members.
+pub const TYPE_SET: u8 = 2;
+/// A sorted set as its number of members, and members and scores as texts; only read.
+pub(super) const TYPE_ZSET: u8 = 3;
+/// A set of integers as one intset.
+pub const TYPE_SET_INTSET: u8 = 11;
+/// A set as one listpack, from version 11 on; read only.
+pub(super) const TYPE_SET_LISTPACK: u8 = 20;
+/// A set with members that expire, which only this store has: its number of members, and each member with 8 bytes,
+/// little endian, of its time in Unix milliseconds, or 0.
+pub const TYPE_SET_EXPIRING: u8 = 240;
+/// A hash as its number of fields, and fields and values.
+pub const TYPE_HASH: u8 = 4;
+/// A sorted set as its number of members, and members and scores of 8 bytes, little endian.
+pub const TYPE_ZSET_2: u8 = 5;
+/// A hash as one listpack.
+pub const TYPE_HASH_LISTPACK: u8 = 16;
+/// A hash with expiring fields, from version 12 on: 8 bytes, little-endian, of the earliest time in Unix milliseconds,
+/// the number of fields, and for each its time, field and value. The time is 0 for none, otherwise one more than its
+/// difference from the earliest.
+pub const TYPE_HASH_METADATA: u8 = 24;
+/// The same as one listpack of fields, values and times, behind the earliest of them.
+pub const TYPE_HASH_LISTPACK_EX: u8 = 25;
+/// A sorted set as one listpack.
+pub const TYPE_ZSET_LISTPACK: u8 = 17;
+/// A list as its number of nodes, each a container (1: one plain element, 2: a listpack) with its bytes.
+pub const TYPE_LIST_QUICKLIST_2: u8 = 18;
+/// A stream, as Redis 5 wrote it: the number of nodes, each an ID of 16 bytes, big endian, with a listpack; the number of
+/// entries, the last ID, and consumer groups.
+pub(super) const TYPE_STREAM: u8 = 15;
+/// The same with the first ID, the highest deleted one, and the number of entries ever added before the groups.
+pub const TYPE_STREAM_2: u8 = 19;
+/// The same with more about each group, from version 11 on.
+pub(super) const TYPE_STREAM_3: u8 = 21;
+/// A list's node that is one element.
+pub(super) const NODE_PLAIN: usize = 1;
+/// A list's node that is a listpack.
+pub const NODE_LISTPACK: usize = 2;
+
+pub(super) const LEN_14: u8 = 0b01 << 6;
+pub(super) const LEN_32: u8 = 0x80;
+pub(super) const LEN_64: u8 = 0x81;
+pub(super) const ENCODED: u8 = 0b11 << 6;
+pub(super) const INT_8: u8 = ENCODED;
+pub(super) const INT_16: u8 = ENCODED | 1;
+pub(super) const INT_32: u8 = ENCODED | 2;
+pub(super) const LZF: u8 = ENCODED | 3;
+
+/// Strings up to this length are written as integers if they are one.
+pub(super) const INTEGER_TEXT_MAX: usize = 11;
+/// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
+pub(super) const UNCOMPRESSED_MAX: usize = 20;
+pub(super) const SAVING_MIN: usize = 4;
+/// A string for which a payload grows by no more than it needs.
+pub(super) const EXACT_MIN: usize = 4 << 10;
+
+/// Returns an object with the trailer of the first version that knows its type.
+pub fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
+    let late = matches!(object[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
+    seal(object, if late { VERSION_MAX } else { VERSION })
+}
+
+/// Returns an object with the trailer of this version.
+pub fn sealed(object: Vec<u8>) -> Vec<u8> {
+    seal(object, VERSION)
+}
+
+pub(super) fn seal(mut object: Vec<u8>, version: u16) -> Vec<u8> {
+    object.extend(version.to_le_bytes());
+    object.extend(crc64(&object).to_le_bytes());
+    object
+}
+
+/// Appends a length.
+pub fn put_len(len: usize, out: &mut Vec<u8>) {
+    match len {
+        0..0x40 => out.push(len as u8),
+        0x40..0x4000 => out.extend((len as u16 | u16::from(LEN_14) << 8).to_be_bytes()),
+        0x4000..=0xffff_ffff => {
+            out.push(LEN_32);
+            out.extend((len as u32).to_be_bytes());
+        }
+        _ => {
+            out.push(LEN_64);
+            out.extend((len as u64).to_be_bytes());
+        }
+    }
+}
+
+/// Appends a string as it is.
+pub fn put_raw(bytes: &[u8], out: &mut Vec<u8>) {
+    put_len(bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+pub(super) fn put_integer(value: i64, out: &mut Vec<u8>) {
+    if let Ok(value) = i8::try_from(value) {
+        out.push(INT_8);
+        out.extend(value.to_le_bytes());
+    } else if let Ok(value) = i16::try_from(value) {
+        out.push(INT_16);
+        out.extend(value.to_le_bytes());
+    } else if let Ok(value) = i32::try_from(value) {
+        out.push(INT_32);
+        out.extend(value.to_le_bytes());
+    } else {
+        put_raw(itoa::Buffer::new().format(value).as_bytes(), out);
+    }
+}
+
+/// Appends a string, compressed or as an integer where Redis does so.
+pub fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.len() <= INTEGER_TEXT_MAX
+        && let Some(value) = parse_i64(bytes)
+    {
+        return put_integer(value, out);
+    }
+    if bytes.len() > UNCOMPRESSED_MAX
+        && let Some(packed) = lzf::compress(bytes, bytes.len() - SAVING_MIN)
+    {
+        out.push(LZF);
+        put_len(packed.len(), out);
+        return put_raw_after(bytes.len(), &packed, out);
+    }
+    // Room for the trailer is included, so that a long value is not moved for it. Room for many short ones grows like a
+    // vector's; otherwise each would move all bytes before it.
+    if bytes.len() >= EXACT_MIN {
+        out.reserve_exact(bytes.len() + 32);
+    }
+    put_raw(bytes, out);
+}
+
+/// Writes the uncompressed length, then the compressed bytes.
+fn put_raw_after(len: usize, packed: &[u8], out: &mut Vec<u8>) {
+    put_len(len, out);
+    if packed.len() >= EXACT_MIN {
+        out.reserve_exact(packed.len() + 32);
+    }
+    out.extend_from_slice(packed);
+}

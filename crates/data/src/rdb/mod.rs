@@ -1,0 +1,651 @@
+//! Values in Redis's serialised form: the payloads of DUMP and RESTORE.
+//!
+//! ```text
+//! type (1)   object …   version (2, little endian)   CRC-64 of everything before it (8, little endian)
+//! ```
+//!
+//! The object is that of an RDB file (type 0: a string). Lengths have 6, 14, 32 or 64 bits, big-endian; a length whose
+//! first two bits are set is instead the encoding of the string: as an integer of 8, 16 or 32 bits, little-endian, or
+//! [compressed](lzf). The written version is 10, which Redis 7.0 loads; versions up to 12 are read. Bytes after the
+//! object are ignored, as in Redis; a truncated object is refused, where Redis reads on into the trailer.
+//!
+//! A payload comes from a peer: all its lengths are checked against the available bytes, so a malformed one allocates
+//! at most 88 times its length, and never more than [`STRING_MAX`]. A string longer than that is refused, where Redis
+//! allocates it.
+//!
+//! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
+
+mod crc64;
+pub mod encode;
+mod library;
+mod lzf;
+mod ziplist;
+mod zipmap;
+
+use crate::object::elements::{Expiry, TIMELESS};
+use crate::object::hash::EXPIRY_MAX;
+use crate::object::limits::Limits;
+use crate::object::list::End;
+use crate::object::stream::StreamId;
+use crate::object::{Hash, Kind, List, Packed, Set, Stream, Zset, score};
+use crate::value::{STRING_MAX, Value, View};
+use crc64::crc64;
+use encode::{
+    CHECKSUM_BYTES, ENCODED, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN, TYPE_HASH,
+    TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_ZIPLIST, TYPE_HASH_ZIPMAP, TYPE_LIST,
+    TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET, TYPE_SET_EXPIRING, TYPE_SET_INTSET,
+    TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING, TYPE_ZSET, TYPE_ZSET_2,
+    TYPE_ZSET_LISTPACK, TYPE_ZSET_ZIPLIST, VERSION, VERSION_BYTES, VERSION_MAX, put_integer, put_raw, put_string, seal,
+};
+pub use encode::{sealed, sealed_of_any_version};
+pub use library::{dump_libraries, restore_libraries};
+
+/// The reason why a payload cannot be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// It is of a later version, or was changed after the dump.
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    Envelope,
+    /// It is a stream with consumer groups.
+    #[error("ERR Bad data format: the stream has consumer groups, which are not available yet")]
+    Groups,
+    /// Its object is malformed, or of a type that this store does not have.
+    #[error("ERR Bad data format")]
+    Object,
+}
+
+/// Returns a value's payload.
+pub fn dump(value: &Value<'_>) -> Vec<u8> {
+    match (value, value.string()) {
+        (Value::Object(object), _) => {
+            let mut out = Vec::new();
+            object.dump(&mut out);
+            sealed_of_any_version(out)
+        }
+        (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),
+    }
+}
+
+fn dump_string(value: View<'_>) -> Vec<u8> {
+    let mut out = vec![TYPE_STRING];
+    match value {
+        View::Int(value) => put_integer(value, &mut out),
+        View::Bytes(bytes) => put_string(bytes, &mut out),
+    }
+    seal(out, VERSION)
+}
+
+/// Returns the content of a payload, if its version is known and its checksum is right.
+fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
+    let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
+    let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
+    if u16::from_le_bytes(*version) > VERSION_MAX || u64::from_le_bytes(*checksum) != crc64(body) {
+        return Err(Wrong::Envelope);
+    }
+    Ok(object)
+}
+
+/// Returns the value of a payload.
+pub fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong> {
+    let mut reader = Reader(opened(payload)?);
+    match reader.byte()? {
+        TYPE_STRING => Ok(reader.string()?.into_value()),
+        TYPE_LIST => reader.list(|reader, list| {
+            push(list, &reader.string()?.into_bytes(), limits);
+            Ok(())
+        }),
+        TYPE_LIST_ZIPLIST => {
+            let mut list = List::empty();
+            push_ziplist(&mut list, &reader.string()?.into_bytes(), limits)?;
+            list_value(list)
+        }
+        TYPE_LIST_QUICKLIST => reader.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes(), limits)),
+        TYPE_LIST_QUICKLIST_2 => reader.quicklist(limits),
+        TYPE_SET => reader.set(limits),
+        TYPE_SET_EXPIRING => reader.expiring_set(limits),
+        kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
+            let bytes = reader.string()?.into_bytes();
+            let read = if kind == TYPE_SET_INTSET { Set::of_intset } else { Set::of_listpack };
+            Ok(Value::Object(read(&bytes, limits).ok_or(Wrong::Object)?.into_object()))
+        }
+        TYPE_HASH => reader.hash(limits),
+        kind @ (TYPE_HASH_ZIPMAP | TYPE_HASH_ZIPLIST) => {
+            let bytes = reader.string()?.into_bytes();
+            let mut texts = Vec::new();
+            match kind {
+                TYPE_HASH_ZIPMAP => {
+                    zipmap::each(&bytes, |field, value| texts.extend([field.to_vec(), value.to_vec()]))?
+                }
+                _ => texts = texts_of(&bytes)?,
+            }
+            let mut hash = Hash::empty();
+            for pair in texts.chunks(2) {
+                let [field, value] = pair else { return Err(Wrong::Object) };
+                if !hash.insert(field, value, Expiry::None, TIMELESS, limits) {
+                    return Err(Wrong::Object);
+                }
+            }
+            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+        }
+        TYPE_HASH_LISTPACK => {
+            let bytes = reader.string()?.into_bytes();
+            let hash = Hash::of_listpack(&bytes, false, limits).ok_or(Wrong::Object)?;
+            Ok(Value::Object(hash.into_object()))
+        }
+        TYPE_HASH_METADATA => reader.expiring_hash(limits),
+        TYPE_HASH_LISTPACK_EX => {
+            // Which time is the earliest shows in the listpack.
+            reader.array::<8>()?;
+            let bytes = reader.string()?.into_bytes();
+            let hash = Hash::of_listpack(&bytes, true, limits).ok_or(Wrong::Object)?;
+            Ok(Value::Object(hash.into_object()))
+        }
+        kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind, limits),
+        TYPE_ZSET_ZIPLIST => {
+            let texts = texts_of(&reader.string()?.into_bytes())?;
+            let mut zset = Zset::empty();
+            for pair in texts.chunks(2) {
+                let [member, score] = pair else { return Err(Wrong::Object) };
+                let score = score::parse(score).filter(|score| !score.is_nan()).ok_or(Wrong::Object)?;
+                if zset.set(member, score, limits).is_some() {
+                    return Err(Wrong::Object);
+                }
+            }
+            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
+        }
+        TYPE_ZSET_LISTPACK => {
+            let bytes = reader.string()?.into_bytes();
+            let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
+            Ok(Value::Object(zset.into_object()))
+        }
+        kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => reader.stream(kind),
+        _ => Err(Wrong::Object),
+    }
+}
+
+/// Returns a list that was read, unless it is empty.
+fn list_value(list: List) -> Result<Value<'static>, Wrong> {
+    if list.len() == 0 { Err(Wrong::Object) } else { Ok(Value::Object(list.into_object())) }
+}
+
+fn push(list: &mut List, text: &[u8], limits: &Limits) {
+    list.make_room(&[text], limits);
+    list.push(End::Tail, text, limits);
+}
+
+fn push_ziplist(list: &mut List, bytes: &[u8], limits: &Limits) -> Result<(), Wrong> {
+    ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new()), limits))
+}
+
+/// Returns the elements of a ziplist.
+fn texts_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
+    let mut texts = Vec::new();
+    ziplist::each(bytes, |element| texts.push(element.text(&mut itoa::Buffer::new()).to_vec()))?;
+    Ok(texts)
+}
+
+/// A string as it was read.
+enum Text<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+    Own(Vec<u8>),
+}
+
+impl Text<'_> {
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Text::Int(value) => itoa::Buffer::new().format(value).as_bytes().to_vec(),
+            Text::Bytes(bytes) => bytes.to_vec(),
+            Text::Own(bytes) => bytes,
+        }
+    }
+
+    /// As SET would store it.
+    fn into_value(self) -> Value<'static> {
+        let bytes = match self {
+            Text::Int(value) => return Value::Int(value),
+            Text::Bytes(bytes) => bytes.to_vec(),
+            Text::Own(bytes) => bytes,
+        };
+        match Value::of(&bytes) {
+            Value::Int(value) => Value::Int(value),
+            _ => Value::Vec { bytes, raw: false },
+        }
+    }
+}
+
+/// The value in a place for a length.
+enum Length {
+    /// A number of bytes or elements.
+    Of(usize),
+    /// A string in the encoding of this first byte.
+    Encoded(u8),
+}
+
+/// Reads an object from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Wrong> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Wrong::Object)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Wrong> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Wrong::Object)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Wrong> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn length(&mut self) -> Result<Length, Wrong> {
+        let first = self.byte()?;
+        let len = match (first & ENCODED, first) {
+            (ENCODED, _) => return Ok(Length::Encoded(first)),
+            (0, _) => u64::from(first),
+            (LEN_14, _) => u64::from(u16::from_be_bytes([first & !ENCODED, self.byte()?])),
+            (_, LEN_32) => u64::from(u32::from_be_bytes(self.array()?)),
+            (_, LEN_64) => u64::from_be_bytes(self.array()?),
+            _ => return Err(Wrong::Object),
+        };
+        usize::try_from(len).map(Length::Of).map_err(|_| Wrong::Object)
+    }
+
+    fn plain_length(&mut self) -> Result<usize, Wrong> {
+        match self.length()? {
+            Length::Of(len) => Ok(len),
+            Length::Encoded(_) => Err(Wrong::Object),
+        }
+    }
+
+    /// Reads a list with the given number of parts, each read by `add`.
+    fn list(&mut self, add: impl Fn(&mut Reader<'a>, &mut List) -> Result<(), Wrong>) -> Result<Value<'static>, Wrong> {
+        let mut list = List::empty();
+        for _ in 0..self.plain_length()? {
+            add(self, &mut list)?;
+        }
+        list_value(list)
+    }
+
+    /// Nodes; empty ones are left out.
+    fn quicklist(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let mut blocks = Vec::new();
+        for _ in 0..self.plain_length()? {
+            let container = self.plain_length()?;
+            let bytes = self.string()?.into_bytes();
+            let packed = match container {
+                NODE_PLAIN => {
+                    let mut packed = Packed::new();
+                    packed.push_back(&bytes);
+                    packed
+                }
+                NODE_LISTPACK => Packed::parse(&bytes).ok_or(Wrong::Object)?,
+                _ => return Err(Wrong::Object),
+            };
+            if !packed.is_empty() {
+                blocks.push(packed);
+            }
+        }
+        list_value(List::of_blocks(blocks, limits))
+    }
+
+    /// Reads members; a repeated one is refused.
+    fn set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let len = self.plain_length()?;
+        let mut set = Set::empty();
+        for index in 0..len {
+            let member = self.string()?.into_bytes();
+            if index == 0 {
+                // A number of members that the payload can't have must not choose the form.
+                set = Set::for_members(&member, len.min(self.0.len() + 1), limits);
+            }
+            if !set.add(&member, TIMELESS, limits) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
+    }
+
+    /// Members with their times.
+    fn expiring_set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let len = self.plain_length()?;
+        let mut set = Set::empty();
+        for _ in 0..len {
+            let member = self.string()?.into_bytes();
+            let new = match i64::from_le_bytes(self.array()?) {
+                0 => set.add(&member, TIMELESS, limits),
+                at_ms => set.add_expiring(&member, at_ms, false, TIMELESS),
+            };
+            if !new {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
+    }
+
+    /// Reads fields and values; a repeated field is refused.
+    fn hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let mut hash = Hash::empty();
+        let len = self.plain_length()?;
+        for _ in 0..len {
+            let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
+            if !hash.insert(&field, &value, Expiry::None, TIMELESS, limits) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+    }
+
+    /// Fields and values with their times.
+    fn expiring_hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let mut hash = Hash::empty();
+        let base_ms = i64::from_le_bytes(self.array()?);
+        let len = self.plain_length()?;
+        for _ in 0..len {
+            let expiry = match self.plain_length()? {
+                0 => Expiry::None,
+                later => {
+                    let at_ms = i64::try_from(later - 1).ok().and_then(|later| later.checked_add(base_ms));
+                    let at_ms = at_ms.filter(|at_ms| (1..=EXPIRY_MAX).contains(at_ms));
+                    Expiry::At(at_ms.ok_or(Wrong::Object)?)
+                }
+            };
+            let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
+            if !hash.insert(&field, &value, expiry, TIMELESS, limits) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+    }
+
+    /// Reads members and scores; a repeated member is refused, and so is a score that is not a number.
+    fn zset(&mut self, kind: u8, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let len = self.plain_length()?;
+        let mut zset = Zset::for_members(len, 0, limits);
+        let mut member = || -> Result<(Vec<u8>, f64), Wrong> {
+            let member = self.string()?.into_bytes();
+            let score = if kind == TYPE_ZSET { self.score_text()? } else { f64::from_le_bytes(self.array()?) };
+            Ok((member, score))
+        };
+        let add = |zset: &mut Zset, member: &[u8], score: f64| match score.is_nan()
+            || zset.set(member, score, limits).is_some()
+        {
+            true => Err(Wrong::Object),
+            false => Ok(()),
+        };
+        if zset.is_small() {
+            // One long member makes it a large one, which keeps the sign of -0 of those before it, too.
+            let members: Vec<(Vec<u8>, f64)> = (0..len).map(|_| member()).collect::<Result<_, _>>()?;
+            zset = Zset::for_members(len, members.iter().map(|(member, _)| member.len()).max().unwrap_or(0), limits);
+            members.iter().try_for_each(|(member, score)| add(&mut zset, member, *score))?;
+        } else {
+            for _ in 0..len {
+                let (member, score) = member()?;
+                add(&mut zset, &member, score)?;
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
+    }
+
+    /// Returns a stream, which may have no entries.
+    fn stream(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
+        let mut nodes = Vec::new();
+        for _ in 0..self.plain_length()? {
+            let master = self.string()?.into_bytes();
+            let (ms, seq) = master.split_first_chunk().ok_or(Wrong::Object)?;
+            let seq = seq.try_into().map_err(|_| Wrong::Object)?;
+            let master = StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq) };
+            nodes.push((master, self.string()?.into_bytes()));
+        }
+        let len = self.plain_length()?;
+        let last = self.stream_id()?;
+        let facts = match kind {
+            TYPE_STREAM => None,
+            _ => Some((self.stream_id()?, self.stream_id()?, self.plain_length()? as u64)),
+        };
+        let groups = self.plain_length()?;
+        let stream = Stream::parse(nodes, len, last, facts).ok_or(Wrong::Object)?;
+        if groups > 0 { Err(Wrong::Groups) } else { Ok(Value::Object(stream.into_object())) }
+    }
+
+    fn stream_id(&mut self) -> Result<StreamId, Wrong> {
+        Ok(StreamId { ms: self.plain_length()? as u64, seq: self.plain_length()? as u64 })
+    }
+
+    /// Reads a score as a text after its length of one byte, whose highest values mean NaN and infinities.
+    fn score_text(&mut self) -> Result<f64, Wrong> {
+        match self.byte()? {
+            253 => Ok(f64::NAN),
+            254 => Ok(f64::INFINITY),
+            255 => Ok(f64::NEG_INFINITY),
+            len => score::parse(self.take(usize::from(len))?).ok_or(Wrong::Object),
+        }
+    }
+
+    fn string(&mut self) -> Result<Text<'a>, Wrong> {
+        match self.length()? {
+            Length::Of(len) => self.take(len).map(Text::Bytes),
+            Length::Encoded(INT_8) => Ok(Text::Int(i8::from_le_bytes(self.array()?).into())),
+            Length::Encoded(INT_16) => Ok(Text::Int(i16::from_le_bytes(self.array()?).into())),
+            Length::Encoded(INT_32) => Ok(Text::Int(i32::from_le_bytes(self.array()?).into())),
+            Length::Encoded(LZF) => {
+                let (packed, len) = (self.plain_length()?, self.plain_length()?);
+                let packed = self.take(packed)?;
+                if len > STRING_MAX {
+                    return Err(Wrong::Object);
+                }
+                lzf::decompress(packed, len).map(Text::Own).ok_or(Wrong::Object)
+            }
+            Length::Encoded(_) => Err(Wrong::Object),
+        }
+    }
+}
+
+/// Restores untrusted bytes: unchanged, and with a valid trailer so that the object is reached. Must not panic, a value
+/// is never longer than its payload allows, and a restored value is unchanged after another dump and restore.
+pub fn fuzz_restore(data: &[u8]) {
+    let _ = restore_libraries(&seal(data.to_vec(), VERSION));
+    let limits = Limits::new();
+    let _ = restore(data, &limits);
+    for object in [data.to_vec(), [&[TYPE_STRING], data].concat(), [&[TYPE_STRING, LZF], data].concat()] {
+        let longest = object.len().saturating_mul(88).max(20);
+        let Ok(value) = restore(&seal(object, VERSION), &limits) else { continue };
+        let Some(view) = value.string() else { continue };
+        assert!(view.len() <= longest);
+        round_trip(view);
+    }
+    let sets = [TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_SET_EXPIRING];
+    let zsets = [TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK];
+    let hashes = [TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_METADATA, TYPE_HASH_LISTPACK_EX];
+    let lists = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2];
+    let streams = [TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3];
+    for kind in streams {
+        // A node's own bytes, which are what most of a payload consists of.
+        let node = |out: &mut Vec<u8>| put_raw(data, out);
+        let mut object = vec![kind, 1];
+        put_raw(&[0; 16], &mut object);
+        node(&mut object);
+        object.extend([1; 10]);
+        object.push(0);
+        fuzz_object(&object[..object.len() - if kind == TYPE_STREAM { 5 } else { 1 }]);
+        fuzz_object(&object);
+    }
+    let old = [TYPE_HASH_ZIPMAP, TYPE_ZSET_ZIPLIST, TYPE_HASH_ZIPLIST];
+    for kind in sets.into_iter().chain(zsets).chain(hashes).chain(lists).chain(old) {
+        fuzz_object(&[&[kind], data].concat());
+        // As one string, which the forms in one block are.
+        let mut object = vec![kind];
+        if kind == TYPE_HASH_LISTPACK_EX {
+            object.extend([0; 8]);
+        }
+        put_raw(data, &mut object);
+        fuzz_object(&object);
+    }
+    round_trip(View::Bytes(data));
+    round_trip(View::Bytes(&data.repeat(9)));
+}
+
+/// The value restored from these bytes has as many elements after another dump and restore.
+fn fuzz_object(object: &[u8]) {
+    let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION), &Limits::new()) else { return };
+    let len = value.len();
+    assert!(len > 0 && len <= object.len().saturating_mul(88));
+    let Ok(Value::Object(again)) = restore(&dump(&Value::Object(value)), &Limits::new()) else {
+        panic!("a payload of our own")
+    };
+    assert_eq!(again.len(), len);
+}
+
+fn round_trip(value: View<'_>) {
+    let again = restore(&dump_string(value), &Limits::new()).expect("a payload of our own");
+    let (mut digits, mut digits_again) = (itoa::Buffer::new(), itoa::Buffer::new());
+    assert!(again.string().expect("a string").text(&mut digits_again) == value.text(&mut digits));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use crate::random::{damage, numbers};
+
+    #[track_caller]
+    fn check(value: &[u8], object: &[u8]) {
+        for view in [View::Bytes(value), Value::of(value).string().unwrap()] {
+            let payload = dump_string(view);
+            assert_eq!(payload[..payload.len() - 10], *object);
+            assert_eq!(payload[payload.len() - 10..payload.len() - 8], [10, 0]);
+            round_trip(view);
+        }
+    }
+
+    #[test]
+    fn strings_are_written_as_redis_writes_them() {
+        check(b"", b"\0\0");
+        check(b"abc", b"\0\x03abc");
+        check(b"0", b"\0\xc0\0");
+        check(b"-128", b"\0\xc0\x80");
+        check(b"128", b"\0\xc1\x80\0");
+        check(b"-32768", b"\0\xc1\0\x80");
+        check(b"32768", b"\0\xc2\0\x80\0\0");
+        check(b"-2147483648", b"\0\xc2\0\0\0\x80");
+        check(b"2147483648", b"\0\x0a2147483648");
+        check(b"-9223372036854775808", b"\0\x14-9223372036854775808");
+        check(b"007", b"\0\x03007");
+        check(&[b'a'; 20], &[b"\0\x14", &[b'a'; 20][..]].concat());
+        check(&[b'a'; 21], b"\0\xc3\x05\x15\0a\xe0\x0b\0");
+    }
+
+    #[test]
+    fn lengths_of_all_widths_are_read() {
+        let text = [b'x'; 300];
+        for (len, head) in [
+            (3, &b"\x03"[..]),
+            (3, b"\x40\x03"),
+            (300, b"\x41\x2c"),
+            (300, b"\x80\0\0\x01\x2c"),
+            (300, b"\x81\0\0\0\0\0\0\x01\x2c"),
+        ] {
+            // What follows the object is not looked at.
+            let value = restore(&seal([b"\0", head, &text].concat(), VERSION_MAX), &Limits::new()).expect("a string");
+            assert_eq!(value.string().unwrap().len(), len);
+        }
+    }
+
+    #[test]
+    fn wrong_payloads_are_refused() {
+        let good = dump_string(View::Bytes(b"value"));
+        for len in 0..good.len() {
+            assert_eq!(restore(&good[..len], &Limits::new()).err(), Some(Wrong::Envelope));
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(restore(&bad, &Limits::new()).err(), Some(Wrong::Envelope));
+        }
+        assert_eq!(restore(&seal(b"\0\x01a".to_vec(), 13), &Limits::new()).err(), Some(Wrong::Envelope));
+        for object in [
+            &b""[..],
+            b"\0",
+            b"\x01\x01a",
+            b"\0\x02a",
+            b"\0\x40",
+            b"\0\x82",
+            b"\0\xbf",
+            b"\0\x80\0\0\0",
+            b"\0\x81\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\0\xc0",
+            b"\0\xc1\0",
+            b"\0\xc2\0\0\0",
+            b"\0\xc4",
+            b"\0\xc3\xc0\x01\x01",
+            b"\0\xc3\x02\x02\0a",
+            b"\0\xc3\x02\x81\x7f\xff\xff\xff\xff\xff\xff\xff\0a",
+            b"\0\xc3\x03\x02\0a",
+        ] {
+            assert_eq!(
+                restore(&seal(object.to_vec(), VERSION), &Limits::new()).err(),
+                Some(Wrong::Object),
+                "{object:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn fuzz_restore_holds() {
+        let mut next = numbers(1);
+        for _ in 0..20_000 {
+            let mut data: Vec<u8> = match next(3) {
+                0 => (0..next(40)).map(|_| next(256) as u8).collect(),
+                // Small numbers make lengths that nearly fit.
+                1 => (0..next(40)).map(|_| next(8) as u8 * [1, 1, 0x20][next(3)]).collect(),
+                _ => dump_string(View::Bytes(&vec![next(256) as u8; next(700)]))[1..].to_vec(),
+            };
+            let times = next(4);
+            damage(&mut data, times, &mut next);
+            fuzz_restore(&data);
+        }
+    }
+
+    #[test]
+    fn sorted_sets_are_read_in_every_form() {
+        let restored = |object: &[u8]| match restore(&seal(object.to_vec(), VERSION), &Limits::new()) {
+            Ok(Value::Object(Object::Zset(zset))) => Some(zset),
+            _ => None,
+        };
+        let texts = restored(b"\x03\x04\x01a\x031.5\x01b\xfe\x01c\xff\x01d\x02-7").expect("scores as texts");
+        let scores = [b"a", b"b", b"c", b"d"].map(|member| texts.get(member).expect("a member"));
+        assert_eq!(scores, [1.5, f64::INFINITY, f64::NEG_INFINITY, -7.0]);
+        let one = 1_f64.to_le_bytes();
+        let pair = |member: &[u8], score: [u8; 8]| [b"\x01", member, &score].concat();
+        assert!(restored(&[b"\x05\x01", &pair(b"a", one)[..]].concat()).is_some());
+        for wrong in [
+            [b"\x05\x02", &pair(b"a", one)[..]].concat(),
+            [b"\x05\x02", &pair(b"a", one)[..], &pair(b"a", one)].concat(),
+            [b"\x05\x01", &pair(b"a", f64::NAN.to_le_bytes())[..]].concat(),
+            b"\x05\0".to_vec(),
+            b"\x03\x01\x01a\xfd".to_vec(),
+            b"\x03\x01\x01a\x01x".to_vec(),
+            b"\x03\x01\x01a\x05".to_vec(),
+        ] {
+            assert!(restored(&wrong).is_none(), "{wrong:?}");
+        }
+        for (texts, is_right) in [
+            (&[&b"a"[..], b"1", b"b", b"0.5"][..], true),
+            (&[b"a", b"1", b"b"], false),
+            (&[b"a", b"1", b"a", b"2"], false),
+            (&[b"a", b"x"], false),
+            (&[b"a", b"nan"], false),
+            (&[], false),
+        ] {
+            let mut packed = crate::object::Packed::new();
+            packed.insert(None, texts);
+            let mut object = vec![TYPE_ZSET_LISTPACK];
+            put_raw(packed.as_bytes(), &mut object);
+            assert_eq!(restored(&object).is_some(), is_right, "{texts:?}");
+        }
+    }
+}
