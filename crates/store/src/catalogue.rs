@@ -402,6 +402,12 @@ pub(crate) struct Halves {
 /// Returns the flags in COMMAND GETKEYSANDFLAGS of the key of a command with these words, if they make a difference.
 pub(crate) type KeyFlags = fn(&[&[u8]]) -> Option<&'static [&'static str]>;
 
+/// Looks at the words of a command.
+pub(crate) type AsksForMuch = fn(&[&[u8]]) -> bool;
+
+/// Looks up the script that the words of a command name.
+pub(crate) type ScriptMayWrite = fn(&Arc<Inner>, &[&[u8]]) -> bool;
+
 /// One command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
@@ -453,9 +459,9 @@ pub struct CommandSpec {
     /// The two commands that replace it where it has very many keys; otherwise it is repeated for some keys at a time.
     pub(crate) halves: Option<Halves>,
     /// Returns whether these words request so much work that a script moves to another thread, whatever the keys are.
-    pub(crate) asks_for_much: Option<fn(&[&[u8]]) -> bool>,
+    pub(crate) asks_for_much: Option<AsksForMuch>,
     /// Returns whether the script named by these words may write, for a command whose flags do not show it.
-    pub(crate) script_may_write: Option<fn(&Arc<Inner>, &[&[u8]]) -> bool>,
+    pub(crate) script_may_write: Option<ScriptMayWrite>,
     /// Returns the flags of its key in COMMAND GETKEYSANDFLAGS, where its words make a difference.
     pub(crate) key_flags: Option<KeyFlags>,
     /// Whether a server command may run while stripes are locked: it locks nothing, wakes nothing and is short.

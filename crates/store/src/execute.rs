@@ -553,7 +553,7 @@ mod tests {
         Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
     }
 
-    fn words<'w>(command: &'w str) -> Vec<&'w [u8]> {
+    fn words(command: &str) -> Vec<&[u8]> {
         command.split(' ').map(str::as_bytes).collect()
     }
 

@@ -549,6 +549,7 @@ impl Job {
 
     /// Brings it to the stage in which it runs, through the waits for its keys; an error is the step that ends here.
     #[inline]
+    #[allow(clippy::result_large_err, reason = "the step is the caller's own result")]
     fn reach(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<(), Step> {
         if let Stage::Ended(..) = self.stage {
             if !is_patient {
@@ -612,6 +613,7 @@ impl Job {
     }
     /// Polls what a running script waits for; false if it begins anew. An error is the step that ends here.
     #[inline]
+    #[allow(clippy::result_large_err, reason = "the step is the caller's own result")]
     fn end_wait(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<bool, Step> {
         let Stage::Runs(runs) = &mut self.stage else { return Err(self.over(crate::refused::FAILED)) };
         let active = runs.active();

@@ -100,8 +100,8 @@ impl Connection {
     }
 
     /// Serves the client until it leaves or is made to.
+    #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds its argument and a copy of it")]
     pub fn run(mut self) -> impl Future<Output = ()> {
-        // A block that captures the connection holds it once; an `async fn` would hold its argument and a copy of it.
         async move {
             loop {
                 let mut last = false;
