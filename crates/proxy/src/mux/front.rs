@@ -107,6 +107,11 @@ impl Front<'_> {
         on!(self, end => end.send_head(head, form));
     }
 
+    /// Drops a head of which nothing was sent yet: another response takes its place.
+    pub(crate) fn take_back_head(&mut self) {
+        on!(self, end => end.take_back_head());
+    }
+
     /// Sends an interim response.
     pub(crate) fn send_interim(&mut self, head: &Message, form: HeadForm<'_>) {
         on!(self, end => end.send_interim(head, form));

@@ -235,6 +235,10 @@ impl Front {
         self.pending.push_back(Event::Head(head.status(), text));
     }
 
+    pub(crate) fn take_back_head(&mut self) {
+        while !matches!(self.pending.pop_back(), Some(Event::Head(..)) | None) {}
+    }
+
     pub(crate) fn send_interim(&mut self, head: &Message, _: HeadForm<'_>) {
         self.pending.push_back(Event::Interim(head.status()));
     }

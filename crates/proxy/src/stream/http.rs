@@ -688,6 +688,7 @@ impl Exchange<'_> {
                 self.observe_body(proxies.1, back.connection());
                 self.capture_response(back, Fault::Chunk);
                 self.answered = false;
+                self.front.take_back_head();
                 self.stream.discount_response();
                 self.stream.cx.log.response_started = None;
                 self.count_bad_response(back.connection());

@@ -141,6 +141,8 @@ pub(crate) struct Writer {
     /// Rendered bytes, a head or chunks, and how many of them were written.
     pub(super) out: Vec<u8>,
     pub(super) written: usize,
+    /// The place in `out` at which the message begins.
+    pub(super) began: usize,
     pub(super) chunked: bool,
     /// Something that was written since the message began is not in `out` any more.
     pub(super) forgotten: bool,
@@ -166,8 +168,15 @@ impl Writer {
             self.written = 0;
             self.forgotten = false;
         }
+        self.began = self.out.len();
         self.chunked = framing == Framing::Chunked;
         &mut self.out
+    }
+
+    /// Drops what was rendered of the message, of which nothing was written yet.
+    pub(super) fn take_back(&mut self) {
+        debug_assert!(self.written <= self.began, "a part of the message was sent");
+        self.out.truncate(self.began);
     }
 
     /// Gives names of a rendered head the case that they need.

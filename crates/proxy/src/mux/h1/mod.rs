@@ -268,6 +268,11 @@ impl Front {
         Writer::adjust_names(out, form.names);
     }
 
+    /// Drops a head of which nothing was sent yet.
+    pub(crate) fn take_back_head(&mut self) {
+        self.writer.take_back();
+    }
+
     /// Sends an interim response.
     pub(crate) fn send_interim(&mut self, head: &Message, form: HeadForm<'_>) {
         let out = self.writer.begin(Framing::None);
