@@ -1,7 +1,7 @@
 //! Streams: entries in the order of their IDs, which only grow.
 //!
 //! Entries are in nodes of up to `stream-node-max-entries` entries and about `stream-node-max-bytes` bytes, which equal
-//! Redis's byte for byte (see [`stream_node`](super::stream_node)); the nodes are in an array sorted by their first
+//! Redis's byte for byte (see `stream_node`); the nodes are in an array sorted by their first
 //! IDs. So an entry of five short fields with the names of its node costs its values and some 12 bytes, an ID is found
 //! by a binary search and the scan of one node, and trimming removes node by node.
 //!

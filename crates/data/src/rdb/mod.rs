@@ -6,7 +6,7 @@
 //!
 //! The object is that of an RDB file (type 0: a string). Lengths have 6, 14, 32 or 64 bits, big-endian; a length whose
 //! first two bits are set is instead the encoding of the string: as an integer of 8, 16 or 32 bits, little-endian, or
-//! [compressed](lzf). The written version is 10, which Redis 7.0 loads; versions up to 12 are read. Bytes after the
+//! compressed (`lzf`). The written version is 10, which Redis 7.0 loads; versions up to 12 are read. Bytes after the
 //! object are ignored, as in Redis; a truncated object is refused, where Redis reads on into the trailer.
 //!
 //! A payload comes from a peer: all its lengths are checked against the available bytes, so a malformed one allocates
