@@ -16,8 +16,8 @@ pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// Receives the error of a command without a waiting caller.
 pub type Failed = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called only where the
-/// origin is shown, and at most while the command is being started.
+/// A function that returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called
+/// only where the origin is shown, and at most while the command is being started.
 pub type Origin<'p> = &'p dyn Fn() -> String;
 
 /// The result of [`Engine::start`].

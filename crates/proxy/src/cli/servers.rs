@@ -93,7 +93,7 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
     })
 }
 
-/// Returns whether a server may be deleted; otherwise HAProxy's message.
+/// Checks whether a server may be deleted; the error is HAProxy's message.
 pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
     let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
     let config = &proxy.config;

@@ -68,7 +68,7 @@ impl Fields {
         self.any = true;
     }
 
-    /// Returns the delay after which a denied client may retry: not before it would be allowed, plus a random amount of
+    /// Stores the delay after which a denied client may retry: not before it would be allowed, plus a random amount of
     /// up to a tenth (a second at least), so that clients denied together do not return together. A slot of a `max`
     /// limit may become free at any time.
     pub(crate) fn retry_after(&mut self, fresh: &Fresh<'_>) {

@@ -204,7 +204,8 @@ impl Run<'_> {
         if self.hook.is_response() { &mut self.cx.response } else { &mut self.cx.request }
     }
 
-    /// Returns what becomes of an edit that can't be made: it ends the stream, unless `strict-mode off` leaves it out.
+    /// Returns the result of an edit that can't be made: it ends the stream, or continues with the next rule under
+    /// `strict-mode off`.
     pub(super) fn does_not_fit(&mut self) -> Done<'static> {
         self.cx.failed_rewrites += 1;
         if self.machine.soft {

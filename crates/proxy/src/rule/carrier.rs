@@ -94,7 +94,7 @@ fn with_number(
     }
 }
 
-/// Returns an action with a time, or with one that an expression gives in milliseconds.
+/// Returns an action that calls `act` with a time, which is fixed or the result of an expression in milliseconds.
 fn with_time(
     b: &mut Builder<'_>,
     time: &TimeOr,

@@ -125,7 +125,7 @@ pub(super) fn use_server_named(b: &mut Builder<'_>, name: &LogFormat) -> Compile
     action(|run| after(persist::ask_for_named(run.machine.text(), run.cx)))
 }
 
-/// Returns the result of a rule that selects servers: the first that finds one ends the list.
+/// Returns the result of a rule that selects servers: the first rule that finds one ends the list.
 fn after(found: bool) -> Done<'static> {
     if found { Done::Verdict(Verdict::Continue) } else { Done::Next }
 }

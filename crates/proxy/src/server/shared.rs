@@ -43,9 +43,9 @@ struct Pressure {
     served: Option<Arc<AtomicU32>>,
 }
 
-/// A server, outside any snapshot.
+/// A server, independent of the configuration's snapshots.
 pub struct ServerShared {
-    /// Returns its name.
+    /// Its name.
     pub name: Arc<str>,
     /// Its place in the backend.
     pub index: usize,
@@ -347,9 +347,9 @@ impl fmt::Debug for ServerShared {
     }
 }
 
-/// A backend, outside any snapshot: its queue, balance and figures.
+/// A backend, independent of the configuration's snapshots: its queue, balance and figures.
 pub struct BackendShared {
-    /// Returns its name.
+    /// Its name.
     pub name: Arc<str>,
     /// Its counters; `scur` is the number of streams in this backend.
     pub figures: Arc<Figures>,

@@ -673,7 +673,7 @@ pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
     Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
 }
 
-/// Returns an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
+/// Appends an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
 pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, out: &mut Vec<u8>) {
     for (_, cell) in cells(running, object, now, counts) {
         match cell {

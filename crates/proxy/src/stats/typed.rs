@@ -64,7 +64,7 @@ fn scope(tags: &str) -> &'static str {
     }
 }
 
-/// Returns the description of a value's name.
+/// A function that returns the description of the value with this name.
 pub type Describe = fn(&str) -> &'static str;
 
 /// Appends a line per value, with its description if requested.

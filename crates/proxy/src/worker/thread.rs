@@ -109,7 +109,7 @@ pub fn start(running: &Arc<Running>, bound: Vec<Arc<Listener>>, tasks: Vec<Vec<W
     Ok(workers)
 }
 
-/// Returns a worker thread's body.
+/// The body of a worker thread.
 fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc::Sender<()>) -> io::Result<()> {
     sluicegate_script::short_turns();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;

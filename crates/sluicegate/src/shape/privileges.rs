@@ -82,7 +82,7 @@ impl Privileges {
 }
 
 impl Identity {
-    /// Returns the outcome of a system call that changed to it.
+    /// Converts the result of the system call that changed to this identity; the error names the line that set it.
     fn becomes(&self, what: &str, result: i32) -> Result<(), String> {
         if result == 0 {
             return Ok(());

@@ -168,7 +168,7 @@ impl Front {
         self.timer.poll(cx)
     }
 
-    /// Returns the buffer's memory if it is empty, or with whatever it holds if `all`.
+    /// Gives the buffer's memory back to the pool if it is empty or, with `all`, together with the data that it holds.
     pub(crate) fn give_back(&mut self, pool: &BufferPool, all: bool) {
         if all {
             pool.reclaim(&mut self.input);

@@ -47,7 +47,7 @@ pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| value.with_text(reverse_domain).map(Value::owned_text))
 }
 
-/// Returns a text, a variable and another text, which `concat` and `add_item` append.
+/// A text, a variable and another text, which `concat` and `add_item` append.
 type Appended = (Box<[u8]>, Option<VarRef>, Box<[u8]>);
 
 fn appended(args: &Args<'_>) -> Result<Appended, String> {
