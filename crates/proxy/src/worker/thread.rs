@@ -35,10 +35,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Waits until all of them have ended, for `limit` at most; the first error, if any worker could not run, and how many
-    /// have not ended. Those are left behind: nothing ends a thread that is in a function of C.
+    /// Waits until all workers have ended, for `limit` at most. Returns the first error, if any worker could not run,
+    /// and the number of workers that are still running. Those are left behind, because nothing can end a thread that
+    /// is executing a C function.
     pub async fn join_within(self, limit: Duration) -> (io::Result<()>, usize) {
-        /// Between two looks.
+        /// The interval between two checks.
         const LOOK: Duration = Duration::from_millis(1);
         let begun = Instant::now();
         let runs =
@@ -50,7 +51,7 @@ impl Workers {
         (Workers { threads: ended }.join(), left.len())
     }
 
-    /// Waits for all of them; the first error, if any worker could not run.
+    /// Waits for all workers. Returns the first error, if any worker could not run.
     pub fn join(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {

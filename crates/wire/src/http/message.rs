@@ -238,9 +238,9 @@ impl Message {
         self.second = self.store(target);
     }
 
-    /// Replaces host and port in a target that names them (absolute form, CONNECT), so that they go on saying what the
-    /// Host field says; user information stays. A target in another form stays as it is, and so does one whose request
-    /// line would be broken by what `authority` holds.
+    /// Replaces host and port in a target that contains them (absolute form, CONNECT), so that they still match the
+    /// Host field; user information stays. The target is left unchanged if it has another form, or if `authority`
+    /// contains a byte that would break the request line.
     pub fn set_authority(&mut self, authority: &[u8]) {
         if authority.iter().any(|byte| *byte <= b' ' || matches!(byte, b'/' | b'?' | b'#' | 0x7f)) {
             return;

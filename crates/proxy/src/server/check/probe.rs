@@ -55,7 +55,7 @@ pub(crate) struct Aim<'a> {
     pub(super) code: &'a CheckCode,
     /// `inter`, which is also the timeout of the whole check.
     pub(super) inter: Duration,
-    /// Its default destination; `None`: no address is known.
+    /// The default destination of connections; `None`: no address is known.
     pub(super) address: Option<SocketAddr>,
     /// `check-send-proxy`.
     pub(super) send_proxy: bool,
@@ -433,7 +433,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Waits for more bytes, or for the end.
+    /// Waits for more bytes, or for the end of the response.
     async fn read(&mut self) -> Result<(), Silence> {
         if self.ended {
             return Ok(());
@@ -480,7 +480,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the result for a connection that failed at a step; a sequence of `tcp-check` names the step.
+    /// Returns the result for a connection that failed at a step; for a sequence of `tcp-check` its text names the
+    /// step.
     fn trouble(&self, status: CheckStatus, error: Option<String>, step: &StepCode) -> Outcome {
         let mut info = error.unwrap_or_default().into_bytes();
         if self.aim.code.protocol == CheckProtocol::Tcp {

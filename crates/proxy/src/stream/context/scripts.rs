@@ -42,8 +42,8 @@ pub trait Scripts {
     /// Runs a fetch or converter that only reads its stream and may not wait.
     fn sample_now(&self, cx: &StreamContext, call: &ScriptCall, input: Option<Sample>) -> Option<Sample>;
 
-    /// Returns a new instance of a service, which has not started yet, or `None` if this worker has no Lua state in
-    /// which it is registered.
+    /// Returns a new instance of a service, which has not started yet, or `None` if this worker has no Lua state for
+    /// it.
     fn service(&self, service: &BoundService) -> Option<Box<dyn Applet>>;
 
     /// Starts the worker's tasks. Called once, on the worker's thread.
