@@ -218,7 +218,7 @@ pub(super) fn append_slot(alias: LogAlias, slot: usize, view: &View<'_>, out: &m
     value.is_some()
 }
 
-/// The aliases that need the addresses of the connection to the server.
+/// Returns whether an alias needs the addresses of the connection to the server.
 pub fn wants_server_addresses(alias: LogAlias) -> bool {
     matches!(alias, LogAlias::Bi | LogAlias::Bp | LogAlias::Si | LogAlias::Sp)
 }
@@ -240,7 +240,7 @@ fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
     append_int(out, number);
 }
 
-/// The numbers that `+X` changes.
+/// Returns whether `+X` changes the number of an alias.
 pub(super) fn in_hexadecimal(alias: LogAlias) -> bool {
     use LogAlias::{Bp, Cp, Fp, LogCounter, Milliseconds, Pid, Rt, Sp, Timestamp};
     matches!(alias, Cp | Fp | Bp | Sp | Timestamp | Milliseconds | Pid | Rt | LogCounter)
@@ -266,7 +266,7 @@ fn quoted(flags: FormatFlags, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>
     }
 }
 
-/// The client of a unix socket has no address; HAProxy prints `unix` and the listener's number.
+/// Appends a client's address. The client of a unix socket has none; HAProxy prints `unix` and the listener's number.
 fn client_address(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
     match address {
         None => append_text(b"unix", flags, mode, out),
@@ -294,7 +294,7 @@ fn server_port(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode
     }
 }
 
-/// A peer's text between the format's own quotes.
+/// Appends a peer's text between the format's own quotes.
 fn encoded(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
     quoted(flags, out, |out| encode(text, flags, escapes, out));
 }

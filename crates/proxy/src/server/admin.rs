@@ -110,7 +110,7 @@ fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: b
     transit(status, server, |status| *(if inherited { &mut status.inherited } else { &mut status.admin }) = to);
 }
 
-/// Makes a change that may take a server into maintenance or out of it, and updates its health, weight and queue
+/// Makes a change that may take a server into maintenance or out of it, and resets its health and operation
 /// accordingly.
 pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: impl FnOnce(&mut ServerStatus)) {
     let before = (status.admin(), status.is_running());

@@ -99,8 +99,8 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     }
 }
 
-/// Copies the addresses of servers in an older snapshot to the servers of the same name in a new one, if their host
-/// names are equal.
+/// Copies the resolved addresses of an older snapshot's servers to the servers of the same name in a new one. The host
+/// names must be the same in both.
 pub(crate) fn keep_addresses(next: &Running, old: &Running) {
     for proxy in &next.proxies {
         let Some(before) = old.proxy(&proxy.config.name, proxy.config.kind) else { continue };

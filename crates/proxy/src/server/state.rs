@@ -175,7 +175,7 @@ impl ServerStatus {
 pub struct Moved {
     /// `set server … addr`.
     pub ip: Option<IpAddr>,
-    /// Whether the server's name has lost the address that was resolved first.
+    /// Whether the server's name has no address any more; the one resolved at the start is then not used either.
     pub lost: bool,
     /// `set server … addr … port`, or the port of a service's record.
     pub port: Option<u16>,

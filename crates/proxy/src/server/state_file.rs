@@ -304,8 +304,8 @@ impl State {
         self.move_there(server);
     }
 
-    /// Restores the ports and check addresses that commands have changed. An address is restored only for servers given
-    /// by name, according to `init-addr`.
+    /// Restores the ports and check addresses that commands have changed. A server's address is not restored here:
+    /// `init-addr` does that, for servers given by name only.
     fn move_there(&self, server: &ServerRun) {
         let config = &server.config;
         let port = self.port.filter(|_| {

@@ -229,7 +229,7 @@ impl StreamContext {
         Some(self.made_unique_id.get_or_init(|| id.into()))
     }
 
-    /// Returns whether the stream has failed in a way that matters to `option dontlog-normal` and
+    /// Returns whether the stream had an error, a retry or a redispatch, for `option dontlog-normal` and
     /// `log-separate-errors`.
     pub(crate) fn has_failed(&self) -> bool {
         let log = &self.log;

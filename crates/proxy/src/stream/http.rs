@@ -273,7 +273,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits until the hash key for the server's choice has arrived, if it is in the body.
+    /// Makes the data available from which the hash key for the server's choice is computed. Waits for the body if all
+    /// of it is required.
     async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
         let Some(key) = &backend.rules.balance_key else { return Ok(()) };
         let in_body = key.in_body(&self.stream.cx);

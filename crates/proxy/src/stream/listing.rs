@@ -97,8 +97,9 @@ pub struct Found {
 }
 
 impl Worker {
-    /// Visits the streams of this worker, under one configuration after the other, starting at a position: `visit`
-    /// handles those of one configuration, and returns the position at which to continue there.
+    /// Visits the streams of this worker under one configuration; the position `from` selects the configuration and the
+    /// place in it. `visit` returns the position at which to continue there, or `None` at the end; the next
+    /// configuration follows then.
     fn each_snapshot(
         self: &Rc<Self>,
         from: usize,

@@ -12,7 +12,8 @@ use super::StreamContext;
 /// The number of output bytes that may wait for the client; beyond it the script waits.
 pub(crate) const APPLET_ROOM: usize = 32 << 10;
 
-/// A service that answers a request inside the process. Its stream runs it burst by burst and moves its bytes meanwhile.
+/// A service that answers a request inside the process. Its stream runs it burst by burst and moves its bytes
+/// meanwhile.
 pub trait Applet {
     /// Runs one burst, unless its state is in use elsewhere.
     fn try_burst(&mut self, cx: &mut StreamContext) -> Bursted;

@@ -131,8 +131,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity: a peer that
-    /// sends those a byte at a time would otherwise never time out.
+    /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity, because a
+    /// peer that sends those one byte at a time would otherwise never time out.
     pub(super) fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
         // Data accepted by the server came from the client; with equal timeouts the server's expires first then.
         let client = up.body > 0 || up.written > 0 || client_took;

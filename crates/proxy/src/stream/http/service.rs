@@ -308,7 +308,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Runs a service that a rule names; a response rule cannot start one, because there is a response already.
+    /// Runs a service that a rule names; only request rules can name one.
     pub(super) async fn use_service(&mut self, service: &BoundService, hook: Hook) -> After {
         debug_assert!(!hook.is_response(), "no rule of responses names a service");
         self.service(service).await
