@@ -95,8 +95,8 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
         socket.listen(backlog)?;
     }
     if let (true, BindAddress::Inet(..)) = (wanted.exclusive, wanted.address) {
-        // The sockets of the other workers and of a successor may follow. The option is set after `listen`, the step that
-        // succeeds for one of two concurrent starts only.
+        // The sockets of the other workers and of a successor may follow. The option is set after `listen`, which
+        // succeeds for only one of two concurrent starts.
         socket.set_reuse_port(true)?;
     }
     // Accepted connections inherit it; sockets other than TCP refuse it.

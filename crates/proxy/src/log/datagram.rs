@@ -137,7 +137,7 @@ impl<'a> Datagrams<'a> {
         Datagrams { peer, socket: opened.and_then(|fd| register(fd).ok()) }
     }
 
-    /// Sends every line; returns the last error and the number of lines that were not sent.
+    /// Sends every line. Returns the error of the last failure, and the number of lines that were not sent.
     pub(super) async fn send(&mut self, lines: &Lines) -> Result<(), (usize, io::Error)> {
         let count = lines.ends.len();
         let mut sent = 0;

@@ -16,7 +16,7 @@ use crate::stream::Content;
 pub(crate) enum Front<'a> {
     /// HTTP/1, or plain bytes: the connection itself, which carries only this stream.
     H1(&'a mut h1::Front),
-    /// A stream in memory, one of several of a connection.
+    /// A stream in memory, for tests with several streams on one connection.
     #[cfg(test)]
     Memory(memory::Front),
 }

@@ -13,13 +13,13 @@ use crate::engines::Engines;
 use crate::sample::Looks;
 use crate::stream::StreamContext;
 
-/// And-ed terms.
+/// A conjunction of terms.
 #[derive(Clone)]
 pub struct AclCode(Arc<[TermCode]>);
 
 struct TermCode {
     negated: bool,
-    /// Or-ed.
+    /// The tests, of which one must match.
     tests: Box<[TestCode]>,
 }
 
@@ -60,7 +60,7 @@ impl AclCode {
         self.0.iter().all(|term| term.tests.iter().any(|test| test.matches(cx)) != term.negated)
     }
 
-    /// Returns the data other than heads that its fetches read.
+    /// Returns which data other than heads its fetches read.
     pub(super) fn looks(&self) -> Looks {
         let mut looks = Looks::default();
         self.0.iter().flat_map(|term| &term.tests).for_each(|test| looks.add(&test.fetch));

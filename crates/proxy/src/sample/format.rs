@@ -48,7 +48,7 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
     }
 }
 
-/// Encodes the text appended since `start`; text that needs no encoding, nearly all, costs one scan.
+/// Encodes the text appended since `start`. Text that needs no encoding, which is almost all text, costs one scan.
 fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) {
     if !escape && mode != FormatMode::Http {
         return;
