@@ -119,7 +119,7 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// A store or engine that a script named.
+/// A store or engine that a script refers to.
 pub(super) struct RedisHandle {
     pub(super) name: Arc<str>,
     pub(super) db: u32,

@@ -1,7 +1,8 @@
 //! ACLs that an expression names: the fetch `acl` and the converter `when`.
 //!
-//! The rule runner compiles its own conditions into its flat code; an expression has no jumps, so its ACLs are evaluated
-//! by a function of their own, which never waits: the configuration's reader refuses ACLs that ask a store here.
+//! The rule runner compiles its own conditions into its flat code. An expression has no jumps, so its ACLs are
+//! evaluated by a separate function, which never waits: the configuration's parser rejects ACLs that query a store
+//! here.
 
 use std::sync::Arc;
 

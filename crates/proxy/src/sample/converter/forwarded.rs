@@ -1,8 +1,9 @@
-//! Values of the header field Forwarded (RFC 7239): `rfc7239_is_valid`, `rfc7239_field` and the names and ports of nodes.
+//! Values of the header field Forwarded (RFC 7239): `rfc7239_is_valid`, `rfc7239_field` and the names and ports of
+//! nodes.
 //!
-//! The grammar is HAProxy's: parameters in any order and case-sensitive, each once, without blanks and without
-//! extensions; a value between quotes where it is an IPv6 address or has a port; `proto` is `http` or `https` and stands
-//! without quotes.
+//! The grammar is HAProxy's: parameters may be in any order, are case-sensitive and occur once each, without blanks and
+//! without extensions. A value is in quotes if it is an IPv6 address or has a port; `proto` is `http` or `https` and is
+//! not in quotes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -117,8 +118,8 @@ pub(crate) fn is_host(text: &[u8]) -> bool {
     input.host(true).is_some() && input.0.is_empty()
 }
 
-/// Returns a text as a node's name: unchanged if it is a valid one, prefixed with `_` if it is a valid obfuscated
-/// identifier then; otherwise `None`.
+/// Returns a text as a node's name: unchanged if it is a valid name, or with a `_` in front if that makes it a valid
+/// obfuscated identifier; otherwise `None`.
 pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.name(true) {
