@@ -62,7 +62,7 @@ impl Pipe {
         Ok(self.len)
     }
 
-    /// Writes to a socket as many bytes as it accepts.
+    /// Writes as many bytes to a socket as it accepts.
     pub fn drain(&mut self, sink: impl AsFd) -> io::Result<usize> {
         let count = splice(&self.read, None, sink, None, self.len, FLAGS)?;
         self.len -= count;
