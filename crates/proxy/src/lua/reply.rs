@@ -134,7 +134,8 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
     }
 }
 
-/// Adds a header with the value on top and the name at `name`. The writer checks the length.
+/// Adds a header with the value on top and the name at `name`. Fields that determine the body's length are skipped,
+/// because the writer sets them.
 unsafe fn add_header(lua: *mut lua_State, name: c_int) {
     // SAFETY: both stay on the stack.
     unsafe {
