@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Readable by everybody, as HAProxy's and Redis's files are under the usual umask.
+/// The mode of the files: readable by everybody, like the files of HAProxy and Redis under the usual umask.
 const MODE: u32 = 0o644;
 
 /// Creates an empty file. An existing regular file or symbolic link at the path is removed first.
