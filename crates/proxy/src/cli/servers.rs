@@ -112,7 +112,7 @@ pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) ->
     Ok(())
 }
 
-/// Returns the configuration without a server.
+/// Returns the configuration without this server.
 fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();

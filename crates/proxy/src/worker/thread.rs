@@ -20,10 +20,10 @@ use crate::process::Phase;
 use crate::running::Running;
 use crate::session::run as session;
 
-/// Accepted connections on their way to another worker.
+/// The maximum number of accepted connections that wait for another worker.
 pub const INBOX: usize = 256;
 
-/// Jobs of the control thread that wait for a worker.
+/// The maximum number of jobs of the control thread that wait for a worker.
 const JOBS: usize = 16;
 
 /// A future that a worker runs from its start to its end, made on the worker's thread.
@@ -149,7 +149,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
 type Accepting = tokio::task::JoinSet<io::Result<()>>;
 
 impl Station {
-    /// Serves a configuration from here on, alone; its scripts begin, unless they go on.
+    /// Starts to serve a configuration, as the only one; starts its scripts, unless they are running already.
     fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting, begins: bool) {
         *self.current.borrow_mut() = Some(worker.clone());
         if let Some(scripts) = worker.scripts.as_ref().filter(|_| begins) {
