@@ -156,14 +156,14 @@ impl BufferPool {
         }
     }
 
-    /// Returns the memory of `buffer` to the pool, if it contains no data.
+    /// Gives the memory of `buffer` back to the pool, if it contains no data.
     pub fn retire(&self, buffer: &mut Buffer) {
         if buffer.is_empty() {
             self.reclaim(buffer);
         }
     }
 
-    /// Returns the memory of `buffer` to the pool, and discards any data in it.
+    /// Gives the memory of `buffer` back to the pool, and discards any data in it.
     pub fn reclaim(&self, buffer: &mut Buffer) {
         buffer.start = 0;
         buffer.end = 0;
