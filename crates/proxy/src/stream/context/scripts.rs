@@ -82,12 +82,12 @@ pub struct Pending<T: 'static>(pub(crate) Box<dyn Waiting<T>>);
 
 /// The implementation of a [`Pending`].
 pub trait Waiting<T: 'static> {
-    /// Drives the script to its end.
+    /// Runs the script to completion.
     fn finish<'a>(self: Box<Self>, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = T> + 'a>>;
 }
 
 impl<T> Pending<T> {
-    /// Drives the script to its end.
+    /// Runs the script to completion.
     pub async fn finish(self, cx: &mut StreamContext) -> T {
         self.0.finish(cx).await
     }
