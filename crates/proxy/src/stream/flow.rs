@@ -242,9 +242,9 @@ mod tests {
         &got[end + 4..]
     }
 
-    /// Relays `body`, which arrives in pieces of `piece` bytes behind a head that is written first; gives what the sink
-    /// got behind it, how many body bytes were counted, and what was left in the input. The bytes pass unseen, or, with
-    /// `seen`, as events.
+    /// Relays `body`, which arrives in pieces of `piece` bytes after a head that is written first. Returns the bytes
+    /// that the sink received after the head, the number of body bytes counted, and the rest of the input. The bytes
+    /// pass unseen or, with `seen`, as events.
     fn relay(body: &[u8], piece: usize, source: Framing, sink: Framing, seen: bool) -> (Vec<u8>, usize, Vec<u8>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
