@@ -1,4 +1,4 @@
-//! Addresses to listen on and to connect to (HAProxy configuration manual 4, "bind" and "server").
+//! Addresses that `bind` lines listen on and `server` lines connect to (HAProxy configuration manual 4).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use crate::limits;
 use crate::model::{BindAddress, ServerAddress, ServerPort};
 
-/// An error in an address, with its place in the text.
+/// An error in an address, with its position in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressError {
-    /// Byte of the text.
+    /// The byte offset in the text.
     pub(crate) offset: usize,
     /// The message.
     pub(crate) message: String,
@@ -21,7 +21,7 @@ fn fail<T>(offset: usize, message: impl Into<String>, hint: Option<&'static str>
     Err(AddressError { offset, message: message.into(), hint })
 }
 
-/// Returns the error of a name that has no address.
+/// Returns the error for a host name that cannot be resolved.
 pub(crate) fn unresolved<T>(message: String) -> Result<T, AddressError> {
     fail(0, message, Some("the name is resolved once, while the file is read"))
 }
@@ -114,7 +114,7 @@ fn fd(text: &str, offset: usize) -> Result<i32, AddressError> {
     }
 }
 
-/// The longest path of a unix socket (`sun_path` with its final zero).
+/// The maximum length of a unix socket's path (the size of `sun_path` without its terminating zero).
 const UNIX_PATH: usize = 107;
 
 fn unix(path: &str, offset: usize) -> Result<PathBuf, AddressError> {
@@ -189,7 +189,8 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
     Ok(())
 }
 
-/// Parses the address of a `server` line. Names are kept: the start resolves them, a check doesn't.
+/// Parses the address of a `server` line. Host names are kept as they are; they are resolved at startup, but not when
+/// the configuration is only checked.
 pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     let (family, rest) = match prefix(text, 0)? {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
@@ -197,7 +198,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         Prefixed::Fd(_) => return fail(0, "a server can't be an inherited descriptor", None),
         Prefixed::Inet(family, rest) => (family, rest),
     };
-    // An address without a port may be IPv6 without brackets, which is full of colons.
+    // An address without a port may be an IPv6 address without brackets, whose colons do not separate a port.
     if let Some(address) = rest.parse::<Ipv6Addr>().ok().filter(|_| family != Family::V4 && !rest.contains('.')) {
         // `::1:80` is a complete address; HAProxy nevertheless reads the part after the last colon as the port.
         let (host, port) = host_port(rest);
@@ -223,7 +224,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         return Ok(ServerAddress::Inet(address, port));
     }
     if matches!(host, "" | "*") && !text.is_empty() {
-        // No address of its own: the one that the client connected to.
+        // The server has no address of its own: the address that the client connected to is used.
         let any = if family == Family::V6 { IpAddr::from([0u16; 8]) } else { IpAddr::from([0u8; 4]) };
         return Ok(ServerAddress::Inet(any, port));
     }
@@ -237,7 +238,7 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     Ok(ServerAddress::Name(host.to_owned(), port))
 }
 
-/// Returns an address that is connected to, and the port behind it.
+/// Parses a numeric address to connect to; returns it with its port, if the text has one other than 0.
 pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     match server(text) {
         Ok(ServerAddress::Inet(address, ServerPort::Fixed(port))) => Ok((address, Some(port))),
@@ -247,7 +248,7 @@ pub(crate) fn numeric(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     }
 }
 
-/// Parses the address of a name server; the flag is whether it uses TCP.
+/// Parses the address of a name server; returns it, and whether TCP is used.
 pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError> {
     let (family, tcp, rest) = match text.split_once('@') {
         None => (Family::Any, false, text),

@@ -41,7 +41,7 @@ pub enum Engine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("regex '{pattern}' is invalid ({reason})")]
 pub struct RegexError {
-    /// Returns the pattern.
+    /// The pattern.
     pub pattern: String,
     /// The error message.
     pub reason: String,

@@ -29,7 +29,7 @@ use crate::worker::{SessionPlace, Worker};
 
 /// A client connection.
 pub(crate) struct Session {
-    /// Its connection, which is the front of one stream at a time.
+    /// Its connection, which is the client side of one stream at a time.
     pub(crate) front: h1::Front,
     /// State shared by its streams.
     pub(crate) client: Rc<Client>,
@@ -53,7 +53,7 @@ impl Session {
         self.place.worker()
     }
 
-    /// Returns its place among the worker's sessions.
+    /// Returns the session's index among the worker's sessions.
     pub(crate) fn place(&self) -> u32 {
         self.place.number()
     }
@@ -63,35 +63,35 @@ impl Session {
         &self.slots.listener().proxy
     }
 
-    /// Returns the frontend with its code.
+    /// Returns the frontend together with its compiled rules.
     fn run_of_frontend(&self) -> &ProxyRun {
         &self.worker().running.proxies[self.frontend().id.0 as usize]
     }
 
-    /// Returns a stream of this connection.
+    /// Returns a new stream of this connection.
     pub(crate) fn new_stream(&self) -> Active {
         Active::take(self.worker(), &self.client, self.frontend())
     }
 
-    /// Returns the listener that accepted it.
+    /// Returns the listener that accepted this connection.
     pub(crate) fn listener(&self) -> &Arc<Listener> {
         self.slots.listener()
     }
 
-    /// Returns whether the process is stopping, or nothing listens to the address any more: this connection should
-    /// carry no further request.
+    /// Returns whether this connection should carry no further request, because the process is stopping or nothing
+    /// listens to the address any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.worker().phase() != Phase::Serving || self.listener().is_removed()
     }
 
-    /// Between two requests: goes on under the newest configuration, unless that has no such listener any more.
+    /// Called between two requests: switches to the newest configuration, unless that no longer has this listener.
     fn follow(&mut self) {
         let Some(worker) = self.worker().newer() else { return };
         let Some(listener) = self.listener().successor(worker.running.listeners()) else { return };
         if listener.proxy.config.mode != Mode::Http {
             return;
         }
-        // No stream shares it now.
+        // No stream shares the client state at this point.
         let Some(client) = Rc::get_mut(&mut self.client) else { return };
         client.follow(listener.clone());
         self.forget_own();

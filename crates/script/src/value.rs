@@ -1,23 +1,23 @@
-//! Conversion of values between Rust and Lua, without owning anything while Lua may raise.
+//! Conversion of values between Rust and Lua. No Rust value with a destructor is alive while Lua may raise an error.
 
 use std::ffi::{CStr, c_int};
 use std::slice;
 
 use crate::ffi::{self, lua_State};
 
-/// Pushes a string of bytes. May raise (memory).
+/// Pushes a byte string. May raise a memory error.
 ///
 /// # Safety
-/// A slot of the stack is free; nothing with a destructor is alive in the caller.
+/// The Lua stack has a free slot, and the caller holds no value with a destructor.
 pub unsafe fn push_bytes(lua: *mut lua_State, bytes: &[u8]) {
     // SAFETY: Lua copies the bytes. An empty slice's pointer is never read.
     unsafe { ffi::lua_pushlstring(lua, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Returns the bytes of a string at `index`; `None` for any other type, numbers included. Raises nothing.
+/// Returns the bytes of a string at `index`; `None` for any other type, including numbers. Never raises an error.
 ///
 /// # Safety
-/// The slice is valid while the value stays on the stack.
+/// The slice is not used after the value has left the stack.
 pub unsafe fn to_bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a [u8]> {
     // SAFETY: `lua_tolstring` of a string converts nothing and gives its bytes.
     unsafe {
@@ -30,7 +30,8 @@ pub unsafe fn to_bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a [u8]
     }
 }
 
-/// Returns the bytes of argument `index`, a number converted in place as Lua does; raises an argument error otherwise.
+/// Returns the bytes of argument `index`. A number is converted to a string in place, as in Lua; any other type raises
+/// an argument error.
 ///
 /// # Safety
 /// As [`push_bytes`] and [`to_bytes`].
@@ -43,7 +44,7 @@ pub unsafe fn check_bytes<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     }
 }
 
-/// As [`check_bytes`], for one that may be absent or nil.
+/// As [`check_bytes`], but returns `None` if the argument is absent or nil.
 ///
 /// # Safety
 /// As [`check_bytes`].
@@ -57,7 +58,7 @@ pub unsafe fn argument<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a [u8]
 /// # Safety
 /// Nothing with a destructor is alive in the caller.
 pub unsafe fn raise(lua: *mut lua_State, message: &CStr) -> ! {
-    // SAFETY: the format takes one string.
+    // SAFETY: the format string has exactly one `%s`, for which one C string is passed.
     unsafe {
         ffi::luaL_where(lua, 1);
         ffi::lua_pushstring(lua, message.as_ptr());

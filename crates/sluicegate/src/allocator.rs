@@ -24,10 +24,10 @@ use libmimalloc_sys::{
 /// `MI_MAX_ALIGN_SIZE`: a block of at least this size has this alignment.
 const ALIGNED: usize = 16;
 
-/// Blocks from this size on are mapped by themselves: those that the store frees on threads aside.
+/// Blocks of at least this size are mapped separately; the store frees blocks of this kind on helper threads.
 const MAPPED_MIN: usize = 8 << 20;
 
-/// The least size of a page, to which a mapping is aligned.
+/// The minimum page size, to which a mapping is aligned.
 const PAGE: usize = 4096;
 
 /// The time before freed memory is returned to the system, in milliseconds.
@@ -43,7 +43,7 @@ unsafe extern "C" {
 /// Mimalloc's default heap of each thread, and mappings.
 pub struct Allocator;
 
-/// Sets mimalloc's options, unless the environment names them. Before other threads are there.
+/// Sets mimalloc's options, unless the environment sets them. Must be called before other threads exist.
 pub fn configure() {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_none() {
         // SAFETY: an option that there is, and no other thread reads it now.
@@ -51,13 +51,14 @@ pub fn configure() {
     }
 }
 
-/// Returns whether a block is a mapping of its own. Both its maker and its user know size and alignment.
+/// Returns whether a block is a separate mapping. This follows from the size and alignment alone, which are known both
+/// when it is allocated and when it is freed.
 #[inline]
 const fn is_mapped(size: usize, align: usize) -> bool {
     size >= MAPPED_MIN && align <= PAGE
 }
 
-/// Returns a new mapping, of zeros; null where there is no memory.
+/// Returns a new mapping filled with zeros, or null if there is no memory.
 #[cold]
 fn map(size: usize) -> *mut u8 {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -67,10 +68,10 @@ fn map(size: usize) -> *mut u8 {
     if start == libc::MAP_FAILED { ptr::null_mut() } else { start.cast() }
 }
 
-/// Resizes a block of which the old or the new form is a mapping.
+/// Resizes a block that is a mapping before or after the change.
 ///
 /// # Safety
-/// As of `realloc`.
+/// As for `realloc`.
 #[cold]
 unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: the caller promises that the block has this `layout`; a mapped block is moved as a mapping, any other is
@@ -89,7 +90,7 @@ unsafe fn remap(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     }
 }
 
-/// Returns whether a block of this size is aligned enough without being asked to. Smaller ones are aligned to their
+/// Returns whether a block of this size is sufficiently aligned without a request. Smaller ones are aligned to their
 /// size.
 const fn is_natural(size: usize, align: usize) -> bool {
     align <= ALIGNED && align <= size

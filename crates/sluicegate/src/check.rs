@@ -14,7 +14,7 @@ pub const NO_LISTENER: &str = "Configuration file has no error but will not star
 
 const VALID: &str = "Configuration file is valid";
 
-/// Reports the errors, and returns by its exit code whether the files could run.
+/// Reports the errors; the returned exit code says whether a process could run with the files.
 pub fn check(service: &Service) -> ExitCode {
     if service.as_haproxy { check_as_haproxy(service) } else { check_as_own(service) }
 }
@@ -36,8 +36,8 @@ fn check_as_own(service: &Service) -> ExitCode {
     }
 }
 
-/// The verdict goes to standard output, as HAProxy's does. It is printed with and without `-V`, as before HAProxy 2.8:
-/// scripts that look for it are older and more than those that expect silence.
+/// Reports the result on standard output, as HAProxy does. It is printed with and without `-V`, as before HAProxy 2.8,
+/// because older scripts that search for it are more common than scripts that expect no output.
 fn check_as_haproxy(service: &Service) -> ExitCode {
     let Ok(loaded) = load(service) else { return ExitCode::FAILURE };
     let report = Report::new(service).quieted(service.is_quiet(&loaded.config.global));

@@ -21,8 +21,8 @@ type ByName = HashMap<Arc<str>, Arc<Client>>;
 pub struct Clients(Mutex<ByName>);
 
 impl Clients {
-    /// Returns the engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is
-    /// what [`look_up`] gives.
+    /// Returns the engines of a configuration; engines in `self` that it does not change are reused. `names` is the
+    /// result of [`look_up`].
     pub fn after(&self, config: &Config, names: &Names) -> Result<Clients, String> {
         let known = self.0.lock();
         let client = |section: &RedisSection| {
@@ -35,19 +35,19 @@ impl Clients {
         Ok(Clients(Mutex::new(clients?)))
     }
 
-    /// `next` takes the place of these.
+    /// Replaces the engines by `next`.
     pub fn replace(&self, next: Clients) {
         *self.0.lock() = next.0.into_inner();
     }
 
-    /// For rules and scripts.
+    /// Returns the engines for rules and scripts.
     pub fn engines(&self) -> Engines {
         self.0.lock().iter().map(|(name, client)| (name.clone(), client.clone() as Arc<dyn Engine>)).collect()
     }
 }
 
 /// Resolves the addresses of the engines' names, if the process will be unable to do so later. An unknown name is not
-/// an error: its engine is unreachable. Blocks.
+/// an error: its engine is then unreachable. Blocks.
 pub fn look_up(config: &Config) -> Names {
     let mut names = Names::new();
     if config.global.chroot.is_none() {

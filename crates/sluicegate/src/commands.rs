@@ -4,7 +4,8 @@ use sluicegate_config::model::{Global, Position};
 use sluicegate_config::{CommandProblem, Config, Diagnostics, Files, Severity, nearest};
 use sluicegate_store::{Unfit, commands, unfit};
 
-/// Checks a command of a rule, for a store of this process if it is `own`; `None` is a word that is computed.
+/// Checks a command of a rule, for a store of this process if it is `own`; `None` is a word that is computed at run
+/// time.
 pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
     let problem = |is_local, message, hint| Err(CommandProblem { is_local, message, hint });
     let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
@@ -54,7 +55,7 @@ pub fn check_scripts(global: &Global, config: &Config, files: &dyn Files, diagno
     }
 }
 
-/// Returns the literal names behind `core.redis(` in a line, with their columns.
+/// Returns the literal names after `core.redis(` in a line, with their columns.
 fn store_names(line: &str) -> impl Iterator<Item = (u32, &str)> {
     const CALL: &str = "core.redis(";
     let code = line.split("--").next().unwrap_or(line);

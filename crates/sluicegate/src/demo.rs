@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 
-/// Serves until it is ended.
+/// Runs the demo server until the process is terminated.
 pub fn origin(addresses: &[SocketAddr]) -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for address in addresses {

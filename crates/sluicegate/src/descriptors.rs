@@ -17,41 +17,43 @@ use sluicegate_store::config::ServerOptions;
 use crate::memory;
 use crate::report::Report;
 
-/// Descriptors that HAProxy reserves for uncounted uses.
+/// The number of descriptors that HAProxy reserves for uncounted uses.
 const RESERVE: u64 = 10;
 
-/// Those of a process without listeners and workers: standard ones, the control thread's runtime, logs, signals.
+/// The number of descriptors of a process without listeners and workers: standard streams, the control thread's
+/// runtime, logs, signals.
 const BASE: u64 = 17;
 
-/// Those of a worker: its runtime's, and its copies of the shared wake-up descriptors.
+/// The number of descriptors of a worker: those of its runtime, and its copies of the shared wake-up descriptors.
 const OF_WORKER: u64 = 4;
 
-/// Those of a worker in HAProxy.
+/// The number of descriptors that HAProxy counts for a worker.
 const OF_THREAD: u64 = 3;
 
 /// The default number of clients of the stats socket without `stats maxconn`.
 const STATS_CLIENTS: u64 = 10;
 
-/// `maxconn` where the system sets no sensible limit.
+/// The maximum `maxconn` that is used when the system sets no sensible limit.
 const MAXCONN_DEFAULT_MAX: u64 = 500_000;
 
 /// The minimum `maxclients` that a store keeps.
 const CLIENTS_MIN: u64 = 16;
 
-/// Connections to an engine whose section has no `maxconn`.
+/// The number of connections to an engine whose section has no `maxconn`.
 const ENGINE_CONNECTIONS: u32 = sluicegate_client::MAXCONN_DEFAULT as u32;
 
 /// The descriptors that a configuration needs, apart from sessions.
 struct Needs {
-    /// Whatever the load.
+    /// The number of descriptors that do not depend on the load.
     fixed: u64,
-    /// For each session.
+    /// The number of descriptors for each session.
     session: u64,
-    /// For the pipes of `maxpipes`. Without it pipes are made of what sessions leave.
+    /// The number of descriptors for the pipes of `maxpipes`. Without `maxpipes`, pipes use the descriptors that
+    /// sessions do not need.
     pipes: u64,
-    /// Clients of all stores that listen.
+    /// The number of clients of all stores that listen.
     clients: u64,
-    /// Stores that listen.
+    /// The number of stores that listen.
     stores: u64,
 }
 
@@ -143,12 +145,13 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
     Ok(config.global.maxconn.unwrap_or(derived.min(within_memory).clamp(1, MAXCONN_DEFAULT_MAX) as u32))
 }
 
-/// `file:line: ` of a keyword, where the file has it.
+/// Returns `file:line: ` of a keyword, if the configuration contains it.
 fn place(config: &Config, keyword: &str) -> String {
     config.global.at(keyword).map(|at| format!("{}:{}: ", at.file, at.line)).unwrap_or_default()
 }
 
-/// Lowers `maxclients` of the stores that listen to `share` each, and warns of each that the file asked for.
+/// Lowers `maxclients` of the stores that listen to `share` each, and warns about each store whose configuration sets
+/// it.
 fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, report: Report) {
     let share = u32::try_from(share).unwrap_or(u32::MAX);
     for (section, options) in config.stores.iter().zip(stores) {
@@ -176,7 +179,7 @@ pub fn limits() -> io::Result<(u64, u64)> {
     }
 }
 
-/// Sets the soft limit; the hard one follows where it is lower, which needs privileges.
+/// Sets the soft limit; the hard limit is raised if it is lower, which requires privileges.
 pub fn set(soft: u64, hard: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard.max(soft) };
     // SAFETY: the pointer is to a live rlimit that the call reads.

@@ -11,7 +11,7 @@ use sluicegate_config::{Files, recorded_name};
 /// Reads through the file system.
 pub struct Disk;
 
-/// A configuration beyond this is a mistake (a device, a log file).
+/// The maximum size of a configuration file; a larger one is a mistake (a device, a log file).
 const FILE_LIMIT: u64 = 64 << 20;
 
 impl Files for Disk {
@@ -52,7 +52,7 @@ impl Files for Disk {
 pub struct Recorder(Mutex<BTreeMap<PathBuf, Vec<u8>>>);
 
 impl Recorder {
-    /// Everything that was read so far.
+    /// Returns everything that has been read so far.
     pub fn take(&self) -> Vec<(PathBuf, Vec<u8>)> {
         std::mem::take(&mut *self.0.lock()).into_iter().collect()
     }

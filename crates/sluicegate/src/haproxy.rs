@@ -51,7 +51,7 @@ pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// `-cc`: 0 for a condition that is true, 1 for one that is false, 2 for none.
+/// `-cc`: exits with 0 for a true condition, 1 for a false one, 2 for an invalid one.
 fn condition(text: &str) -> ExitCode {
     match sluicegate_config::condition(text, &load::environment(&Service::default())) {
         Ok(true) => ExitCode::SUCCESS,
@@ -67,7 +67,7 @@ fn alert(message: &str) {
     Report::new(&Service { as_haproxy: true, ..Service::default() }).error(message);
 }
 
-/// Returns the lines of `-v`. Tools take the third word of the first one.
+/// Returns the lines of `-v`. Tools parse the third word of the first line.
 fn version() -> String {
     let mut text =
         format!("HAProxy version {} {} - a load balancer that remembers\n", info::VERSION, info::RELEASE_DATE);

@@ -9,10 +9,10 @@ use sluicegate_config::model::{Bind, BindAddress, Mode, Proxy, ProxyKind, Server
 use sluicegate_proxy::listener::Listener;
 use sluicegate_proxy::running::Running;
 
-/// Listeners that are named; the others are counted.
+/// The maximum number of listeners that are listed by name; further ones are only counted.
 const NAMED: usize = 32;
 
-/// Returns a line for each listener, and commands for a file with demo servers.
+/// Returns one line for each listener, and example commands for a configuration with demo servers.
 pub fn greeting(running: &Running, bound: &[Arc<Listener>]) -> String {
     let config = &running.config;
     let mut lines = Vec::new();
@@ -64,7 +64,7 @@ fn shown(address: &BindAddress) -> String {
     }
 }
 
-/// Returns the host and the port that a client of this machine names.
+/// Returns the host and the port with which a client on this machine reaches a listener.
 fn reachable(address: &BindAddress) -> Option<(String, u16)> {
     match address {
         BindAddress::Inet(host, port) if host.is_unspecified() => Some((String::from("127.0.0.1"), *port)),

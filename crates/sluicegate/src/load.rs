@@ -21,11 +21,11 @@ use crate::{clients, commands};
 
 /// A configuration without errors.
 pub struct Loaded {
-    /// The file.
+    /// The configuration.
     pub config: Arc<Config>,
     /// Each store's parameters, by the order of [`Config::stores`].
     pub stores: Vec<ServerOptions>,
-    /// The Lua states, bodies run.
+    /// The Lua states, in which the bodies of the scripts have run.
     pub lua: Option<Arc<LuaStates>>,
     /// The logger of scripts once the process runs; until it is set they log to stderr.
     pub lua_logger: Arc<OnceLock<Logger>>,
@@ -39,7 +39,7 @@ pub struct Loaded {
 
 impl Loaded {
     /// Returns whether clients can connect: an enabled section has a `bind`, or there is a stats socket, which HAProxy
-    /// counts.
+    /// counts, too.
     pub fn listens(&self) -> bool {
         let config = &self.config;
         config.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
@@ -49,14 +49,14 @@ impl Loaded {
     }
 }
 
-/// From where a configuration is read.
+/// The source from which a configuration is read.
 pub struct Reading {
     files: Arc<dyn Files + Send + Sync>,
-    /// Other variables than this process's.
+    /// Environment variables that replace those of this process.
     environment: Option<Vec<(String, String)>>,
-    /// A process that lives takes it over.
+    /// Set if a running process takes over the configuration.
     living: Option<Living>,
-    /// Scripts come through `files`, too.
+    /// Whether scripts are also read through `files`.
     scripts: bool,
 }
 
@@ -64,30 +64,31 @@ pub struct Reading {
 pub struct Living {
     /// Its fixed number of workers.
     pub workers: usize,
-    /// The map and ACL files that it has.
+    /// The map and ACL files that the process has loaded.
     pub patterns: Arc<PatternFiles>,
 }
 
 impl Default for Reading {
-    /// From the disk, for a process that starts.
+    /// Returns a source that reads from the disk, for a process that starts.
     fn default() -> Reading {
         Reading { files: Arc::new(Disk), environment: None, living: None, scripts: false }
     }
 }
 
 impl Reading {
-    /// Reads from the disk, for a process that hands over its files.
+    /// Returns a source that reads from the disk, for a process that passes its files on.
     pub fn recorded(files: Arc<Recorder>, environment: Vec<(String, String)>) -> Reading {
         Reading { files, environment: Some(environment), living: None, scripts: false }
     }
 
-    /// Uses the files that another process has read and checked.
+    /// Returns a source with the files that another process has read and checked.
     pub fn handed_over(files: MemoryFiles, environment: Vec<(String, String)>, living: Living) -> Reading {
         Reading { files: Arc::new(files), environment: Some(environment), living: Some(living), scripts: true }
     }
 }
 
-/// Words and `global`: what decides the shape of the processes, before anything is made that a fork would lose.
+/// The parsed words and the `global` section, which decide the shape of the processes before anything is created that a
+/// fork would lose.
 pub struct Begun {
     draft: Draft,
     environment: Environment,
@@ -95,7 +96,7 @@ pub struct Begun {
     reading: Reading,
 }
 
-/// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
+/// Reads and checks the whole configuration; prints every diagnostic. `Err` contains the number of errors.
 pub fn load(service: &Service) -> Result<Loaded, usize> {
     begin(service, Reading::default())?.finish(service)
 }
@@ -128,12 +129,12 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
 }
 
 impl Begun {
-    /// Returns the section as far as it could be read.
+    /// Returns the `global` section, as far as it could be read.
     pub fn global(&self) -> &Global {
         self.draft.global()
     }
 
-    /// Returns whether it has errors, which [`Begun::finish`] will say.
+    /// Returns whether the `global` section has errors, which [`Begun::finish`] will report.
     pub fn global_failed(&self) -> bool {
         self.draft.global_failed()
     }
@@ -223,15 +224,16 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Returns the variables that files see: the process's, and those that HAProxy derives from its command line
-/// (configuration manual 2.3). Values that are not UTF-8 are omitted: no word of a file could contain them.
+/// Returns the variables available in configuration files: those of the process, and those that HAProxy derives from
+/// its command line (configuration manual 2.3). Values that are not UTF-8 are omitted, because no word of a file could
+/// contain them.
 pub fn environment(service: &Service) -> Environment {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     environment_from(service, texts)
 }
 
-/// The same, where the process's variables are these.
+/// Like [`environment`], with these variables of the process.
 fn environment_from(service: &Service, texts: impl Iterator<Item = (String, String)>) -> Environment {
     let mut environment: Environment = texts.collect();
     environment.set_localpeer(&service.localpeer.clone().unwrap_or_else(node_name), service.localpeer.is_some());
@@ -257,7 +259,7 @@ fn fold(service: &Service, config: &mut Config) {
     frontends.for_each(|proxy| proxy.maxconn = proxy.maxconn.or(service.proxy_maxconn));
 }
 
-/// Scripts read the environment that `setenv` made (`os.getenv`).
+/// Exports the environment that `setenv` has changed, so that scripts can read it (`os.getenv`).
 fn export(environment: &Environment) {
     let known: Vec<(String, String)> =
         environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -284,7 +286,8 @@ fn cleaned(text: &str) -> String {
     })
 }
 
-/// `tune.lua.log.*`: to the `log` targets of `global`, and to stderr always, never, or where there is no target.
+/// `tune.lua.log.*`: returns the receiver of scripts' messages, which sends them to the `log` targets of `global`, and
+/// to stderr always, never, or if there is no target.
 fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     let targets = if global.tune.lua_log_loggers { global.log.clone() } else { Vec::new() };
     let to_stderr = match global.tune.lua_log_stderr {
@@ -310,7 +313,7 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     })
 }
 
-/// Types the parameters of every `store` section, and warns of a store that strangers reach.
+/// Parses the parameters of every `store` section, and warns about a store that strangers can reach.
 fn store_options(sections: &[StoreSection], diagnostics: &mut Diagnostics) -> Vec<ServerOptions> {
     let mut all = Vec::new();
     for section in sections {

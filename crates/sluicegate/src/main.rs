@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the program under its own name.
+/// Runs the program under its own name.
 fn own(words: std::env::ArgsOs) -> ExitCode {
     let words: Vec<_> = words.collect();
     let command = match arguments::parse(words.iter().cloned()) {

@@ -21,11 +21,11 @@ const PROGRAM_MIB: u64 = 24;
 /// The memory of a session in addition to its buffers, in bytes: streams, connections, timers.
 const SESSION: u64 = 4096;
 
-/// The share of the limit that sessions may take; the rest is the program's.
+/// The fraction of the limit that sessions may use; the rest is for the program.
 const USABLE: f64 = 0.97;
 
-/// Limits the process, and starts the program over unless it has been started under such a limit. Returns if there is
-/// nothing to do, or if it can't be done.
+/// Limits the memory of the process, and restarts the program unless it has been started under such a limit. Returns if
+/// there is nothing to do, or if it is not possible.
 pub fn limit(mib: u64) -> Result<(), String> {
     if mib < PROGRAM_MIB {
         return Err(format!("-m {mib}: the program alone needs {PROGRAM_MIB} MiB"));
@@ -54,7 +54,7 @@ pub fn limit(mib: u64) -> Result<(), String> {
     Err(failed(again.args(words).exec()))
 }
 
-/// Returns the number of sessions that fit into the limit, each with a buffer for either direction; `None` without a
+/// Returns the number of sessions that fit into the limit, each with one buffer for each direction; `None` without a
 /// limit.
 pub fn sessions(global: &Global) -> Option<u64> {
     let bytes = ((global.memory_mib?.saturating_sub(PROGRAM_MIB)) << 20) as f64 * USABLE;

@@ -1,24 +1,24 @@
 //! Files that the process creates: pidfiles and logs.
 //!
-//! They are often written by root in directories that other users may write to, so symbolic links are never
-//! followed, and the modes do not depend on the umask. Files below `/dev` or `/proc` are opened as they are:
-//! `/dev/null` and `/dev/stdout` are links or devices that an administrator names on purpose.
+//! They are often written by root in directories that other users may write to, so symbolic links are never followed,
+//! and the modes do not depend on the umask. Files below `/dev` or `/proc` are opened as they are: an administrator who
+//! names `/dev/null` or `/dev/stdout` intends the device or link itself.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Readable by everybody, as HAProxy's and Redis's files are under the usual umask.
+/// The mode of the files: readable by everybody, like the files of HAProxy and Redis under the usual umask.
 const MODE: u32 = 0o644;
 
-/// Creates an empty file in place of an existing one: a regular file or a link is removed first.
+/// Creates an empty file. An existing regular file or symbolic link at the path is removed first.
 pub fn replace(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().write(true).open(path);
     }
     if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() || meta.is_symlink()) {
-        // Without write permission for the directory, the file itself is written.
+        // If the directory is not writable, this fails, and the existing file is truncated below instead.
         let _ = std::fs::remove_file(path);
     }
     match create(path) {
@@ -29,7 +29,8 @@ pub fn replace(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns a file that is appended to, made if it is not there. A link is followed to a pipe or a device only.
+/// Opens a file for appending, and creates it if it does not exist. A symbolic link is followed only if it leads to a
+/// pipe or a character device.
 pub fn append(path: &Path) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().append(true).open(path);
@@ -51,14 +52,15 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns a new file, which no link can stand for.
+/// Creates a new file; fails if anything, including a symbolic link, exists at the path.
 fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;
     Ok(file)
 }
 
-/// Shared memory and message queues are folders that everybody may write to.
+/// Returns whether a path is opened as it is. `/dev/shm` and `/dev/mqueue` are excluded because they are directories
+/// that everybody may write to.
 fn is_device_path(path: &Path) -> bool {
     let below = |folder: &str| path.starts_with(folder);
     (below("/dev") && !below("/dev/shm") && !below("/dev/mqueue")) || below("/proc")

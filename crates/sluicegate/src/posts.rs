@@ -36,12 +36,12 @@ enum Host {
     Origin,
 }
 
-/// One address, while it is served.
+/// One address of a store or demo server that is being served.
 pub struct Post {
     key: String,
     stop: watch::Sender<bool>,
     host: Host,
-    /// Its sockets by worker, once more: others accept on that of a worker that is stuck.
+    /// Duplicates of its sockets by worker, on which other workers accept if that worker is stuck.
     sockets: Vec<OwnedFd>,
 }
 
@@ -51,15 +51,15 @@ pub struct NewPost {
     sockets: Vec<OwnedFd>,
 }
 
-/// The posts that a configuration has: those that are served already, and new ones.
+/// The posts of a configuration: those that are served already, and new ones.
 #[derive(Default)]
 pub struct Posts {
     kept: Vec<String>,
     new: Vec<NewPost>,
 }
 
-/// Finds or binds every post of a configuration; `served` are those that there are, and `listening` the addresses of
-/// frontends that this process has. Every address that can't be had is named.
+/// Finds or binds every post of a configuration. `served` are the existing posts, and `listening` the addresses of this
+/// process's frontends. The error lists every address that cannot be bound.
 pub fn bind(
     config: &Config,
     servers: &HashMap<Arc<str>, Arc<Server>>,
@@ -112,7 +112,7 @@ pub fn bind(
     if errors.is_empty() { Ok(posts) } else { Err(errors) }
 }
 
-/// Makes a socket for each worker.
+/// Creates a socket for each worker.
 fn listen(
     bind: &Bind,
     owner: &str,
@@ -124,7 +124,8 @@ fn listen(
     made.map_err(|error| BindError::new(bind, owner, address, error).to_string())
 }
 
-/// Makes the same for a store. An address in use is an error, unless it is one of `own`, the addresses of this process.
+/// Like [`listen`], for a store. An address in use is an error, unless it is one of `own`, the addresses of this
+/// process.
 fn listen_for_store(
     bind: &Bind,
     owner: &str,
@@ -157,7 +158,7 @@ fn in_use(bind: &Bind, store: &str, address: &BindAddress, holder: &str) -> Stri
     format!("{error}: {holder}, and the store '{store}' does not share it: stop that one or change 'bind'")
 }
 
-/// Returns the section of the same configuration that has a store's address as well: a proxy, an origin, or an earlier
+/// Returns the section of the same configuration that uses a store's address, too: a proxy, an origin, or an earlier
 /// store.
 fn contender(config: &Config, store: &str, bind: &Bind, address: &BindAddress) -> Option<String> {
     let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).map(|proxy| (&proxy.name, &proxy.binds));
@@ -195,7 +196,7 @@ impl Posts {
         self.kept.iter().chain(self.new.iter().map(|new| &new.post.key))
     }
 
-    /// At start: the posts, and each worker's tasks.
+    /// Starts all posts; returns them, and each worker's tasks.
     pub fn start(self, workers: usize) -> (Vec<Post>, Vec<Vec<WorkerTask>>) {
         let mut tasks: Vec<Vec<WorkerTask>> = (0..workers).map(|_| Vec::new()).collect();
         let mut posts = Vec::new();
@@ -209,7 +210,7 @@ impl Posts {
         (posts, tasks)
     }
 
-    /// In a running process: replaces `served`. Removed posts accept no connections from here on.
+    /// Replaces `served` in a running process. Removed posts accept no further connections.
     pub async fn replace(self, served: &mut Vec<Post>, process: &Process) {
         served.retain(|post| {
             let kept = self.kept.contains(&post.key);

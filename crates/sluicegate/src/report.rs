@@ -22,16 +22,16 @@ use crate::arguments::Service;
 pub struct Report {
     as_haproxy: bool,
     quiet: bool,
-    /// Remarks of the least severity are shown, too (`-dD`).
+    /// Whether remarks of the lowest severity are shown, too (`-dD`).
     remarks: bool,
 }
 
-/// The first message under the name `haproxy` is preceded by the version and the program's path, so that a reader of a
-/// log knows which program wrote it.
+/// Whether the introduction has been printed. The first message under the name `haproxy` is preceded by the version and
+/// the program's path, so that a reader of a log knows which program wrote it.
 static INTRODUCED: AtomicBool = AtomicBool::new(false);
 
 impl Report {
-    /// As the command line wants it; a file's `quiet` is not known yet.
+    /// Returns the receiver that the command line configures; `quiet` in the configuration is not known yet.
     pub fn new(service: &Service) -> Report {
         Report {
             as_haproxy: service.as_haproxy,
@@ -40,12 +40,12 @@ impl Report {
         }
     }
 
-    /// The same, silent if `quiet`.
+    /// Returns the same receiver, but silent if `quiet`.
     pub fn quieted(self, quiet: bool) -> Report {
         Report { quiet: self.quiet || quiet, ..self }
     }
 
-    /// Nothing is printed.
+    /// Returns whether nothing is printed.
     pub fn is_quiet(self) -> bool {
         self.quiet
     }
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// Everything a run found; gives the number of errors.
+    /// Reports all diagnostics; returns the number of errors.
     pub fn diagnostics(self, diagnostics: &Diagnostics) -> usize {
         let shown = |found: &&Diagnostic| found.severity > Severity::Diag || self.remarks;
         for found in diagnostics.iter().filter(shown) {
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-/// One line in HAProxy's form; the text's own lines follow the first one as HAProxy indents them.
+/// Prints one message in HAProxy's form; further lines of the text are indented as in HAProxy.
 fn line(label: &str, part: Option<&str>, message: &str) {
     let part = part.map(|part| format!("{part} : ")).unwrap_or_default();
     let message = message.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n   | ");
@@ -124,29 +124,29 @@ fn line(label: &str, part: Option<&str>, message: &str) {
 }
 
 std::thread_local! {
-    /// Messages of this thread are stored here instead of printed.
+    /// If set, messages of this thread are stored here instead of being printed.
     static KEPT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Does something on this thread whose findings are not to be printed; gives them with its result.
+/// Runs `work` on this thread without printing its messages; returns them with its result.
 pub fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
     KEPT.set(Some(String::new()));
     let result = work();
     (result, KEPT.take().unwrap_or_default())
 }
 
-/// Bytes of startup messages that are kept: those of a ring in HAProxy.
+/// The maximum size in bytes of the stored startup messages: that of a ring in HAProxy.
 const STARTUP_MAX: usize = 65_536;
 
-/// The messages printed before the process served.
+/// The messages printed before the process began to serve.
 static STARTUP: Mutex<Option<String>> = Mutex::new(Some(String::new()));
 
-/// Takes the messages printed so far; no more are stored.
+/// Returns the messages printed so far; no more are stored afterwards.
 pub fn startup() -> String {
     STARTUP.lock().take().unwrap_or_default()
 }
 
-/// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
+/// Writes a text in one piece, so that the lines of a master, its worker and its logs are not interleaved.
 fn whole(text: &str) {
     let is_raw = |char: char| char.is_ascii_control() && !matches!(char, '\n' | '\t');
     if text.contains(is_raw) {

@@ -38,7 +38,7 @@ use crate::signals::{self, Signals, end_by};
 use crate::stores::Stores;
 use crate::{descriptors, hints};
 
-/// The interval of looking for expired keys.
+/// The interval at which expired keys are searched for.
 pub const STORE_TICK: Duration = Duration::from_millis(100);
 
 /// The time limit for workers to exit when the process ends.
@@ -85,7 +85,7 @@ pub fn run(service: &Service) -> ExitCode {
     }
 }
 
-/// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
+/// Builds the running objects, binds and serves; returns the signal that ended the process, or none after a soft stop.
 fn start(
     service: &Service,
     report: Report,
@@ -202,7 +202,7 @@ fn texts(errors: &[impl ToString]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Binds the stats sockets; every address that can't be had is named.
+/// Binds the stats sockets. The error lists every address that cannot be bound.
 fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Socket>, Vec<String>> {
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
@@ -221,7 +221,7 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     if errors.is_empty() { Ok(sockets) } else { Err(errors) }
 }
 
-/// Returns the control thread, from the start of the workers to the end of the process.
+/// The control thread, from the start of the workers to the end of the process.
 fn control(
     living: &Arc<Living>,
     bound: Vec<Arc<Listener>>,
@@ -304,7 +304,7 @@ fn control(
     })
 }
 
-/// Looks for expired keys, for the lifetime of the process.
+/// Removes expired keys periodically, for the lifetime of the process.
 async fn tick(living: Arc<Living>) {
     let mut interval = tokio::time::interval(STORE_TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

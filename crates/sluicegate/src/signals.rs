@@ -29,7 +29,7 @@ use crate::report::Report;
 /// Signals whose default action would end or stop the process.
 const HELD: [i32; 6] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP, libc::SIGQUIT, libc::SIGTTOU, libc::SIGTTIN];
 
-/// Signals that make a process with a master end.
+/// Signals that end a process with a master.
 const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
 
 fn mask(how: i32, signals: &[i32]) {
@@ -44,22 +44,23 @@ fn mask(how: i32, signals: &[i32]) {
     }
 }
 
-/// Blocks signals until there is a handler. Before the first thread, which would inherit their default.
+/// Blocks signals until there is a handler. Must be called before the first thread is created, because threads inherit
+/// the mask.
 pub fn hold() {
     mask(libc::SIG_BLOCK, &HELD);
 }
 
-/// Lets them come.
+/// Unblocks these signals.
 fn release() {
     mask(libc::SIG_UNBLOCK, &HELD);
 }
 
-/// Holds back what would end a master between the birth of its worker and the moment it watches over it.
+/// Blocks the signals that would end a master between the fork of its worker and the start of its supervision.
 pub fn hold_ending() {
     mask(libc::SIG_BLOCK, &ENDING);
 }
 
-/// The opposite.
+/// Unblocks the signals blocked by [`hold_ending`].
 pub fn release_ending() {
     mask(libc::SIG_UNBLOCK, &ENDING);
 }
@@ -70,7 +71,7 @@ pub fn send(pid: u32, signal: i32) {
     unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
-/// The signals that a process answers, caught from the moment this is made.
+/// The signals that a process handles, caught from the creation of this value on.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -83,7 +84,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches them. Inside a runtime.
+    /// Starts to catch the signals. Must be called inside a runtime.
     pub fn catch() -> io::Result<Signals> {
         let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
@@ -99,7 +100,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Returns the next one's number.
+    /// Returns the number of the next signal.
     pub async fn next(&mut self) -> i32 {
         // In this order, so that simultaneous signals have the most likely intended result: paused, then resumed.
         tokio::select! {
@@ -115,8 +116,8 @@ impl Signals {
         }
     }
 
-    /// Acts on signals until the process is to end at once: by a signal, whose number this gives, or because a soft
-    /// stop took longer than `hard-stop-after`.
+    /// Handles signals until the process must end immediately: because of a signal, whose number is returned, or
+    /// because a soft stop took longer than `hard-stop-after`.
     pub async fn act(&mut self, current: &Current, report: Report) -> Option<i32> {
         let mut deadline = None;
         let mut stopping = false;
@@ -165,7 +166,7 @@ impl Signals {
     }
 }
 
-/// To stderr and to the logs of the proxies that they are about.
+/// Writes lines to stderr and to the logs of the proxies that they concern.
 fn tell(report: Report, running: &Running, severity: Severity, lines: Vec<Line<'_>>) {
     for (proxy, line) in lines {
         report.warning(&line);

@@ -23,7 +23,7 @@ pub struct Stores(Mutex<ByName>);
 
 type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 
-/// Parameters that a file changes, by the name of the section.
+/// The parameters changed by a new configuration, by the name of the section.
 pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
 
 impl Stores {
@@ -35,7 +35,7 @@ impl Stores {
         ))
     }
 
-    /// Returns those of a new configuration: the existing ones, and new ones; and the changed parameters.
+    /// Returns the stores of a new configuration, which are existing ones and new ones, and the changed parameters.
     pub fn after(
         &self,
         was: &Config,
@@ -73,7 +73,7 @@ impl Stores {
         Ok((Stores(Mutex::new(stores)), changes))
     }
 
-    /// `next` takes the place of these. Gives what could not be changed.
+    /// Replaces the stores by `next`. Returns messages about changes that were not possible.
     pub fn replace(&self, next: Stores, changes: &Changes) -> Vec<String> {
         let next = next.0.into_inner();
         let gone = std::mem::replace(&mut *self.0.lock(), next);
@@ -93,7 +93,7 @@ impl Stores {
         failed
     }
 
-    /// For rules and scripts.
+    /// Returns the stores as engines for rules and scripts.
     pub fn engines(&self) -> Engines {
         let stores = self.0.lock();
         let embedded = |name: &Arc<str>, server: &Arc<Server>| Embedded { name: name.clone(), server: server.clone() };
@@ -103,12 +103,12 @@ impl Stores {
             .collect()
     }
 
-    /// Their servers.
+    /// Returns the servers of the stores.
     pub fn servers(&self) -> HashMap<Arc<str>, Arc<Server>> {
         self.0.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
     }
 
-    /// Looks for expired keys, and does the periodic work of stores without a server.
+    /// Removes expired keys, and does the periodic work of stores without a server.
     pub fn tick(&self) {
         let stores: Vec<(Store, Arc<Server>)> = self.0.lock().values().cloned().collect();
         for (store, server) in &stores {
@@ -118,8 +118,8 @@ impl Stores {
     }
 }
 
-/// The interface of a store for rules and scripts: a function call, except for commands that need a connection, which
-/// is one of this process to itself, so that all rules about connections apply.
+/// The interface of a store for rules and scripts. A command is a function call; one that needs a connection uses a
+/// connection of this process to itself, so that all rules about connections apply.
 struct Embedded {
     name: Arc<str>,
     server: Arc<Server>,

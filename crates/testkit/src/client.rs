@@ -100,7 +100,7 @@ impl Client {
         String::from_utf8_lossy(&self.received).into_owned()
     }
 
-    /// Reads until `end` was received; gives everything up to and with it.
+    /// Reads until `end` was received; returns everything up to and with it.
     #[track_caller]
     pub fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut looked_at = 0;

@@ -100,7 +100,7 @@ impl Program {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Waits for its end; gives the exit code, or minus the signal that ended it.
+    /// Waits for its end; returns the exit code, or minus the signal that ended it.
     #[track_caller]
     pub fn wait(&mut self) -> i32 {
         use std::os::unix::process::ExitStatusExt;
@@ -300,7 +300,7 @@ impl Sluicegate {
         self.directory.path().to_owned()
     }
 
-    /// Sends commands to the stats socket at `path`, one line; gives the whole answer.
+    /// Sends commands to the stats socket at `path`, one line; returns the whole answer.
     pub fn stats(path: &Path, line: &str) -> String {
         use std::io::Write;
         let mut stream = wait_for("the stats socket", || std::os::unix::net::UnixStream::connect(path).ok());

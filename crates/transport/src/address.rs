@@ -20,7 +20,7 @@ pub enum UnixAddress<'a> {
 }
 
 impl UnixAddress<'_> {
-    /// Connects; the system answers at once.
+    /// Connects; the kernel completes or refuses this immediately.
     pub fn connect(self) -> io::Result<Socket> {
         let address = match self {
             UnixAddress::Path(path) => SockAddr::unix(path)?,

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pipe::{Pipe, Pipes};
 
-/// Buffers that a worker keeps for the next connection.
+/// The maximum number of unused buffers that a worker keeps.
 const KEPT: usize = 256;
 
-/// Bytes of all buffers of the process, in use or on a free list (`PoolAlloc_bytes`). It changes only when a free list
-/// runs dry or over, so sharing it costs nothing.
+/// The bytes of all buffers of the process, in use or on a free list (`PoolAlloc_bytes`). It changes only when a free
+/// list is empty or full, so sharing it between workers costs almost nothing.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of all buffers of the process, in use or on a free list.
@@ -22,7 +22,7 @@ pub fn allocated() -> u64 {
     ALLOCATED.load(Ordering::Relaxed)
 }
 
-/// A buffer's memory, counted while it lives.
+/// A buffer's memory; it is counted for as long as this value exists.
 #[derive(Debug, Default)]
 struct Memory(Box<[u8]>);
 
@@ -57,24 +57,24 @@ impl DerefMut for Memory {
 
 /// The receiver of a pool's figures, which also grants descriptors.
 pub trait Ledger {
-    /// Pipes in use and free ones have changed.
+    /// Records the new numbers of pipes in use and of free pipes.
     fn pipes(&self, used: u32, free: u32);
     /// Records that this many bytes were sent through a pipe.
     fn spliced(&self, count: usize);
     /// Records that this many bytes are on the free list.
     fn free(&self, bytes: usize);
-    /// Returns whether descriptors are left for the pipes of all workers, `pipes` of them.
+    /// Returns whether there are enough descriptors for `pipes` pipes, the number for all workers.
     fn leaves(&self, pipes: u32) -> bool;
 }
 
 /// Limits of pipes.
 #[derive(Clone, Copy, Debug)]
 pub struct PipeLimits {
-    /// Pipes of this worker.
+    /// The maximum number of pipes of this worker.
     pub most: u32,
-    /// Pipes of all workers, for which the ledger is asked; 0: room for them is set aside.
+    /// The number of pipes of all workers, about which the ledger is asked; 0: descriptors for them are reserved.
     pub of_all: u32,
-    /// Bytes of each; 0: a size that is good for most.
+    /// The size of each pipe in bytes; 0 selects the default.
     pub size: usize,
 }
 
@@ -109,13 +109,13 @@ impl BufferPool {
         Some(pipe)
     }
 
-    /// Takes a pipe back; one that is not empty is closed.
+    /// Puts a pipe back; a pipe that is not empty is closed.
     pub fn give_back_pipe(&self, pipe: Pipe) {
         self.pipes.give_back(pipe);
         self.note_pipes();
     }
 
-    /// Closes the free pipes, where descriptors ran out; returns how many they were.
+    /// Closes the free pipes, after descriptors have run out; returns their number.
     pub fn shed_pipes(&self) -> usize {
         let count = self.pipes.shed();
         self.note_pipes();
@@ -129,7 +129,7 @@ impl BufferPool {
         }
     }
 
-    /// Bytes went out through a pipe.
+    /// Records that bytes were sent through a pipe.
     pub fn note_spliced(&self, count: usize) {
         if let Some(ledger) = &self.ledger {
             ledger.spliced(count);
@@ -147,7 +147,7 @@ impl BufferPool {
         self.size
     }
 
-    /// Gives `buffer` its memory, if it has none.
+    /// Gives `buffer` memory, if it has none.
     pub fn equip(&self, buffer: &mut Buffer) {
         if buffer.bytes.is_empty() {
             let mut free = self.free.borrow_mut();
@@ -156,14 +156,14 @@ impl BufferPool {
         }
     }
 
-    /// Takes the memory of `buffer` back, if it holds no data.
+    /// Gives the memory of `buffer` back to the pool, if it contains no data.
     pub fn retire(&self, buffer: &mut Buffer) {
         if buffer.is_empty() {
             self.reclaim(buffer);
         }
     }
 
-    /// Takes the memory of `buffer` back, with whatever it holds.
+    /// Gives the memory of `buffer` back to the pool, and discards any data in it.
     pub fn reclaim(&self, buffer: &mut Buffer) {
         buffer.start = 0;
         buffer.end = 0;
@@ -190,12 +190,12 @@ impl Buffer {
         &self.bytes[self.start..self.end]
     }
 
-    /// Number of bytes not consumed yet.
+    /// Returns the number of bytes not consumed yet.
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Nothing to consume.
+    /// Returns whether there is nothing to consume.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -230,13 +230,13 @@ impl Buffer {
         }
     }
 
-    /// Holds these bytes and no others, as far as they fit.
+    /// Replaces the content by as many of these bytes as fit.
     pub fn replace(&mut self, bytes: &[u8]) {
         (self.start, self.end) = (0, 0);
         self.append(bytes);
     }
 
-    /// Appends what fits of `bytes`; returns how much.
+    /// Appends as many of `bytes` as fit; returns their number.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.bytes.len() - self.end);
         self.bytes[self.end..self.end + count].copy_from_slice(&bytes[..count]);

@@ -15,24 +15,24 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::Socket;
 
-/// Ports of a range that one attempt tries.
+/// The maximum number of ports of a range that one attempt tries.
 const TRIES_MAX: u16 = 1024;
 
-/// The start of the next search of a range.
+/// The offset at which the next search of a range starts.
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// The local end of a connection, bound before it is made.
+/// The local end of a connection, bound before connecting.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalEnd<'a> {
     /// The address; an unspecified one leaves the choice to the kernel.
     pub ip: IpAddr,
     /// The first port of the range; 0 leaves the choice to the kernel.
     pub first_port: u16,
-    /// Ports of the range, at least 1.
+    /// The number of ports of the range, at least 1.
     pub ports: u16,
-    /// The device that packets leave by.
+    /// The network interface through which packets leave.
     pub interface: Option<&'a str>,
-    /// Whether the address may be another machine's, for which the process needs a capability.
+    /// Whether the address may belong to another machine, for which the process needs a capability.
     pub is_transparent: bool,
 }
 

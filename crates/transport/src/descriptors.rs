@@ -9,7 +9,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-/// Descriptors of one message: the most that Linux passes, less one, as in HAProxy.
+/// The maximum number of descriptors of one message: Linux's limit minus one, as in HAProxy.
 pub const DESCRIPTORS_MAX: usize = 252;
 
 /// Sends bytes, with descriptors that the receiver gets with the first of them; returns how many bytes were sent.
@@ -20,10 +20,10 @@ pub fn send_descriptors(stream: impl AsFd, bytes: &[u8], descriptors: &[Borrowed
     send(stream, bytes, descriptors, SendFlags::NOSIGNAL)
 }
 
-/// The same without waiting, whatever the mode of the socket.
+/// Like [`send_descriptors`], but never waits, whatever the mode of the socket.
 ///
 /// # Errors
-/// As [`send_descriptors`]; `WouldBlock` where the socket has no room.
+/// As [`send_descriptors`]; `WouldBlock` if the socket has no room.
 pub fn try_send_descriptors(stream: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     send(stream, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }

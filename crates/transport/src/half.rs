@@ -18,7 +18,8 @@ pub enum ReadHalf {
     Unix(unix::OwnedReadHalf),
 }
 
-/// The half that writes. The connection is closed with its last half, and this one shuts nothing down before.
+/// The half that writes. The connection is closed when both halves are dropped; dropping this half alone does not shut
+/// down its direction.
 #[derive(Debug)]
 pub struct WriteHalf(Option<Write>);
 
@@ -45,7 +46,7 @@ impl Socket {
 }
 
 impl ReadHalf {
-    /// Ready when reading makes sense.
+    /// Ready when a read may succeed.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
@@ -53,7 +54,7 @@ impl ReadHalf {
         }
     }
 
-    /// Ready when writing to the other half makes sense.
+    /// Ready when a write to the other half may succeed.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_write_ready(cx),
@@ -72,7 +73,7 @@ impl AsyncRead for ReadHalf {
 }
 
 impl WriteHalf {
-    /// Writes what fits; `WouldBlock` where nothing does.
+    /// Writes as many bytes as fit; `WouldBlock` if none do.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,4 +1,4 @@
-//! Listening and connected sockets, and the timers, buffers and pipes with which their bytes move.
+//! Listening and connected sockets, and the timers, buffers and pipes used to move their data.
 //!
 //! The crate knows no protocol and no configuration. Its objects belong to the thread whose runtime they are
 //! registered with.

@@ -10,11 +10,11 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 /// Options of a TCP socket that are set before it is bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpOptions {
-    /// Whether an IPv6 address leaves IPv4 alone; `None` leaves the system's default.
+    /// Whether an IPv6 address excludes IPv4; `None` leaves the system's default.
     pub v6only: Option<bool>,
-    /// The address may be another machine's.
+    /// Whether the address may belong to another machine.
     pub is_transparent: bool,
-    /// Other sockets may be bound to the address, and share its connections.
+    /// Whether other sockets may be bound to the address and share its connections.
     pub is_shared: bool,
 }
 
@@ -23,13 +23,14 @@ pub struct TcpOptions {
 pub struct UnixFile {
     /// Permissions.
     pub mode: u32,
-    /// The user's number; `None`: the process's.
+    /// The id of the user; `None`: that of the process.
     pub user: Option<u32>,
-    /// The group's number; `None`: the process's.
+    /// The id of the group; `None`: that of the process.
     pub group: Option<u32>,
 }
 
-/// Binds a TCP socket, which does not listen yet. Its address may be bound again at once after an earlier socket's end.
+/// Binds a TCP socket, which does not listen yet. The address may be bound again immediately after an earlier socket
+/// was closed.
 ///
 /// # Errors
 /// The kernel's.
@@ -63,11 +64,11 @@ pub fn make_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
     }
 }
 
-/// Listens on a unix socket. It appears under a temporary name with its final owner and mode, then takes the place of the old one in
-/// one step, so that no client ever meets a missing or a wrongly owned socket.
+/// Listens on a unix socket. The file is created under a temporary name with its final owner and mode, and then
+/// replaces the old one atomically, so that no client ever finds a missing socket or one with a wrong owner.
 ///
 /// # Errors
-/// `EADDRINUSE` where a process listens at the path and it is not to be replaced; the kernel's.
+/// `EADDRINUSE` if a process listens at the path and must not be replaced; otherwise the kernel's errors.
 pub fn listen_unix(path: &Path, file: UnixFile, backlog: i32, replaces: bool) -> io::Result<OwnedFd> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
@@ -129,7 +130,7 @@ pub fn is_alive(path: &Path) -> bool {
     is_socket && !is_stale(path)
 }
 
-/// Returns whether a socket file is stale: a connection is refused; other kinds of files are never stale.
+/// Returns whether a socket file is stale, because it refuses connections; files of other kinds are never stale.
 fn is_stale(path: &Path) -> bool {
     let Ok(address) = SockAddr::unix(path) else { return false };
     let Ok(probe) = Socket::new(Domain::UNIX, Type::STREAM, None) else { return false };

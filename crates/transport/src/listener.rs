@@ -19,7 +19,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Registers a listening descriptor with this thread's runtime; its address tells which kind it is.
+    /// Registers a listening descriptor with this thread's runtime; its kind is determined from its address.
     ///
     /// # Errors
     /// The kernel's and the runtime's.
@@ -35,7 +35,7 @@ impl Listener {
         }
     }
 
-    /// Accepts a connection; the address is that of a TCP peer.
+    /// Accepts a connection; also returns the address of a TCP peer.
     ///
     /// # Errors
     /// The kernel's.
@@ -51,7 +51,7 @@ impl Listener {
         }
     }
 
-    /// The address of a TCP socket.
+    /// Returns the address of a TCP socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().ok(),
@@ -59,7 +59,7 @@ impl Listener {
         }
     }
 
-    /// The path of a unix socket; `None` for an abstract one and for TCP.
+    /// Returns the path of a unix socket; `None` for an abstract one and for TCP.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Listener::Tcp(_) => None,

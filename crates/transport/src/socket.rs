@@ -39,7 +39,7 @@ impl Socket {
         }
     }
 
-    /// A TCP connection of this thread's runtime; sets `TCP_NODELAY`.
+    /// Returns the socket for a TCP connection of this thread's runtime; sets `TCP_NODELAY`.
     pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         Ok(Socket::Tcp(stream))
@@ -51,7 +51,7 @@ impl Socket {
         Ok(Socket::Unix(UnixStream::from_std(stream)?))
     }
 
-    /// Moves it from the runtime that registered it to this thread's.
+    /// Moves the socket from the runtime that registered it to that of this thread.
     pub fn adopt(self) -> io::Result<Socket> {
         Ok(match self {
             Socket::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream.into_std()?)?),
@@ -67,7 +67,7 @@ impl Socket {
         }
     }
 
-    /// This end's address; `None` for unix sockets.
+    /// Returns the address of this end; `None` for unix sockets.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.local_addr().ok(),
@@ -75,7 +75,7 @@ impl Socket {
         }
     }
 
-    /// Returns the other end's address; `None` for unix sockets.
+    /// Returns the address of the other end; `None` for unix sockets.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         match self {
             Socket::Tcp(stream) => stream.peer_addr().ok(),
@@ -83,14 +83,14 @@ impl Socket {
         }
     }
 
-    /// The path of this or the other end, empty for an end without one; `None` for TCP.
+    /// Returns the path of this end or the other end, which is empty for an end without a path; `None` for TCP.
     pub fn unix_path(&self, of_peer: bool) -> Option<PathBuf> {
         let Socket::Unix(stream) = self else { return None };
         let address = if of_peer { stream.peer_addr() } else { stream.local_addr() };
         Some(address.ok()?.as_pathname().map_or_else(PathBuf::new, Path::to_owned))
     }
 
-    /// Ready when reading makes sense.
+    /// Ready when a read may succeed.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => stream.poll_read_ready(cx),
@@ -98,7 +98,7 @@ impl Socket {
         }
     }
 
-    /// Reads into `into`; 0 is the end of the peer's stream.
+    /// Reads into `into`; returns 0 at the end of the peer's stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         debug_assert!(!into.is_empty(), "a read of nothing looks like the end");
         let mut buffer = ReadBuf::new(into);
@@ -122,7 +122,7 @@ impl Socket {
         matches!(self, Socket::Tcp(_))
     }
 
-    /// Fills an empty pipe with at most `most` bytes; 0 is the end of the peer's stream.
+    /// Moves at most `most` bytes into an empty pipe; returns 0 at the end of the peer's stream.
     pub fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
         let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
         loop {
@@ -162,15 +162,15 @@ impl Socket {
         }
     }
 
-    /// Returns whether it is open with nothing to read. The kernel is asked: the runtime's knowledge may be of an
-    /// earlier turn.
+    /// Returns whether the connection is open and has nothing to read. This asks the kernel, because the runtime's
+    /// information may be outdated.
     pub fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let peeked = socket2::SockRef::from(self).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Writes what fits; `WouldBlock` where nothing does.
+    /// Writes as many bytes as fit; `WouldBlock` if none do.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_write(bytes),
@@ -178,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// Waits until reading makes sense.
+    /// Waits until a read may succeed.
     pub async fn readable(&self) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.readable().await,
@@ -186,7 +186,7 @@ impl Socket {
         }
     }
 
-    /// Waits until writing makes sense.
+    /// Waits until a write may succeed.
     pub async fn writable(&self) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.writable().await,
@@ -194,7 +194,8 @@ impl Socket {
         }
     }
 
-    /// Waits until the connection broke; with `half` also until the peer closed its side after everything it sent.
+    /// Waits until the connection is broken; with `half` also until the peer has closed its side, after everything that
+    /// it sent.
     pub async fn gone(&self, half: bool) {
         let interest = if half { Interest::READABLE | Interest::ERROR } else { Interest::ERROR };
         let Ok(ready) = self.ready(interest).await else { return };
@@ -213,12 +214,12 @@ impl Socket {
         }
     }
 
-    /// Sends FIN: this side has said everything.
+    /// Sends FIN: this side sends no more data.
     pub fn shutdown_write(&self) {
         self.shutdown(Shutdown::Write);
     }
 
-    /// Ends one or both directions for all owners of the connection, which wakes their tasks.
+    /// Shuts down one or both directions for all owners of the connection, which wakes their tasks.
     pub fn shutdown(&self, how: Shutdown) {
         // A connection that is already closed cannot be shut down; the error is irrelevant.
         let _ = socket2::SockRef::from(self).shutdown(how);
@@ -236,7 +237,7 @@ impl Socket {
         }
     }
 
-    /// Socket options of a connection: TCP keep-alive probes, and how it is closed.
+    /// Sets the socket options of a connection: TCP keep-alive probes, and the way in which it is closed.
     pub fn settle(&self, probes: Option<&TcpKeepalive>, nolinger: bool) {
         if !matches!(self, Socket::Tcp(_)) {
             return;
@@ -252,7 +253,7 @@ impl Socket {
         }
     }
 
-    /// Makes the close that follows a reset instead of a FIN.
+    /// Makes the following close send a reset instead of a FIN.
     pub fn reset_on_close(&self) {
         let _ = socket2::SockRef::from(self).set_linger(Some(std::time::Duration::ZERO));
     }

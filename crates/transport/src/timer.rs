@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
-/// One deadline; `None` never comes.
+/// A timer with one deadline; `None` means that it never expires.
 #[derive(Debug, Default)]
 pub struct Timer {
     deadline: Option<Instant>,

@@ -16,20 +16,20 @@ pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// Receives the error of a command without a waiting caller.
 pub type Failed = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called only where the
-/// origin is shown, and at most while the command is being started.
+/// A function that returns the origin of a command as a store shows it: `rule:FILE:LINE` or `lua:FILE:LINE`. Called
+/// only where the origin is shown, and at most while the command is being started.
 pub type Origin<'p> = &'p dyn Fn() -> String;
 
 /// The result of [`Engine::start`].
 pub enum Started {
-    /// The reply is here; an error reply is a [`Reply::Error`].
+    /// The reply is available; an error reply is a [`Reply::Error`].
     Done(Reply),
-    /// The command was accepted; the reply comes.
+    /// The command was accepted; the reply is pending.
     Pending(PendingReply),
 }
 
 impl Started {
-    /// Returns the reply, waited for if it is not here.
+    /// Returns the reply, after waiting for it if it is pending.
     pub async fn finish(self) -> Reply {
         match self {
             Started::Done(reply) => reply,
@@ -38,12 +38,12 @@ impl Started {
     }
 }
 
-/// A store or an engine as rules and scripts see it.
+/// The interface of a store or an engine for rules and scripts.
 pub trait Engine: Send + Sync {
     /// Starts one command in database `db`. `args[0]` is the command's name; `args` is never empty.
     ///
     /// Commands that change a connection's state (SELECT, MULTI, WATCH, SUBSCRIBE, blocking forms…) are answered with
-    /// an error that names the way to do it.
+    /// an error that names the alternative.
     fn start(&self, db: u32, args: &[&[u8]]) -> Started;
 
     /// Starts one command as [`start`](Self::start) does, with its origin for MONITOR and SLOWLOG.
@@ -51,21 +51,22 @@ pub trait Engine: Send + Sync {
         self.start(db, args)
     }
 
-    /// Starts a command whose reply the caller does not need. A returned value is still to be finished by the caller,
-    /// an error included; `None`: the command is queued, and `failed` receives its error if it fails.
+    /// Starts a command whose reply the caller does not need. If a value is returned, the caller must still finish it,
+    /// even if it is an error. `None`: the command is queued, and `failed` receives its error if it fails.
     fn forget(&self, origin: Origin<'_>, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
         Some(self.start_from(origin, db, args))
     }
 
-    /// Starts commands in database `db` that are executed as a transaction. The reply is an array of
-    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for
-    /// it.
+    /// Starts commands in database `db` that are executed as a transaction. The reply is an array of their replies, or
+    /// an error, in which case nothing was executed. `None`: these commands, or this store, require a dedicated
+    /// connection for that.
     fn together(&self, _origin: Origin<'_>, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
         None
     }
 
-    /// Returns a connection of one's own in database `db`, for what changes a connection; `None` where there are none.
-    /// It is made when it is asked first, and given back, clean, when it is dropped.
+    /// Returns a dedicated connection in database `db`, for commands that change a connection's state; `None` if this
+    /// store or engine has none. It is opened when it is first used, and returned in its initial state when it is
+    /// dropped.
     fn own(&self, _db: u32) -> Option<Box<dyn Own>> {
         None
     }
@@ -81,29 +82,30 @@ pub trait Engine: Send + Sync {
     }
 }
 
-/// A connection of one's own: transactions with watched keys, commands that wait for others, channels.
+/// A dedicated connection: for transactions with watched keys, commands that wait for others, and channels.
 ///
-/// It has one operation at a time. Dropping a pending reply closes the connection, and cancels the engine's operation.
+/// Only one operation may be pending at a time. Dropping a pending reply closes the connection, and cancels the
+/// engine's operation.
 pub trait Own: Send {
-    /// Starts commands that are sent together. The reply is an array of theirs, or an error if there is none.
+    /// Starts commands that are sent together. The reply is an array of their replies, or an error if there are none.
     fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply;
 
     /// Subscribes to channels, or to those whose names match patterns.
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply;
 
-    /// Returns the next message of a channel, as it came; a null if there is none within `limit`.
+    /// Returns the next message of a channel, unchanged; a null if none arrives within `limit`.
     fn message(&mut self, limit: Option<Duration>) -> PendingReply;
 }
 
 /// Upper bounds of the buckets of [`Connections::waits`], milliseconds; the last bucket has none.
 pub const WAIT_BOUNDS_MS: [u64; 9] = [0, 1, 2, 5, 10, 50, 100, 500, 1000];
 
-/// An engine's connections and what became of commands, at one moment.
+/// The state of an engine's connections and the results of its commands, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
     /// Its address.
     pub address: String,
-    /// Most connections.
+    /// The maximum number of connections.
     pub max: u64,
     /// Connections that serve.
     pub connected: u64,
@@ -127,11 +129,11 @@ pub struct Connections {
     pub connects: u64,
     /// The number of reads answered from the cache.
     pub cache_hits: u64,
-    /// Reads that might have been and were not, so far.
+    /// The number of reads that could have been answered from the cache, and were not.
     pub cache_misses: u64,
     /// Keys invalidated by the engine so far.
     pub cache_invalidated: u64,
-    /// Bytes of replies that are kept.
+    /// The bytes of cached replies.
     pub cache_bytes: u64,
     /// Commands that were not answered so far, by the reason.
     pub failures: Vec<(&'static str, u64)>,
@@ -175,7 +177,7 @@ pub struct NodeFigures {
 /// The statistics of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Keys, those expired but not yet removed included.
+    /// The number of keys, including expired ones that are not removed yet.
     pub keys: u64,
     /// Keys with a time to live.
     pub expiring: u64,
@@ -191,7 +193,7 @@ pub struct Figures {
     pub commands_per_second: u64,
     /// Look-ups that found a key so far.
     pub hits: u64,
-    /// Look-ups that found none so far.
+    /// Look-ups that found no key so far.
     pub misses: u64,
     /// Sections that run or wait, and commands that wait for a key.
     pub holds: u64,

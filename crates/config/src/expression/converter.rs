@@ -246,7 +246,7 @@ fn truncation(flag: Option<i64>) -> Result<(), Refused> {
     }
 }
 
-/// Returns the digests that there are.
+/// Checks that a digest algorithm exists.
 fn algorithm(name: &str) -> Result<(), Refused> {
     if digest_name(name).is_some() {
         return Ok(());

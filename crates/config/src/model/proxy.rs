@@ -357,7 +357,8 @@ pub struct ProxyOptions {
     pub socket_stats: bool,
 }
 
-/// `option http-restrict-req-hdr-names`: what becomes of a field whose name is not of letters, digits and `-`.
+/// `option http-restrict-req-hdr-names`: the treatment of a field whose name contains characters other than letters,
+/// digits and `-`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderNames {
     /// It passes.

@@ -119,7 +119,7 @@ pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
 pub(crate) const PROTO: &str = "No effect: HTTP/1 is the only protocol, and h2 is refused.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
 
-/// Returns the protocol that a line insists on.
+/// Checks the argument of `proto`.
 pub(crate) fn proto(name: &str) -> Result<(), String> {
     match name {
         "h1" | "none" => Ok(()),

@@ -109,7 +109,7 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
     Some(Rule { action: read, condition, at: line.at(0) })
 }
 
-/// Reads a key's expression from word `start` on; gives the word behind it, too.
+/// Parses the expression of a key, starting with word `start`; also returns the index of the word after it.
 pub(crate) fn key_expression(
     reader: &mut ProxyReader<'_>,
     line: &Line,

@@ -16,7 +16,8 @@ pub(crate) const DOCS: &str = "The source of connections to servers: an address,
  or, for a server, a range of them; 'usesrc': a foreign address, the client's or one in a field, which needs \
  CAP_NET_ADMIN and a return route; 'interface': the outgoing interface. A server's setting overrides its backend's.";
 
-/// Reads the words behind `source` from `next` on; gives the place behind them. `ranges`: ports may be a range.
+/// Parses the words after `source`, starting at `next`; returns the index of the word after them. `ranges`: ports may
+/// be a range.
 pub(crate) fn read(
     reader: &mut ProxyReader<'_>,
     line: &Line,

@@ -10,18 +10,18 @@ use crate::section::{Section, SectionKind};
 use crate::suggest;
 use crate::word::Line;
 
-/// A group as declared by its line: its name, and its users if the line names them.
+/// A group as declared by a `group` line: its name, and its users if the line lists them.
 struct Group {
     name: String,
     users: Vec<(String, Position)>,
 }
 
-/// A list while it is read.
+/// A user list while its section is being parsed.
 #[derive(Default)]
 pub(crate) struct ListReader {
     groups: Vec<Group>,
     users: Vec<User>,
-    /// The groups that users' lines name.
+    /// The groups that `user` lines name.
     named: Vec<(String, Position)>,
 }
 

@@ -56,7 +56,7 @@ impl State {
 }
 
 impl PatternFile {
-    /// Begins another version without entries; gives its number.
+    /// Begins another version without entries; returns its number.
     pub fn prepare(&self) -> Result<u32, EditError> {
         let mut state = self.state.write();
         if state.versions.prepared.len() >= PREPARED_MAX {

@@ -7,7 +7,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Room for `struct crypt_data`: 32 KiB in libxcrypt, 128 KiB and a little in glibc's own.
+/// The size of the memory for `struct crypt_data`, in words: it has 32 KiB in libxcrypt, and slightly more than 128 KiB
+/// in glibc.
 const SCRATCH_WORDS: usize = (160 << 10) / 8;
 
 type CryptR = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -> *mut c_char;

@@ -23,7 +23,7 @@ use sluicegate_config::model::Password;
 
 use crate::errors::CompileError;
 
-/// Passwords whose hashes wait to be computed.
+/// The maximum number of passwords that wait for their hash.
 const WAITING: usize = 1024;
 
 /// A `userlist`.
@@ -34,14 +34,14 @@ pub struct UserList {
 struct User {
     password: Password,
     groups: Vec<String>,
-    /// The HMAC of the password that was right.
+    /// The HMAC of the last password that was correct.
     right: Mutex<Option<[u8; 32]>>,
 }
 
 /// The result of verifying a request's credentials.
 pub struct Known {
     list: Arc<UserList>,
-    /// Name and password as they came.
+    /// The name and password as received.
     credentials: Vec<u8>,
     right: bool,
 }
@@ -58,7 +58,7 @@ struct Job {
     answer: tokio::sync::oneshot::Sender<bool>,
 }
 
-/// Returns the lists of a configuration by name, or what this system can't check.
+/// Returns the lists of a configuration by name, or the errors for passwords that this system cannot verify.
 pub(crate) fn lists(config: &Config) -> Result<HashMap<Arc<str>, Arc<UserList>>, Vec<CompileError>> {
     let mut errors = Vec::new();
     let mut scratch = None;
@@ -115,7 +115,7 @@ impl Known {
     }
 }
 
-/// Begins to check credentials, unless they are known or the check costs nothing.
+/// Starts to verify credentials, unless they are known or the verification costs nothing.
 pub(crate) fn begin(list: &Arc<UserList>, credentials: Vec<u8>, known: Option<&Known>) -> Option<Check> {
     if known.is_some_and(|known| known.is_about(list, &credentials)) {
         return None;
@@ -154,7 +154,7 @@ impl User {
         }
     }
 
-    /// Returns whether the password is right by its hash; a right password is remembered.
+    /// Returns whether the password is correct according to its hash; a correct password is cached.
     fn slowly(&self, password: &[u8], scratch: &mut crypt::Scratch) -> bool {
         let Password::Hashed(hash) = &self.password else { return false };
         let right = crypt::hash(password, hash, scratch).is_some_and(|made| made == hash.as_bytes());

@@ -11,7 +11,7 @@ use sluicegate_wire::http::is_token;
 use crate::hash::Hash;
 use crate::hash::avalanche;
 
-/// Bob Jenkins' full avalanche with a factor that spreads it over all of 32 bits.
+/// Bob Jenkins's full-avalanche hash, multiplied so that the result spreads over all 32 bits.
 pub fn full_hash(value: u32) -> u32 {
     avalanche(value)
 }
@@ -40,7 +40,7 @@ fn number(key: &[u8]) -> u32 {
     (if negative { -value } else { value }) as u32
 }
 
-/// Returns the hash of a client's address: its words folded over each other, whatever function `hash-type` names.
+/// Returns the hash of a client's address: its 32-bit words combined by XOR. The function of `hash-type` is not used.
 pub fn of_address(kind: HashType, address: IpAddr) -> u32 {
     let folded = match address {
         IpAddr::V4(ip) => ip.to_bits(),
@@ -49,8 +49,8 @@ pub fn of_address(kind: HashType, address: IpAddr) -> u32 {
     if kind.avalanche { full_hash(folded) } else { folded }
 }
 
-/// Returns the part of a target that `balance uri` hashes: at most `len` bytes, up to the slash after `depth`
-/// directories, and up to the query unless the whole is requested; 0 is no limit.
+/// Returns the part of a target that `balance uri` hashes: at most `len` bytes, ending before the slash that follows
+/// `depth` directories, and before the query unless `whole` is set. A `len` or `depth` of 0 sets no limit.
 pub fn uri_part(target: &[u8], len: u32, depth: u32, whole: bool) -> &[u8] {
     let target = match len {
         0 => target,
@@ -68,7 +68,7 @@ pub fn uri_part(target: &[u8], len: u32, depth: u32, whole: bool) -> &[u8] {
     &target[..end.unwrap_or(target.len())]
 }
 
-/// Returns the value of a parameter of a target's query.
+/// Returns the value of a parameter in the target's query string.
 pub fn parameter<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mark = memchr::memchr(b'?', target)?;
     value_of(&target[mark + 1..], name)
@@ -78,7 +78,8 @@ pub fn parameter<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 pub fn body_parameter<'a>(body: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let value = value_of(body, name)?;
     match value.first() {
-        // A line's end in place of a value ends it; binary data is no parameter.
+        // A blank or a line end in place of the value means an empty value; a value that starts with any other byte
+        // that no token contains means that the body is not a form.
         Some(b' ' | b'\t' | b'\r' | b'\n') => Some(b""),
         Some(byte) if !is_token(&[*byte]) => None,
         _ => Some(value),
@@ -90,10 +91,10 @@ fn value_of<'a>(parameters: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     fields.find_map(|field| field.strip_prefix(name)?.strip_prefix(b"="))
 }
 
-/// Returns the part of a host's name that `use_domain_only` hashes: the label before the last dot, or all without a
-/// dot.
+/// Returns the part of a host name that `use_domain_only` hashes: the label before the last dot, or the whole name if
+/// it has no dot.
 pub fn main_domain(host: &[u8]) -> &[u8] {
-    // HAProxy does not look for a dot in the first place.
+    // As in HAProxy, a dot at the start of the name does not count.
     let Some(end) = memchr::memrchr(b'.', host).filter(|end| *end > 0) else { return host };
     let start = memchr::memrchr(b'.', &host[..end]).map_or(0, |dot| dot + 1);
     &host[start..end]

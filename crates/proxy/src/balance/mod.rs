@@ -49,7 +49,7 @@ pub enum Pick {
 /// The preferences of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// The hash of its key; `None` where the algorithm has none, or the request has no key.
+    /// The hash of the request's key; `None` if the algorithm needs none, or the request has no key.
     pub hash: Option<u32>,
     /// A server chosen only if no other can serve: the one that just failed.
     pub avoid: Option<usize>,
@@ -61,11 +61,11 @@ pub trait Load {
     fn take(&self, server: usize) -> bool;
     /// Returns whether a server's own queue has a limit that is not reached yet.
     fn may_queue(&self, server: usize) -> bool;
-    /// Requests that it serves.
+    /// Returns the number of requests that a server serves.
     fn served(&self, server: usize) -> u32;
-    /// The same and those in its queue.
+    /// Returns the number of requests that a server serves or has in its queue.
     fn in_flight(&self, server: usize) -> u32;
-    /// Requests that all servers of the backend serve; counted only where a `hash-balance-factor` is.
+    /// Returns the number of requests that all servers of the backend serve; counted only with a `hash-balance-factor`.
     fn all_served(&self) -> u32;
     /// Returns whether a server has a limit and no free slot.
     fn is_full(&self, server: usize) -> bool;
@@ -73,10 +73,10 @@ pub trait Load {
     fn queue_is_full(&self, server: usize) -> bool;
 }
 
-/// A server as it is at the start.
+/// The initial settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// User weight by the file, 0–256.
+    /// The configured user weight, 0–256.
     pub weight: u32,
     /// Effective weight at the moment.
     pub effective: u32,
@@ -104,7 +104,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// Weights may change at run time; otherwise a server has its weight by the file or none.
+    /// Returns whether weights may change at run time; otherwise a server has its configured weight or none.
     pub fn is_dynamic(&self) -> bool {
         match self.balance {
             model::Balance::StaticRoundRobin => false,
@@ -121,7 +121,7 @@ struct Total {
     weight: u32,
 }
 
-/// The servers as every algorithm sees them.
+/// The servers, in the form common to all algorithms.
 #[derive(Debug, Default)]
 struct Servers {
     backup: Vec<bool>,
@@ -179,7 +179,7 @@ impl Servers {
         (0..self.weight.len()).find(|&index| self.backup[index] && self.weight[index] > 0)
     }
 
-    /// Usable servers of a side, in the order of the file.
+    /// Returns the usable servers of a side, in the order of the configuration.
     fn of(&self, side: usize) -> impl Iterator<Item = usize> {
         let wanted = side == 1;
         (0..self.weight.len()).filter(move |&index| self.backup[index] == wanted && self.weight[index] > 0)
@@ -257,7 +257,7 @@ impl Balancer {
         }
     }
 
-    /// Changes the number from which a server's points on a ring are computed. Used only by hashes on a ring.
+    /// Changes the seed from which a server's points on a ring are computed. Used only by ring hashes.
     pub fn set_seed(&mut self, server: usize, seed: u32) {
         if let Algorithm::Ring(ring) = &mut self.algorithm {
             ring.set_seed(server, seed, &self.servers);
@@ -271,13 +271,13 @@ impl Balancer {
         }
     }
 
-    /// Usable servers: active, backup.
+    /// Returns the numbers of usable servers: active ones and backups.
     pub fn usable(&self) -> (usize, usize) {
         let [active, backup] = self.servers.totals;
         (active.usable, backup.usable)
     }
 
-    /// Sum of the user weights of the servers that serve, rounded up.
+    /// Returns the sum of the user weights of the servers that serve, rounded up.
     pub fn total_weight(&self) -> u32 {
         let effective = match self.servers.side() {
             Side::Nobody => 0,
@@ -287,8 +287,8 @@ impl Balancer {
         effective.div_ceil(WEIGHT_SCALE)
     }
 
-    /// Returns whether a server may take requests of the backend's queue: a backup only while backups serve, itself
-    /// included.
+    /// Returns whether a server may take requests from the backend's queue: a backup only while backups serve,
+    /// including itself.
     pub fn serves_any(&self, server: usize) -> bool {
         self.servers.weight[server] > 0
             && match self.servers.side() {

@@ -16,7 +16,7 @@ use super::hash::full_hash;
 use super::{Load, Member, Method, Pick, Servers, Wish};
 use crate::random::random;
 
-/// A place on the ring; places of one position stand in the order in which they came.
+/// A point on the ring; points at the same position are ordered by their insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     position: u32,
@@ -101,7 +101,7 @@ impl Ring {
         self.sum_up(servers);
     }
 
-    /// A server's places follow from something else.
+    /// Recomputes a server's points after its seed has changed.
     pub(super) fn set_seed(&mut self, server: usize, seed: u32, servers: &Servers) {
         if self.seeds[server] == seed {
             return;
@@ -136,7 +136,7 @@ impl Ring {
         if load.take(server) { Pick::Taken(server) } else { Pick::Wait(server) }
     }
 
-    /// Returns the server that a hash falls on, or the next one that is not passed over.
+    /// Returns the server at a hash's position, or the next one that is not skipped.
     fn find(&self, hash: u32, side: usize, avoid: Option<usize>, servers: &Servers, load: &dyn Load) -> usize {
         let places = &self.places[side];
         let next = match places.partition_point(|place| place.position < hash) {

@@ -78,7 +78,7 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Servers given as `(effective weight, backup)`; weight 0 means not usable at first.
+    /// Returns the positions for servers given as `(effective weight, backup)`; a weight of 0 means initially unusable.
     pub(super) fn new(servers: impl IntoIterator<Item = (u32, bool)>) -> RoundRobin {
         let mut balancer = RoundRobin::default();
         for (weight, backup) in servers {
@@ -102,7 +102,7 @@ impl RoundRobin {
         &mut self.groups[usize::from(self.entries[server].backup)]
     }
 
-    /// Sets a server's effective weight; 0 takes it out.
+    /// Sets a server's effective weight; 0 removes it.
     pub(super) fn set_weight(&mut self, server: usize, new: u32) {
         let old = self.entries[server].weight;
         if new == old {
@@ -154,7 +154,7 @@ impl RoundRobin {
         self.place(server);
     }
 
-    /// Positions in `next` are relative to the round that follows; makes one absolute again.
+    /// Makes a position absolute again; positions in `next` are relative to the round that follows.
     fn undo_next(&mut self, server: usize) {
         if self.entries[server].place == Place::Next {
             let weight = self.group(server).weight;

@@ -240,7 +240,7 @@ fn a_ring_moves_only_what_was_a_servers() {
     assert_eq!(chosen(&mut balancer), before);
 }
 
-/// A server that is known by something else chooses as if it always had been.
+/// After its seed has changed, a server is chosen as if it had always had that seed.
 #[test]
 fn places_follow_from_what_a_server_is_known_by() {
     let given = [(2, false), (1, false), (3, false), (1, true)];

@@ -16,14 +16,14 @@ use super::{change, engines, errors, general, inside, limits, maps, resolvers, s
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
 
-/// Commands that are offered for one that is not known.
+/// The number of commands that are suggested for an unknown one.
 const SUGGESTIONS: usize = 5;
-/// Pieces of a dynamic command's answer that wait for the client.
+/// The maximum number of pieces of a dynamic command's answer that wait for the client.
 const PIECES: usize = 4;
 
 /// The arguments and context of a command.
 pub struct Call<'a> {
-    /// Its words after its name.
+    /// The words after the command's name.
     pub args: &'a [Vec<u8>],
     /// The payload after `<<`.
     pub payload: Option<&'a [u8]>,
@@ -71,7 +71,7 @@ impl Call<'_> {
     }
 }
 
-/// Returns the severity of a message as HAProxy has it: whatever does not report a success is an error.
+/// Returns the severity of a message as in HAProxy: any message that does not report a success is an error.
 fn severity_of(message: &[u8]) -> (u8, &'static str) {
     const SUCCESSES: [&[u8]; 10] = [
         b"New server registered",
@@ -99,7 +99,7 @@ fn severity_of(message: &[u8]) -> (u8, &'static str) {
 /// The way in which a command answers.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// At once, with an answer whose size is bounded.
+    /// Immediately, with an answer of bounded size.
     Now(fn(&mut Call<'_>)),
     /// Piece by piece, or after a wait.
     Long(for<'a> fn(Call<'a>) -> Answer<'a>),
@@ -192,7 +192,7 @@ async fn run(request: Request, session: &mut Session, running: &Arc<Running>, ou
     }
 }
 
-/// Passes a dynamic command's pieces on as they come.
+/// Passes the pieces of a dynamic command's answer on as they arrive.
 async fn dynamic(command: &Dynamic, words: Vec<Vec<u8>>, out: &mut Output) -> io::Result<()> {
     let (pieces, mut received) = mpsc::channel(PIECES);
     let mut running = (command.handler)(words, Outlet(pieces));
@@ -240,7 +240,7 @@ pub(super) fn help(call: &mut Call<'_>) {
     list(lines, call.out.buffer());
 }
 
-/// A line of help and where it stands: `help`, `prompt` and `quit` stand behind all others.
+/// A line of help and its position: `help`, `prompt` and `quit` come after all others.
 struct Line {
     last: usize,
     text: String,

@@ -202,7 +202,7 @@ fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
     found
 }
 
-/// Changes how a backend makes values of its persistence cookie.
+/// Changes the computation of a backend's persistence cookie values.
 fn dynamic_cookie(call: &mut Call<'_>, change: fn(&mut Call<'_>, &ProxyRun)) {
     let found = match call.arg(0) {
         "" => Err("A backend name is expected."),
@@ -293,7 +293,7 @@ fn set_check(call: &mut Call<'_>, server: &ServerRun) {
     }
 }
 
-/// `ADDR [port PORT]`, from the third argument on.
+/// Parses `ADDR [port PORT]`, starting with the third argument.
 fn address(call: &Call<'_>) -> Result<(IpAddr, Option<u16>), Cow<'static, str>> {
     let text = call.arg(2);
     let host = text.parse().map_err(|_| format!("invalid addr '{text}'"))?;
@@ -317,7 +317,7 @@ fn gate(call: &mut Call<'_>, to: Gate) {
 }
 
 impl ProxyRun {
-    /// Pauses, resumes or stops a frontend and logs it; if that has no effect, the error is HAProxy's message.
+    /// Pauses, resumes or stops a frontend and logs that; if it has no effect, the error is HAProxy's message.
     pub(crate) fn turn(&self, to: Gate, logger: &Logger) -> Result<(), &'static str> {
         let shared = &self.frontend;
         match (shared.gate(), to) {
@@ -406,7 +406,7 @@ fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: 
     call.say(said);
 }
 
-/// `set server … fqdn`: another name to follow.
+/// `set server … fqdn`: changes the name whose address the server follows.
 fn set_name(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, name: &str) {
     let refused = |why: &str| format!("set server <b>/<s> fqdn failed because {why}.");
     let section = server.config.resolve.as_ref().and_then(|resolve| proxy.directory.resolver(&resolve.section));
@@ -418,7 +418,7 @@ fn set_name(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, name: &st
     call.say(said);
 }
 
-/// A limit as HAProxy reads it: digits; anything else counts as 0.
+/// Parses a limit as HAProxy does: digits; anything else counts as 0.
 fn limit(text: &str) -> Option<u32> {
     match text.parse::<i64>() {
         Ok(number) => u32::try_from(number).ok(),

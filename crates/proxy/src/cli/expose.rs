@@ -1,13 +1,13 @@
-//! `_getsocks`: the listening sockets as descriptors, for a process that takes the place of another one (`-x`).
+//! `_getsocks`: passes the listening sockets as descriptors to a process that replaces this one (`-x`).
 //!
-//! The conversation is that of HAProxy 2.3 and later, so it goes both ways between HAProxy and this program. The process
-//! that comes sends a line; the one that goes answers with the number of its sockets as a native integer, and then with
-//! messages of at most 252 descriptors. Such a message has for each of them the name of a network namespace, the
-//! name of an interface (each with its length in a byte before it), and four bytes of zeroes. The process that comes
-//! acknowledges each message with four bytes, and a full one is waited for.
+//! The protocol is that of HAProxy 2.3 and later, so sockets can be passed from HAProxy to this program and back. The
+//! new process sends a line. The old process replies with the number of its sockets, a native-endian 32-bit integer,
+//! and then with messages of at most 252 descriptors. For each descriptor a message contains the name of a network
+//! namespace and the name of an interface, each preceded by its length in one byte, and four zero bytes. The new
+//! process acknowledges each message with four bytes; the old one waits for the acknowledgement of a full message only.
 //!
-//! Only a socket with `expose-fd listeners` gives anything. Limits: 65,536 sockets are taken, and their process
-//! may be silent for a second.
+//! Only a stats socket with `expose-fd listeners` hands over sockets. Limits: at most 65,536 sockets are accepted, and
+//! the other process must not be silent for more than a second.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,17 +22,17 @@ use tokio::net::UnixStream;
 
 const LINE: &[u8] = b"_getsocks\n";
 
-/// The description of a descriptor without names.
+/// The description of a descriptor whose two names are empty.
 const PLAIN: [u8; 6] = [0; 6];
 
-/// The most sockets that are taken over.
+/// The maximum number of sockets that are taken over.
 const SOCKETS_MAX: usize = 1 << 16;
 
 /// The inactivity timeout for the other process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns whether a client's first words request sockets; the data is only peeked at. Such a client sends the line
-/// immediately.
+/// Returns whether a client's first line requests sockets. The line is consumed only if it does; other data is left for
+/// the command parser. A client that requests sockets sends the line in one piece, immediately after it has connected.
 pub(super) async fn is_asked(stream: &UnixStream) -> bool {
     let mut line = [0; LINE.len()];
     loop {
@@ -53,7 +53,7 @@ pub(super) async fn is_asked(stream: &UnixStream) -> bool {
     }
 }
 
-/// Gives sockets to a client that asked for them.
+/// Passes sockets to a client that requested them.
 pub(super) async fn give(stream: &UnixStream, sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
     let count = i32::try_from(sockets.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     send(stream, &count.to_ne_bytes(), &[]).await?;
@@ -89,8 +89,8 @@ async fn send(stream: &UnixStream, bytes: &[u8], sockets: &[Arc<OwnedFd>]) -> io
     Ok(())
 }
 
-/// Takes the listening sockets of the process whose stats socket is `path`. Those of another network namespace, or bound
-/// to an interface, are left out.
+/// Requests the listening sockets of the process whose stats socket is `path`. Sockets that belong to another network
+/// namespace or are bound to an interface are skipped.
 pub fn take(path: &Path) -> io::Result<Vec<OwnedFd>> {
     take_from(std::os::unix::net::UnixStream::connect(path)?)
 }
@@ -111,7 +111,7 @@ fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<Owned
     let count = count.ok_or_else(none)?;
     let (mut sockets, mut told) = (Vec::new(), Vec::new());
     while sockets.len() < count {
-        // Names of 4096 and 16 bytes at most, of each descriptor.
+        // Room for two names of at most 4096 and 16 bytes per descriptor.
         let mut bytes = vec![0; BATCH * 4128];
         let (length, received) = receive_descriptors(&stream, &mut bytes)?;
         sockets.extend(received);
@@ -120,7 +120,7 @@ fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<Owned
         }
         told.extend_from_slice(&bytes[..length]);
         let acknowledged = stream.write_all(&(sockets.len() as i32).to_ne_bytes());
-        // After its last message it may have closed already.
+        // The other process may close the connection right after its last message.
         if sockets.len() < count {
             acknowledged?;
         }

@@ -152,7 +152,7 @@ fn set_timeout(call: &mut Call<'_>) {
     }
 }
 
-/// Returns a delay as HAProxy writes it: seconds without a unit.
+/// Parses a delay in HAProxy's notation, in seconds without a unit.
 pub(super) fn delay(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok().filter(|number| *number > 0)?;

@@ -188,7 +188,7 @@ fn expert(call: &mut Call<'_>) -> bool {
 }
 
 fn delay(call: &mut Call<'_>) {
-    /// A longer delay is useless, and the process answers nothing meanwhile.
+    /// The maximum delay in milliseconds: a longer one is useless, and the process answers nothing meanwhile.
     const MOST_MS: u64 = 60_000;
     if expert(call) {
         let ms = call.arg(0).parse().unwrap_or(0u64);
@@ -227,7 +227,7 @@ fn write(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// The key of `set anon on` without one; 0: a key of chance.
+/// The key of `set anon on` without one; 0: a random key.
 static GLOBAL_KEY: AtomicU32 = AtomicU32::new(0);
 
 fn set_global_key(call: &mut Call<'_>) {
@@ -274,7 +274,7 @@ pub(super) fn anonymous(key: Option<u32>, text: &str) -> String {
     }
 }
 
-/// The same for an address, whose kind stays recognizable.
+/// Like [`anonymous`], for an address, whose kind remains recognizable.
 pub(super) fn anonymous_address(key: Option<u32>, text: &str) -> String {
     let Some(number) = key else { return text.to_owned() };
     let digits = || xxh32(text.as_bytes(), number) & 0xff_ffff;
@@ -486,7 +486,7 @@ fn wait(mut call: Call<'_>) -> Answer<'_> {
     })
 }
 
-/// Returns whether `del server` would delete it now; `None`: never in the present configuration.
+/// Returns whether `del server` would delete the server now; `None`: never with the current configuration.
 fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     let running = call.running.process.current().map_or_else(|| call.running.clone(), |current| current.running());
     let proxy = backend_named(&running, backend)?;
@@ -498,7 +498,7 @@ fn removable(call: &Call<'_>, backend: &str, server: &str) -> Option<bool> {
     }
 }
 
-/// Returns whether nothing but its connections keeps the server.
+/// Returns whether a server cannot be deleted, but only because of its connections.
 fn may_go_idle(
     running: &crate::running::Running,
     proxy: &crate::running::ProxyRun,
@@ -507,7 +507,7 @@ fn may_go_idle(
     may_go(running, proxy, server).is_err_and(|why| why.contains("connections"))
 }
 
-/// Returns a duration of 1 ms or more: milliseconds without a unit.
+/// Parses a duration of at least 1 ms, in milliseconds without a unit.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

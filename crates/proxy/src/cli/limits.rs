@@ -10,7 +10,7 @@ use super::catalogue::{Call, Command, Run};
 use crate::limit::Limit;
 use crate::rule::shown;
 
-/// Keys that `show top` shows where no number is given.
+/// The number of keys that `show top` shows without an argument.
 const SHOWN: usize = 10;
 
 /// The theme's rows.

@@ -14,7 +14,7 @@ use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
 use crate::sample::{Sample, VarRef, set_preset};
 
-/// Entries that are listed under one hold of a file's lock.
+/// The number of entries that are listed while a file's lock is held.
 const PAGE: usize = 256;
 
 /// The theme's rows.
@@ -171,7 +171,8 @@ fn reference(word: &str) -> Option<Option<u32>> {
     Some(u32::from_str_radix(digits, 16).ok().and_then(|number| number.checked_sub(1)))
 }
 
-/// Takes the version that stands in front of the other words, if one does; one that is no number is none that ever was.
+/// Consumes the version that precedes the other words, if there is one. A version that is not a number is treated as
+/// one that never existed.
 fn take_version(call: &mut Call<'_>) -> Option<Option<u32>> {
     let number = call.args.first()?.strip_prefix(b"@")?;
     call.args = &call.args[1..];
@@ -187,7 +188,7 @@ fn refused(file: &PatternFile, value: &[u8], error: VersionError) -> String {
     }
 }
 
-/// Adds an entry to the version that is served, or to another one.
+/// Adds an entry to the active version, or to another one.
 fn add(file: &PatternFile, version: Option<Option<u32>>, key: &[u8], value: &[u8]) -> Result<(), String> {
     let made = match version {
         None => file.add(key, value).map_err(VersionError::Edit),
@@ -248,7 +249,7 @@ fn show(mut call: Call<'_>, kind: Kind) -> Answer<'_> {
         let mut next = Some(0);
         while let Some(from) = next {
             let out = call.out.buffer();
-            // Without a version, the one that is served: another one than at the beginning, if it is exchanged meanwhile.
+            // Without a version this is the active one, which may be exchanged in the course of the listing.
             let at = version.flatten().unwrap_or_else(|| file.versions().current);
             next = file.page_of(at, from, PAGE, |number, key, value| {
                 out.extend_from_slice(format!("{:#x} ", u64::from(number) + 1).as_bytes());
@@ -332,7 +333,7 @@ fn get(call: &mut Call<'_>, kind: Kind) {
     call.out.push(answer);
 }
 
-/// Key and value of a line of a payload.
+/// Returns the key and the value in a line of a payload.
 fn pair(line: &[u8]) -> (&[u8], &[u8]) {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = line.iter().position(|byte| !blank(byte)).unwrap_or(line.len());

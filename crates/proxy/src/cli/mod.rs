@@ -40,14 +40,14 @@ use protocol::Rights;
 use crate::reload::Current;
 pub use socket::Socket;
 
-/// Connections at once where the file has no `stats maxconn`.
+/// The maximum number of concurrent connections without `stats maxconn`.
 pub const CONNECTIONS_MAX: usize = 10;
-/// `stats timeout` where the file has none.
+/// The timeout without `stats timeout`.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed for want of descriptors.
+/// The pause after an accept that failed for lack of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns a listener of its own on a socket that others may listen on later.
+/// Returns a separate listener on a socket on which others may listen later.
 fn listener(socket: &OwnedFd) -> io::Result<Listener> {
     Listener::from_fd(socket.try_clone()?)
 }
@@ -57,16 +57,17 @@ fn listener(socket: &OwnedFd) -> io::Result<Listener> {
 pub struct Serving {
     /// The inactivity timeout of a client.
     pub timeout: Duration,
-    /// The start that `prompt timed` counts from.
+    /// The time from which `prompt timed` counts.
     pub started: Instant,
     /// The prefix of the prompt's `> `.
     pub name: &'static str,
-    /// Clients of all sockets at once.
+    /// The maximum number of concurrent clients of all sockets.
     pub connections: usize,
 }
 
 impl Serving {
-    /// Returns the sockets of a master that began at `started`; an operator who watches it may be silent for an hour.
+    /// Returns the settings of a master that started at `started`; an operator who watches it may be silent for an
+    /// hour.
     pub fn master(started: Instant) -> Serving {
         Serving { timeout: Duration::from_secs(3600), started, name: "master", connections: CONNECTIONS_MAX }
     }
@@ -120,7 +121,7 @@ pub async fn serve(current: Arc<Current>) -> io::Result<()> {
     }
 }
 
-/// The conversations of all sockets: they outlive the socket that accepted them, and end with the last owner of this.
+/// The tasks of all clients: they outlive the socket that accepted them, and end with the last owner of this value.
 type Connections = Arc<parking_lot::Mutex<JoinSet<()>>>;
 
 impl protocol::Commands for Current {
@@ -141,8 +142,8 @@ impl protocol::Commands for Current {
     }
 }
 
-/// Answers one client that came another way than by a stats socket: over a connection that the master made. One line is
-/// answered, as a stats socket answers it.
+/// Answers one client that did not connect through a stats socket, but over a connection that the master created. One
+/// line is answered, as by a stats socket.
 pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixStream, rights: protocol::Rights) {
     let Ok(stream) = transport::Socket::of_unix(stream) else { return };
     let running = current.running();

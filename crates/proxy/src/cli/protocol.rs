@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::StatsLevel;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The longest line with its payload, bytes.
+/// The maximum length of a line with its payload, in bytes.
 pub const LINE_MAX: usize = 16_384;
-/// Bytes of an answer that wait before the client is waited for.
+/// The number of unsent bytes of an answer from which on the client is awaited.
 pub const FLUSH_AT: usize = 16_384;
-/// The longest pattern that may end a payload, bytes (HAProxy's limit).
+/// The maximum length in bytes of the pattern that ends a payload (HAProxy's limit).
 const PATTERN_MAX: usize = 7;
 
 /// The state of a session after a line.
@@ -75,15 +75,15 @@ impl Rights {
 pub struct Session {
     /// Its rights.
     pub rights: Rights,
-    /// Time without a byte after which it is closed.
+    /// The inactivity time after which it is closed.
     pub timeout: Duration,
     /// `prompt`.
     pub mode: Mode,
-    /// `prompt timed`: prompts say how long the process has run.
+    /// `prompt timed`: whether prompts contain the uptime of the process.
     pub timed: bool,
     /// `quit`.
     pub quit: bool,
-    /// The start that `prompt timed` counts from.
+    /// The time from which `prompt timed` counts.
     pub started: Instant,
     /// The prefix of the prompt's `> `: the master names the answering process.
     pub name: String,
@@ -91,7 +91,7 @@ pub struct Session {
     pub severity: SeverityOutput,
     /// `set anon on`: the key by which names are hashed.
     pub anonymous: Option<u32>,
-    /// The last command changed the session alone: no empty line stands for its answer.
+    /// Whether the last command only changed the session, so that no empty line follows it as an answer.
     pub unanswered: bool,
 }
 
@@ -148,7 +148,7 @@ impl Output {
         Output { pending: Vec::new(), to, timeout }
     }
 
-    /// Changes how long a client may take nothing.
+    /// Changes the time for which a client may read nothing.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -191,7 +191,7 @@ impl Output {
     }
 }
 
-/// A command's answer on its way; an error is a client that is no longer there.
+/// A command's answer that is being sent; an error means that the client has disconnected.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
 
 /// The commands of a socket.
@@ -199,13 +199,13 @@ pub trait Commands: Send + Sync {
     /// Answers one command. The empty line after an answer is not part of it.
     fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a>;
 
-    /// Returns the listening sockets that may be given away.
+    /// Returns the listening sockets that may be passed to another process.
     fn listening(&self) -> Vec<Arc<OwnedFd>> {
         Vec::new()
     }
 }
 
-/// Serves one client until it leaves, quits or is silent for too long.
+/// Serves one client until it disconnects, quits or is silent for too long.
 pub async fn converse<S>(stream: S, session: &mut Session, commands: &dyn Commands) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -267,7 +267,8 @@ async fn too_long(out: &mut Output) -> io::Result<()> {
     out.end().await
 }
 
-/// Returns the next line with its end; empty at the client's end, `None` where it is longer than what `used` leaves.
+/// Reads the next line with its end; an empty one at the end of the client's data, `None` if it is longer than the
+/// limit minus `used`.
 async fn read_line(
     from: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,
@@ -300,7 +301,7 @@ fn trimmed(line: &[u8]) -> &[u8] {
     &line[..end]
 }
 
-/// Takes `<<` or `<<PATTERN` off the end of a command; gives the pattern.
+/// Removes `<<` or `<<PATTERN` from the end of a command; returns the pattern.
 fn payload_pattern(request: &mut Request) -> Option<Vec<u8>> {
     let pattern = request.words.last()?.strip_prefix(b"<<")?.to_vec();
     if pattern.len() > PATTERN_MAX {

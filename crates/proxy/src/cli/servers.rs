@@ -93,7 +93,7 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
     })
 }
 
-/// Returns whether a server may be deleted; otherwise HAProxy's message.
+/// Checks whether a server may be deleted; the error is HAProxy's message.
 pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
     let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
     let config = &proxy.config;
@@ -112,7 +112,7 @@ pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) ->
     Ok(())
 }
 
-/// Returns the configuration without a server.
+/// Returns the configuration without this server.
 fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();

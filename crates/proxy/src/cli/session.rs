@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Returns a stream's number, as `show sess` prints it.
+/// Parses a stream's number as `show sess` prints it.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -92,7 +92,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The flags other than those that leave out lines.
+/// The flags other than those that omit lines.
 struct Flags {
     format: Format,
     /// `desc`: what each value means.
@@ -282,7 +282,7 @@ fn ip(server: &ServerRun) -> Option<IpAddr> {
     server.shared.moved().ip.or(configured)
 }
 
-/// Returns its address and port; `-` and 0 where it has none.
+/// Returns a server's address and port; `-` and 0 if it has none.
 fn place(server: &ServerRun) -> (String, u16) {
     let address = ip(server).map_or_else(|| "-".to_owned(), |ip| ip.to_string());
     (address, server.socket_addr(None).map_or(0, |address| address.port()))
@@ -308,8 +308,8 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -
         Operation::Stopping => 3,
         _ => 2,
     };
-    // Forced maintenance, the tracked server's, maintenance by the file, forced drain, the tracked server's, no address,
-    // a name by a command.
+    // Forced maintenance, that of the tracked server, configured maintenance, forced drain, that of the tracked server,
+    // no address, and a name set by a command.
     let admin = u32::from(server.shared.fqdn().is_some()) << 6
         | u32::from(status.unresolved) << 5
         | u32::from(status.inherited == Admin::Drain) << 4

@@ -1,4 +1,4 @@
-//! Listening stats sockets, as the configuration that is served keeps them.
+//! Listening stats sockets, as stored with the active configuration.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use sluicegate_config::model::StatsLevel;
 pub struct Socket {
     /// Bound and listening, TCP or unix.
     pub listener: Arc<OwnedFd>,
-    /// The level of its clients.
+    /// The access level of its clients.
     pub level: StatsLevel,
     /// Passes the listening sockets to clients that request them (`expose-fd listeners`).
     pub exposes: bool,

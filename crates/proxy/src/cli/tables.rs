@@ -10,9 +10,9 @@ use super::protocol::Answer;
 use crate::sample::Sample;
 use crate::stick::{Key, Row, Seen, Table};
 
-/// Entries that are looked at under one hold of a lock.
+/// The number of entries visited while a lock is held.
 const PAGE: u32 = 64;
-/// Conditions of one command.
+/// The maximum number of conditions in one command.
 const FILTERS: usize = 4;
 
 /// The theme's rows.
@@ -71,7 +71,7 @@ impl Filter {
     }
 }
 
-/// Reads `TYPE` or, of an array, `TYPE[N]`; without a number it is the first element.
+/// Parses `TYPE` or, for an array, `TYPE[N]`; without a number the first element is meant.
 fn datum(name: &str) -> Option<(DataKind, u32)> {
     let Some((name, number)) = name.split_once('[') else { return Some((DataKind::named(name)?, 0)) };
     let kind = DataKind::named(name).filter(|kind| kind.is_array())?;
@@ -242,7 +242,7 @@ fn append(table: &Table, seen: Seen<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Text as HAProxy dumps it: blanks, `=` and what does not print are escaped.
+/// Appends a text as HAProxy dumps it: blanks, `=` and unprintable bytes are escaped.
 fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
     for byte in text {
         let escape = match byte {
@@ -303,7 +303,7 @@ fn set(call: &mut Call<'_>) {
     }
 }
 
-/// Makes the entry, then sets one datum after another up to the first that can't be.
+/// Creates the entry, then sets one datum after another up to the first one that cannot be set.
 fn change(table: &Table, words: &[&str]) -> Result<(), String> {
     let data = match words {
         // HAProxy empties the table here, which cannot be intended.

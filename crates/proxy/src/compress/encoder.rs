@@ -13,10 +13,10 @@ use sluicegate_config::model::{CompressionAlgorithm, CompressionLimits};
 /// The assumed memory of a compressor, bytes: twice its window, and tables of at least that size.
 const MEMORY: u64 = 300 * 1024;
 
-/// Bytes of one piece at most.
+/// The maximum size of one piece in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// Memory that compressors hold, given back when this is dropped.
+/// The accounted memory of a compressor; dropping this releases it.
 #[derive(Debug)]
 struct Held(Arc<AtomicU64>);
 
@@ -29,16 +29,16 @@ impl Drop for Held {
 /// Compresses one body.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    /// `None`: the data goes out as it is.
+    /// The compressor; `None`: the data is passed on unchanged.
     compress: Option<(Compress, Held)>,
-    /// Whether the compressor may hold something back.
+    /// Whether the compressor may hold back data.
     holds: bool,
     /// Bytes in and out since the last query.
     moved: (u64, u64),
 }
 
 impl Encoder {
-    /// For a body; `None` where compressors hold as much as they may.
+    /// Returns an encoder for a body; `None` if the memory limit of compressors is reached.
     pub(crate) fn new(
         algorithm: CompressionAlgorithm,
         limits: &CompressionLimits,
@@ -65,7 +65,7 @@ impl Encoder {
         Some(Encoder { compress, holds: false, moved: (0, 0) })
     }
 
-    /// Returns whether it leaves data as it is.
+    /// Returns whether the encoder leaves data unchanged.
     pub(crate) fn is_identity(&self) -> bool {
         self.compress.is_none()
     }
@@ -98,7 +98,7 @@ impl Encoder {
         }
     }
 
-    /// Bytes in and out since the last call.
+    /// Returns the bytes in and out since the last call.
     pub(crate) fn take_moved(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.moved)
     }

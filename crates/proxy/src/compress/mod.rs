@@ -47,7 +47,8 @@ pub(crate) fn choose(request: &mut Message, frontend: &Site, backend: &Site) -> 
     algorithms.iter().copied().find(|algorithm| *algorithm == CompressionAlgorithm::Identity)
 }
 
-/// Browsers that say "Mozilla/4" can't be trusted, except for two.
+/// Returns whether compression is not possible because of the browser: those that identify as "Mozilla/4", except for
+/// two, do not support it reliably.
 fn is_old_browser(request: &Message) -> bool {
     let Some(agent) = request.first(b"user-agent").filter(|agent| agent.starts_with(b"Mozilla/4")) else {
         return false;
@@ -60,8 +61,8 @@ fn is_old_browser(request: &Message) -> bool {
     }
 }
 
-/// Returns the algorithm that the client likes best, the first of those it likes as much. To a `*` HAProxy gives the
-/// last one that is configured.
+/// Returns the algorithm that the client prefers, and the first one among equals. For `*` HAProxy uses the last one
+/// that is configured.
 fn preferred(request: &Message, algorithms: &[CompressionAlgorithm]) -> Option<CompressionAlgorithm> {
     let mut best = (0, None);
     for value in header_values(request, b"accept-encoding", false) {
@@ -81,7 +82,7 @@ fn preferred(request: &Message, algorithms: &[CompressionAlgorithm]) -> Option<C
     best.1
 }
 
-/// Returns the quality behind a coding, thousandths; 1000 where it has none.
+/// Returns the quality of a coding in thousandths; 1000 if it has none.
 fn quality(parameters: &[u8]) -> u32 {
     let mut all = parameters.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let Some(text) = all.find_map(|parameter| parameter.strip_prefix(b"q=")) else { return 1000 };
@@ -108,14 +109,14 @@ fn is_exhausted(process: &Process, limits: &CompressionLimits) -> bool {
     fast() || busy()
 }
 
-/// Bytes in the last whole second.
+/// Returns the bytes in the last whole second.
 fn rate(process: &Process, which: impl Fn(&Cost) -> &Rate) -> u64 {
     let last = second(Instant::now()).saturating_sub(1);
     let costs = process.workers.iter().map(|figures| which(&figures.compression));
     costs.map(|rate| u64::from(rate.at(last)).max(u64::from(rate.at(last + 1)))).sum()
 }
 
-/// Returns an encoder for a response, whose head is changed to fit; `None`: it goes as it is.
+/// Returns an encoder for a response, and adapts its head; `None`: the response is sent unchanged.
 pub(crate) fn prepare_response(
     response: &mut Message,
     request: (Version, Method),
@@ -182,7 +183,7 @@ fn vary(response: &mut Message) {
     }
 }
 
-/// There is no entity tag, or one that is well-formed.
+/// Returns whether there is no entity tag, or a well-formed one.
 fn has_good_tag(response: &Message) -> bool {
     let mut tags = response.fields_named(b"etag").map(|(_, value)| value);
     let Some(tag) = tags.next() else { return true };
@@ -203,7 +204,7 @@ fn has_type<'a>(message: &Message, types: impl Iterator<Item = &'a Vec<String>>)
     }
 }
 
-/// Returns an encoder for a request, whose head is changed to fit; `None`: it goes as it is.
+/// Returns an encoder for a request, and adapts its head; `None`: the request is sent unchanged.
 pub(crate) fn prepare_request(
     request: &mut Message,
     head: &RequestHead,

@@ -6,17 +6,17 @@ use sluicegate_wire::http::Message;
 
 use super::{Plan, Told};
 
-/// Whole seconds of a time in µs; a part of one counts as one.
+/// Returns a time in µs as whole seconds, rounded up.
 pub(super) fn seconds(us: i64) -> i64 {
     us.max(0).div_euclid(1_000_000) + i64::from(us.max(0) % 1_000_000 > 0)
 }
 
-/// The fields that the limits of one stream want.
+/// The response fields for the limits of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     policy: Vec<u8>,
     limit: Vec<u8>,
-    /// Limit, remaining and reset of the rule with least left.
+    /// Limit, remaining amount and reset time of the rule with the least left.
     x: Option<(i64, i64, i64)>,
     retry_after: Option<u64>,
     any: bool,
@@ -68,7 +68,7 @@ impl Fields {
         self.any = true;
     }
 
-    /// Returns the delay after which a denied client may retry: not before it would be allowed, plus a random amount of
+    /// Stores the delay after which a denied client may retry: not before it would be allowed, plus a random amount of
     /// up to a tenth (a second at least), so that clients denied together do not return together. A slot of a `max`
     /// limit may become free at any time.
     pub(crate) fn retry_after(&mut self, fresh: &Fresh<'_>) {
@@ -82,8 +82,8 @@ impl Fields {
         self.any = true;
     }
 
-    /// Puts them into a response, once. Lists go behind those of the server, whose limits are others; of the older
-    /// fields there can be one each.
+    /// Adds the fields to a response, once. List fields are appended to those of the server, which has other limits; of
+    /// the older fields there can be only one each.
     pub(crate) fn tell(&mut self, response: &mut Message) {
         if !self.any {
             return;

@@ -19,7 +19,7 @@ use super::{Plan, Told};
 /// The interval at which a worker's leases are scanned: a third of the shortest possible lease.
 const TICK: Duration = Duration::from_millis(333);
 
-/// A place that is held.
+/// A slot of a `max` limit that is held.
 pub(crate) struct Lease(Rc<Held>);
 
 struct Held {
@@ -27,11 +27,11 @@ struct Held {
     plan: Arc<Plan>,
     key: Box<[u8]>,
     id: String,
-    /// The start of its time.
+    /// The start of the current lease period.
     begun: Cell<Instant>,
-    /// Its place in the keeper.
+    /// Its index in the keeper.
     slot: Cell<usize>,
-    /// There may be a place in the engine to give back.
+    /// Whether the engine may hold a slot that must be released.
     owed: Cell<bool>,
 }
 
@@ -42,7 +42,7 @@ impl Held {
     }
 }
 
-/// Distinct in all processes that share an engine.
+/// Returns an id that is unique in all processes that share an engine.
 fn next_id() -> String {
     static PROCESS: LazyLock<u64> = LazyLock::new(crate::random::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -61,7 +61,7 @@ impl Lease {
         self.0.id.as_bytes()
     }
 
-    /// Returns whether the answer grants it. After a refusal there is nothing to release; after a failure it is
+    /// Returns whether the answer grants the slot. After a refusal there is nothing to release; after a failure this is
     /// unknown.
     pub(super) fn is_kept(&self, told: &Result<Told, String>) -> bool {
         if let Ok(told) = told {
@@ -122,7 +122,7 @@ impl Keeper {
     }
 }
 
-/// Renews leases until there are none.
+/// Renews leases until none are left.
 async fn keep() {
     loop {
         tokio::time::sleep(TICK).await;

@@ -37,19 +37,19 @@ use top::Top;
 pub const KEY_MAX: usize = 1024;
 /// The largest cost of a request.
 pub const COST_MAX: u64 = 1_000_000_000;
-/// The number of threads that count without contention.
+/// The number of shards; this many threads can count without contention.
 const SHARDS: usize = 16;
 
 /// The decision of a store or an engine about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Whether it may go on, and was counted.
+    /// Whether the request is allowed, and was counted.
     pub allowed: bool,
-    /// The amount still allowed at once.
+    /// The amount that is still allowed now.
     pub remaining: i64,
-    /// The time in µs after which it would be allowed; -1 if unknown, or never.
+    /// The time in µs after which the request would be allowed; -1 if that is unknown, or never.
     pub retry_us: i64,
-    /// The time in µs after which nothing of the key is counted any more.
+    /// The time in µs after which no requests of the key are counted any more.
     pub reset_us: i64,
 }
 
@@ -80,7 +80,7 @@ pub enum Outcome {
     Allowed,
     /// Allowed, with less left.
     Near,
-    /// Too much: denied.
+    /// The request exceeds the limit and is denied.
     Denied,
     /// Beyond the limit, but allowed because of `shadow`.
     Shadowed,
@@ -131,7 +131,7 @@ fn shard() -> usize {
     }
 }
 
-/// The state of a name, independent of the file.
+/// The state of a limit's name, independent of the configuration.
 #[derive(Default)]
 struct Known {
     shards: [Shard; SHARDS],
@@ -147,8 +147,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns the limits of a configuration; those whose names are in `before` go on counting. A name that no engine
-    /// has is left out: rules that ask for it say so.
+    /// Returns the limits of a configuration; limits whose names are in `before` keep their counts. A limit whose
+    /// engine does not exist is omitted; rules that use it report that.
     pub(crate) fn all(limits: &[Arc<model::Limit>], engines: &Engines, before: &[Arc<Limit>]) -> Vec<Arc<Limit>> {
         let limit = |config: &Arc<model::Limit>| {
             let known = before.iter().find(|known| known.config.name == config.name);
@@ -162,7 +162,7 @@ impl Limit {
         limits.iter().filter_map(limit).collect()
     }
 
-    /// Returns its counts.
+    /// Returns the limit's counts.
     pub fn counts(&self) -> Counts {
         let sum = |of: fn(&Shard) -> &AtomicU64| {
             self.known.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
@@ -193,7 +193,7 @@ impl Limit {
         shard.top.lock().note(key, denied);
     }
 
-    /// Counts a request of which the engine couldn't say it; `local`: its stand-in did.
+    /// Counts a request for which the engine had no answer; `local`: its replacement decided.
     pub(crate) fn failed(&self, local: bool) {
         let shard = &self.known.shards[shard()];
         shard.failed.fetch_add(1, Ordering::Relaxed);
@@ -202,7 +202,7 @@ impl Limit {
         }
     }
 
-    /// Returns the keys that were asked for most, the first first.
+    /// Returns the most requested keys, in descending order.
     pub fn top(&self) -> Vec<Heavy> {
         top::merged(self.known.shards.iter().map(|shard| shard.top.lock().all()))
     }
@@ -224,19 +224,19 @@ impl Limit {
         std::iter::once(&self.engine).chain(self.config.external.then_some(&self.stand_in))
     }
 
-    /// Forgets a key.
+    /// Drops the state of a key.
     pub fn forget(&self, key: &[u8]) {
         self.known.shards.iter().for_each(|shard| shard.top.lock().forget(key));
     }
 }
 
-/// A limit as it is asked of one store, its numbers as words.
+/// A limit as it is queried from one store, with its numbers as words.
 pub(crate) struct Plan {
     /// The amount allowed at once.
     pub(crate) capacity: i64,
     /// The value of `RateLimit-Policy`.
     pub(crate) policy: Box<[u8]>,
-    /// The first words behind the key; of LIMIT.TAKE or LIMIT.LEASE for a store, of a script for an engine.
+    /// The first words after the key: of LIMIT.TAKE or LIMIT.LEASE for a store, of a script for an engine.
     words: SmallVec<[Box<[u8]>; 4]>,
     /// The time after which the slot of a stream is freed if its lease is not renewed (`max`).
     lease: Option<Duration>,
@@ -297,12 +297,12 @@ impl Plan {
         }
     }
 
-    /// The same, as a rule asks it.
+    /// Returns the plan for a rule with this origin.
     pub(crate) fn of(self, origin: &str) -> Plan {
         Plan { origin: origin.into(), ..self }
     }
 
-    /// Asks a store or an engine. `last` are the words behind the plan's own: the cost, or a lease's id and more.
+    /// Queries a store or an engine. `last` are the words after the plan's own: the cost, or a lease's id and more.
     fn start(&self, engine: &Arc<dyn Engine>, key: &[u8], last: &[&[u8]]) -> Ask {
         let mut args: SmallVec<[&[u8]; 10]> = SmallVec::new();
         match &self.script {
@@ -318,7 +318,7 @@ impl Plan {
     }
 }
 
-/// An answer that is here, or comes.
+/// An answer that is available, or pending.
 enum Ask {
     Done(Result<Told, String>),
     Later(PendingReply),
@@ -339,11 +339,11 @@ pub(crate) struct Answer {
     pub(crate) told: Result<Told, String>,
     /// The engine's failure, if the replacement decided.
     pub(crate) away: Option<String>,
-    /// Its place, if it got one.
+    /// The slot of the request, if it was granted one.
     pub(crate) lease: Option<Lease>,
 }
 
-/// An answer that comes.
+/// An answer that is pending.
 pub(crate) type PendingAnswer = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// The source of an answer.
@@ -352,7 +352,7 @@ pub(crate) enum Asked {
     Later(PendingAnswer),
 }
 
-/// Asks whether a request is allowed; the engine, and `stand_in` while that is away.
+/// Queries whether a request is allowed, from the engine or, while that is unavailable, from `stand_in`.
 pub(crate) fn ask(
     limit: &Arc<Limit>,
     plan: &Arc<Plan>,

@@ -7,14 +7,15 @@ use super::{Fields, Lease};
 pub struct StreamLimits {
     /// The fields of its response.
     pub(crate) fields: Fields,
-    /// The places that it holds.
+    /// The slots that the stream holds.
     pub(crate) leases: Vec<Lease>,
-    /// Rules that have let it pass; content rules run again when more data has come, and count once.
+    /// The rules that have allowed the stream; content rules run again when more data has arrived, and must count only
+    /// once.
     pub(crate) passed: Vec<u32>,
 }
 
 impl StreamLimits {
-    /// The stream has ended: places are given back.
+    /// Called when the stream has ended: releases its slots.
     pub(crate) fn clear(&mut self) {
         self.fields.clear();
         self.leases.clear();

@@ -8,15 +8,15 @@ use std::hash::BuildHasher as _;
 
 use foldhash::fast::FixedState;
 
-/// Keys of one list.
+/// The maximum number of keys of one list.
 const KEPT: usize = 64;
 
-/// A key and how often it was asked for.
+/// A key and the number of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heavy {
     /// The key.
     pub key: Vec<u8>,
-    /// Requests, at most `error` too many.
+    /// The number of requests, overestimated by at most `error`.
     pub requests: u64,
     /// Denied requests since it entered the list.
     pub denied: u64,
@@ -69,7 +69,7 @@ impl Top {
     }
 }
 
-/// Several lists as one, the key with most requests first.
+/// Merges several lists into one, in descending order of requests.
 pub(super) fn merged(lists: impl Iterator<Item = Vec<Heavy>>) -> Vec<Heavy> {
     let mut all: std::collections::HashMap<Vec<u8>, Heavy> = std::collections::HashMap::new();
     for heavy in lists.flatten() {

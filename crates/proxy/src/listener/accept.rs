@@ -23,7 +23,7 @@ use crate::server;
 use crate::session::run as session;
 use crate::worker::Worker;
 
-/// Connections that one wake-up of a listener accepts before other tasks get their turn.
+/// The maximum number of connections that one wake-up of a listener accepts before other tasks run.
 const ACCEPTS_PER_WAKE: usize = 64;
 
 /// The time for which a listener waits for a descriptor if no session ends.
@@ -42,8 +42,8 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
     }
 }
 
-/// Accepts on one socket until the process stops listening. Between two polls nothing is accepted that is not served
-/// yet, so the loop may be dropped at any time, and another one go on with the socket.
+/// Accepts on one socket until the process stops listening. Whenever the future is pending, every accepted connection
+/// is already being served; so the future may be dropped at any time, and another loop can continue with the socket.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
     match listener.socket(worker.index) {
         Some(socket) => accept_on(worker, listener, socket).await,
@@ -194,14 +194,14 @@ impl Aside {
         }
     }
 
-    /// Something has changed already.
+    /// Returns whether a change has already occurred.
     fn has_changed(&self) -> bool {
         self.process.has_changed().unwrap_or(true) || self.frontend.has_changed().unwrap_or(true)
     }
 
-    /// Stops listening until both resume; `false` once the frontend is shut. The kernel then refuses connections to a
-    /// TCP port, or gives them to another process on it; a unix socket can't be put aside, so its clients wait in the
-    /// backlog, as with HAProxy.
+    /// Suspends listening until both have resumed; returns `false` once the frontend is shut down. Meanwhile the kernel
+    /// refuses connections to a TCP port, or assigns them to another process that listens on it. A unix socket cannot
+    /// be suspended, so its clients wait in the backlog, as in HAProxy.
     async fn wait(&mut self, listener: &Listener, socket: &OwnedFd, place: &mut AcceptLoop) -> io::Result<bool> {
         let raw = SockRef::from(socket);
         loop {
@@ -226,7 +226,7 @@ impl Aside {
     }
 }
 
-/// Gives the connection to a worker with clearly fewer sessions, or keeps it.
+/// Passes the connection to a worker with clearly fewer sessions, or keeps it.
 fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
     worker.figures().sessions.add(1);
     let process = &worker.running.process;

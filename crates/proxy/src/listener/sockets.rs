@@ -13,14 +13,14 @@ use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 pub struct Wanted<'a> {
     /// The address.
     pub address: &'a BindAddress,
-    /// Connections that the kernel may complete ahead of `accept`.
+    /// The number of connections that the kernel may complete ahead of `accept`.
     pub backlog: u32,
     /// `v6only`/`v4v6`; `None` leaves the system's default.
     pub v6only: Option<bool>,
-    /// `transparent`: the address may be another machine's.
+    /// `transparent`: the address may belong to another machine.
     pub transparent: bool,
-    /// Whether the address must be free: a socket of another process or section there is an error. Later sockets may
-    /// share it.
+    /// Whether the address must be free: if a socket of another process or section is bound to it, that is an error.
+    /// Later sockets may share it.
     pub exclusive: bool,
     /// Mode of a unix socket.
     pub mode: Option<u32>,
@@ -36,7 +36,7 @@ pub trait Sockets {
     fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd>;
 }
 
-/// Sockets made here and now.
+/// Creates sockets directly in this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemSockets;
 
@@ -46,10 +46,11 @@ impl Sockets for SystemSockets {
     }
 }
 
-/// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
+/// Like [`SystemSockets`], for a process that replaces another one: a new unix socket replaces one that is still
+/// listening.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplacingSockets {
-    /// Whether the replaced process is alive: an exclusive address is shared with it until it ends.
+    /// Whether the replaced process is running: an exclusive address is shared with it until it ends.
     pub shares: bool,
 }
 
@@ -60,7 +61,7 @@ impl Sockets for ReplacingSockets {
     }
 }
 
-/// The mode of a unix socket without `mode`: that of the usual umask, with which its owner alone may connect.
+/// The mode of a unix socket without `mode`: that of the usual umask, under which only its owner may connect.
 const UNIX_MODE: u32 = 0o755;
 
 fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
@@ -94,8 +95,8 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
         socket.listen(backlog)?;
     }
     if let (true, BindAddress::Inet(..)) = (wanted.exclusive, wanted.address) {
-        // The sockets of the other workers and of a successor may follow. The option is set after `listen`, the step that
-        // succeeds for one of two concurrent starts only.
+        // The sockets of the other workers and of a successor may follow. The option is set after `listen`, which
+        // succeeds for only one of two concurrent starts.
         socket.set_reuse_port(true)?;
     }
     // Accepted connections inherit it; sockets other than TCP refuse it.
@@ -138,7 +139,7 @@ fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Resul
     }
 }
 
-/// Returns the number of a user given by name or number. Reads the system's files, so it is called before threads
+/// Returns the id of a user given by name or number. Reads the system's files, so it must be called before threads
 /// exist.
 pub fn user_id(name: &str) -> io::Result<u32> {
     look_up(name, "user", |name| {
@@ -147,7 +148,7 @@ pub fn user_id(name: &str) -> io::Result<u32> {
     })
 }
 
-/// Returns the number of a group, as [`user_id`].
+/// Returns the id of a group, like [`user_id`].
 pub fn group_id(name: &str) -> io::Result<u32> {
     look_up(name, "group", |name| {
         // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.

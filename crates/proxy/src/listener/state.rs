@@ -37,29 +37,29 @@ pub struct Listener {
     pub process: Arc<Process>,
     /// The index of its `bind` line in the section.
     pub bind: usize,
-    /// Its number in the section, from 1: addresses count and not lines.
+    /// Its number in the section, from 1; addresses are counted, not lines.
     pub id: u32,
     /// Its identity across configurations: [`Listener::successor`].
     pub(super) key: Arc<str>,
-    /// Of which snapshot it is: [`Running::generation`](crate::running::Running::generation).
+    /// The snapshot that it belongs to: [`Running::generation`](crate::running::Running::generation).
     pub generation: u64,
     /// Current sessions against the bind's `maxconn`; the listeners of one address in successive snapshots share it.
     pub sessions: Arc<Limit>,
     /// Its figures, with `option socket-stats`.
     pub(super) figures: Option<Arc<Figures>>,
-    /// Workers that would accept, but wait for a slot of the frontend or of the process.
+    /// The number of workers that wait for a slot of the frontend or of the process before they accept.
     pub(super) waiting: AtomicU32,
-    /// The sockets: one per worker, or a shared one; none once it no longer listens.
+    /// The sockets: one per worker, or a shared one; empty once the listener no longer listens.
     pub(super) sockets: Mutex<Vec<Arc<OwnedFd>>>,
-    /// Whether a newer configuration does not have it: accepted connections finish.
+    /// Whether a newer configuration no longer contains it: accepted connections finish.
     pub(super) removed: AtomicBool,
-    /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
+    /// The actual address, with the port assigned for port 0; `None` for unix sockets.
     pub local: Option<SocketAddr>,
-    /// Connections are TCP.
+    /// Whether connections are TCP.
     pub is_tcp: bool,
     /// The number of connections that the kernel may complete ahead of `accept`.
     pub(super) backlog: i32,
-    /// Held while a worker puts the socket aside.
+    /// Held while a worker suspends the socket.
     pub(super) putting_aside: Mutex<()>,
 }
 
@@ -69,12 +69,12 @@ impl Listener {
         self.proxy.config.binds[self.bind].accept_proxy
     }
 
-    /// Returns its name: that of its `bind` line, or its number.
+    /// Returns the listener's name: that of its `bind` line, or its number.
     pub fn name(&self) -> Cow<'_, str> {
         name(&self.proxy.config.binds[self.bind], self.id)
     }
 
-    /// Returns whether it accepts nothing until the frontend or the process has room.
+    /// Returns whether the listener accepts nothing until the frontend or the process has room.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -84,13 +84,13 @@ impl Listener {
         self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
     }
 
-    /// Returns its figures, with `option socket-stats`.
+    /// Returns the listener's figures, with `option socket-stats`.
     #[inline]
     pub fn figures(&self) -> Option<&Figures> {
         self.figures.as_deref()
     }
 
-    /// Counts something at the frontend, and here where that is asked for; `worker` is the caller's.
+    /// Updates a counter of the frontend and, with `option socket-stats`, of the listener; `worker` is the caller's.
     #[inline]
     pub(crate) fn count(&self, worker: usize, count: impl Fn(&Counters)) {
         count(self.proxy.frontend.figures.at(worker));
@@ -105,17 +105,17 @@ impl Listener {
         sockets.get(worker).or(sockets.first()).cloned()
     }
 
-    /// Returns its sockets, to be given to another process.
+    /// Returns the listener's sockets, to be passed to another process.
     pub fn sockets(&self) -> Vec<Arc<OwnedFd>> {
         self.sockets.lock().clone()
     }
 
-    /// Gives its sockets up: they are closed as soon as no worker accepts on them any more.
+    /// Releases the sockets: they are closed as soon as no worker accepts on them any more.
     pub(crate) fn close(&self) {
         self.sockets.lock().clear();
     }
 
-    /// Returns whether a newer configuration does not have it.
+    /// Returns whether a newer configuration no longer contains the listener.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
@@ -125,8 +125,8 @@ impl Listener {
         newer.iter().find(|listener| listener.key == self.key).cloned()
     }
 
-    /// Hands over to the listeners of the next configuration. An address that is no longer listened to is closed after
-    /// accepting the connections that the kernel has already completed.
+    /// Hands over to the listeners of the next configuration. A socket whose address is no longer listened on is
+    /// closed, after the connections that the kernel has already completed were accepted.
     pub(crate) fn leave_to(&self, newer: &[Arc<Listener>]) {
         match self.successor(newer) {
             Some(_) => self.close(),
@@ -135,8 +135,8 @@ impl Listener {
     }
 }
 
-/// Returns the sockets of a section's `bind` lines: which line, its address, and its number in the section. That is the
-/// one that `id` gives, and otherwise its place among all of them or the next one that is free.
+/// Returns the sockets of a section's `bind` lines: the index of the line, its address, and its number in the section.
+/// The number is that of `id`, otherwise its position among all sockets or the next free number.
 pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
     let mut taken: HashSet<u32> = binds.iter().filter_map(|bind| bind.id).collect();
     let mut next = 0;
@@ -164,8 +164,8 @@ pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
     }
 }
 
-/// Returns a name for an address that is the same in the next configuration. Where one address is bound several times
-/// (port 0, an inherited descriptor), the order counts.
+/// Returns a name for an address that stays the same in the next configuration. If one address is bound several times
+/// (port 0, an inherited descriptor), the names include the order.
 pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
     let name = format!("{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
     let count = seen.entry(name.clone()).or_default();
@@ -173,14 +173,14 @@ pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<Stri
     format!("{name}#{count}").into()
 }
 
-/// A session's slots in its listener, its frontend and the process; they go back when it is dropped.
+/// A session's slots in its listener, its frontend and the process; they are released when this is dropped.
 pub struct Slots {
     listener: Arc<Listener>,
     worker: usize,
 }
 
 impl Slots {
-    /// Takes one slot of each, or returns the limit that is reached.
+    /// Acquires one slot of each, or returns the limit that is reached.
     pub(super) fn take(listener: &Arc<Listener>, worker: usize) -> Result<Slots, Full> {
         if !listener.process.sessions.take() {
             return Err(Full::Process);
@@ -198,7 +198,7 @@ impl Slots {
         Ok(Slots { listener: listener.clone(), worker })
     }
 
-    /// The session goes on under the listener of a newer configuration. Limits that are lower now take nothing back.
+    /// Moves the session to the listener of a newer configuration. Slots are kept even if the new limits are lower.
     pub(crate) fn follow(&mut self, to: Arc<Listener>) {
         let old = std::mem::replace(&mut self.listener, to);
         let new = &self.listener;
@@ -212,7 +212,7 @@ impl Slots {
         }
     }
 
-    /// A connection was accepted into them.
+    /// Records that a connection was accepted with these slots.
     pub(super) fn used(&self) {
         self.listener.process.sessions.used();
         self.listener.proxy.frontend.sessions.used();
@@ -228,7 +228,7 @@ impl Slots {
         &self.listener.process.workers[worker].load
     }
 
-    /// Counts the session for another worker.
+    /// Moves the session's count to another worker.
     pub(crate) fn move_to(&mut self, worker: usize) {
         self.load(worker).fetch_add(1, Ordering::Relaxed);
         self.load(self.worker).fetch_sub(1, Ordering::Relaxed);
@@ -271,7 +271,7 @@ pub(super) enum Full {
     Listener,
 }
 
-/// A connection that was accepted and belongs to no worker's runtime yet.
+/// An accepted connection that is not yet registered with a worker's runtime.
 pub struct Accepted {
     /// The connection, non-blocking.
     pub fd: OwnedFd,

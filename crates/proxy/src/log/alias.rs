@@ -1,8 +1,8 @@
 //! The values of a log-format's `%xx` aliases (HAProxy configuration manual 8.2.6), for log lines and for rules.
 //!
-//! Each is a plain function of the stream's record: no system call except the clock, if a format needs it for a stream
-//! that has not ended. Parts of a request or a response printed between quotes or braces are encoded as `#` and two
-//! digits, so that no peer can forge a field or a line.
+//! Each value is computed from the stream's record. The only system call is the reading of the clock, when a format
+//! needs the current time of a stream that has not ended. Parts of a request or a response printed between quotes or
+//! braces are encoded as `#` and two digits, so that no peer can forge a field or a line.
 
 use std::cell::OnceCell;
 use std::io::Write as _;
@@ -24,11 +24,12 @@ use crate::stream::{LogRecord, StreamContext, Timers};
 /// The text in place of a request line that was not received.
 const NO_REQUEST: &[u8] = b"<BADREQ>";
 
-/// A stream as a format sees it.
+/// The stream and its times, from which a format's values are computed.
 pub struct View<'a> {
     /// The stream.
     pub(super) cx: &'a StreamContext,
-    /// Every time of a line is of one moment: its end, or when it is first asked for.
+    /// All times of a line refer to the same moment: the end of the stream, or the first use of a time in a stream that
+    /// is still running.
     timers: OnceCell<Timers>,
     origin: Origin,
 }
@@ -36,9 +37,9 @@ pub struct View<'a> {
 /// The reason for writing a line (`%OG`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It is no log line.
+    /// Not a log line.
     Unspecific,
-    /// A connection that ended before its first byte was looked at.
+    /// A connection that ended before its first byte was examined.
     Killed,
     /// A session without a request.
     Error,
@@ -64,12 +65,12 @@ impl Origin {
 }
 
 impl<'a> View<'a> {
-    /// Returns a stream that goes on.
+    /// Returns the view of a stream that is still running.
     pub fn running(cx: &'a StreamContext) -> View<'a> {
         View { cx, timers: OnceCell::new(), origin: Origin::Unspecific }
     }
 
-    /// Returns a stream that ended and took so long, or whose line is written as if it did.
+    /// Returns the view of a stream that has ended with these times, or whose line is written as if it had.
     pub(super) fn logged(cx: &'a StreamContext, times: Timers, origin: Origin) -> View<'a> {
         View { cx, timers: OnceCell::from(times), origin }
     }
@@ -83,12 +84,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// The bytes of a peer's text that are encoded.
+/// Which bytes of a text from a peer are encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Escapes {
     /// The bytes that end a quoted word or a line.
     Line,
-    /// And what ends a capture.
+    /// Also the bytes that end a capture.
     Capture,
 }
 
@@ -104,7 +105,8 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     let name = |name: &str, out: &mut Vec<u8>| append_text(name.as_bytes(), flags, mode, out);
     let request =
         |part: Option<&[u8]>, out: &mut Vec<u8>| encoded(part.unwrap_or(NO_REQUEST), flags, Escapes::Line, out);
-    // A rule's format finds the connection as long as it exists; a log line may be written after it.
+    // While a stream runs, the addresses come from the connection itself; a log line may be written after the
+    // connection is closed and uses the recorded ones.
     let near = || log.server_addresses.0.or_else(|| cx.sockets.server_local());
     let far = || log.server_addresses.1.or_else(|| cx.sockets.server_peer());
     match alias {
@@ -186,12 +188,12 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
         LogAlias::UniqueId => append_text(cx.unique_id().unwrap_or(b""), flags, mode, out),
-        // No connection is one of TLS.
+        // No connection uses TLS.
         LogAlias::SslCipher | LogAlias::SslVersion => append_text(b"", flags, mode, out),
     }
 }
 
-/// Returns whether it is a list of captures of a request with slots.
+/// Returns whether the alias prints a list of captures with at least one slot, for a stream with a request.
 pub(super) fn has_slots(alias: LogAlias, view: &View<'_>) -> bool {
     slots(alias, view) > 0
 }
@@ -216,7 +218,7 @@ pub(super) fn append_slot(alias: LogAlias, slot: usize, view: &View<'_>, out: &m
     value.is_some()
 }
 
-/// The aliases that need the addresses of the connection to the server.
+/// Returns whether an alias needs the addresses of the connection to the server.
 pub fn wants_server_addresses(alias: LogAlias) -> bool {
     matches!(alias, LogAlias::Bi | LogAlias::Bp | LogAlias::Si | LogAlias::Sp)
 }
@@ -229,8 +231,8 @@ fn since_1970(time: SystemTime) -> std::time::Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// With `option logasap` a line may be written while these values still grow; a `+` marks them, as in HAProxy on every
-/// line.
+/// With `option logasap` a line may be written while these values still grow; a `+` marks them. As in HAProxy, the
+/// option adds it to every line of the frontend.
 fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
     if view.cx.frontend.config.logging.asap {
         out.push(b'+');
@@ -238,7 +240,7 @@ fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
     append_int(out, number);
 }
 
-/// The numbers that `+X` changes.
+/// Returns whether `+X` changes the number of an alias.
 pub(super) fn in_hexadecimal(alias: LogAlias) -> bool {
     use LogAlias::{Bp, Cp, Fp, LogCounter, Milliseconds, Pid, Rt, Sp, Timestamp};
     matches!(alias, Cp | Fp | Bp | Sp | Timestamp | Milliseconds | Pid | Rt | LogCounter)
@@ -264,7 +266,7 @@ fn quoted(flags: FormatFlags, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>
     }
 }
 
-/// The client of a unix socket has no address; HAProxy prints `unix` and the listener's number.
+/// Appends a client's address. The client of a unix socket has none; HAProxy prints `unix` and the listener's number.
 fn client_address(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
     match address {
         None => append_text(b"unix", flags, mode, out),
@@ -292,7 +294,7 @@ fn server_port(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode
     }
 }
 
-/// A peer's text between the format's own quotes.
+/// Appends a peer's text between the format's own quotes.
 fn encoded(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
     quoted(flags, out, |out| encode(text, flags, escapes, out));
 }
@@ -302,7 +304,7 @@ const ALWAYS: u8 = 1;
 const IN_CAPTURES: u8 = 2;
 const ESCAPED: u8 = 4;
 
-/// For each byte where it is encoded.
+/// For each byte value, the contexts in which it is encoded.
 const ENCODED: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -318,12 +320,12 @@ const ENCODED: [u8; 256] = {
     table
 };
 
-/// Appends a peer's text; what would end its place in the line is written as `#XX`.
+/// Appends text from a peer; bytes that would end the field or the line are written as `#XX`.
 fn encode(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
     let wanted =
         ALWAYS | if escapes == Escapes::Capture { IN_CAPTURES } else { 0 } | if flags.escape { ESCAPED } else { 0 };
     let mut rest = text;
-    // Runs that need nothing, nearly everything, are copied whole.
+    // Runs of bytes that need no encoding, which is almost all text, are copied in one piece.
     while let Some(at) = rest.iter().position(|byte| ENCODED[usize::from(*byte)] & wanted != 0) {
         out.extend_from_slice(&rest[..at]);
         match rest[at] {
@@ -338,7 +340,7 @@ fn encode(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) 
     out.extend_from_slice(rest);
 }
 
-/// `%hr`, `%hs`: `{a|b}`, and nothing where nothing is captured.
+/// `%hr`, `%hs`: `{a|b}`, or nothing if no captures are configured.
 fn captures(captures: &[Capture], slots: &Slots, flags: FormatFlags, out: &mut Vec<u8>) {
     if captures.is_empty() {
         return;
@@ -355,7 +357,7 @@ fn captures(captures: &[Capture], slots: &Slots, flags: FormatFlags, out: &mut V
     });
 }
 
-/// `%hrl`, `%hsl`: a word for each.
+/// `%hrl`, `%hsl`: a word for each capture.
 fn capture_list(captures: &[Capture], slots: &Slots, flags: FormatFlags, out: &mut Vec<u8>) {
     for slot in 0..captures.len() {
         if slot > 0 {
@@ -376,7 +378,7 @@ struct RequestLine<'a> {
 }
 
 impl<'a> RequestLine<'a> {
-    /// `None` where there is not even a method and something behind it.
+    /// Returns `None` unless the line has at least a method that a blank follows.
     fn read(log: &'a LogRecord) -> Option<RequestLine<'a>> {
         fn word(text: &[u8]) -> (&[u8], &[u8]) {
             let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
@@ -407,7 +409,7 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// The line of a connection that ended before its first byte was looked at.
+/// Appends the line of a connection that ended before its first byte was examined.
 pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u8>) {
     let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
     client_address(cx.source, flags, mode, out);
@@ -429,7 +431,7 @@ pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u
     let _ = write!(out, ": {error}");
 }
 
-/// The first line of `Connect from …`, which is no format of HAProxy's either.
+/// Appends the `Connect from …` line, which HAProxy does not build from a log-format either.
 pub(super) fn connect(cx: &StreamContext, out: &mut Vec<u8>) {
     let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
     let config = &cx.frontend.config;

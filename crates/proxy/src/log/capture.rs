@@ -8,7 +8,7 @@ use std::ops::Range;
 use sluicegate_config::model::Capture;
 use sluicegate_wire::http::Message;
 
-/// The slots of one side. Their memory is used again by the next stream.
+/// The slots of one side. The next stream reuses their memory.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Fills a slot, which may hold something already.
+    /// Stores a value in a slot; a previous value is replaced.
     pub fn set(&mut self, slot: usize, value: &[u8]) {
         if self.filled.len() <= slot {
             self.filled.resize(slot + 1, None);
@@ -38,7 +38,7 @@ impl Slots {
         self.filled.clear();
     }
 
-    /// Keeps the headers that the slots name.
+    /// Captures the headers for which slots are configured.
     pub fn take_headers(&mut self, captures: &[Capture], message: &Message) {
         for (slot, capture) in captures.iter().enumerate() {
             let Some(name) = &capture.name else { continue };
@@ -49,7 +49,7 @@ impl Slots {
     }
 }
 
-/// Everything that a stream keeps.
+/// All captures of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     /// Slots of the request (`capture.req.hdr`, `%hr`).
@@ -61,7 +61,7 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Empties all of them, with their memory kept.
+    /// Empties all slots; their memory is kept.
     pub fn clear(&mut self) {
         self.request.clear();
         self.response.clear();

@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::Lines;
 
-/// Datagrams of one system call.
+/// The maximum number of datagrams of one system call.
 const BATCH: usize = 64;
 
 /// The target of datagrams.
@@ -52,7 +52,7 @@ impl Peer {
         Some(Peer { to, opened: Mutex::new(None) })
     }
 
-    /// Returns its name in messages.
+    /// Returns the target's name in messages.
     pub(super) fn name(&self) -> String {
         match &self.to {
             Destination::Unix(path) => path.display().to_string(),
@@ -124,20 +124,20 @@ pub(super) fn open<'a>(
     if errors.is_empty() { Ok(warnings) } else { Err(errors) }
 }
 
-/// The writer's end.
+/// The writer's side of a target.
 pub(super) struct Datagrams<'a> {
     peer: &'a Peer,
     socket: Option<AsyncFd<OwnedFd>>,
 }
 
 impl<'a> Datagrams<'a> {
-    /// Uses what [`open`] opened, if it did.
+    /// Returns a sender that uses the socket opened by [`open`], if there is one.
     pub(super) fn new(peer: &'a Peer) -> Datagrams<'a> {
         let opened = peer.opened.lock().take();
         Datagrams { peer, socket: opened.and_then(|fd| register(fd).ok()) }
     }
 
-    /// Sends every line; the error, and how many lines were not sent.
+    /// Sends every line. Returns the error of the last failure, and the number of lines that were not sent.
     pub(super) async fn send(&mut self, lines: &Lines) -> Result<(), (usize, io::Error)> {
         let count = lines.ends.len();
         let mut sent = 0;
@@ -173,7 +173,7 @@ impl<'a> Datagrams<'a> {
         Ok(())
     }
 
-    /// Goes on behind the line at `at`.
+    /// Skips the line at `at` after an error, and continues with the next one.
     async fn skip(&mut self, lines: &Lines, at: usize, error: io::Error) -> Result<(), (usize, io::Error)> {
         let start = lines.ends[at] as usize;
         let rest = Lines {
@@ -186,7 +186,7 @@ impl<'a> Datagrams<'a> {
         }
     }
 
-    /// Sends a batch from the line at `from` on, when there is room for it; gives how many were taken.
+    /// Sends a batch, starting with the line at `from`, when there is room for it; returns the number of lines sent.
     async fn send_some(&self, socket: &AsyncFd<OwnedFd>, lines: &Lines, from: usize) -> io::Result<usize> {
         let address = match self.peer.to {
             Destination::Unix(_) => None,

@@ -50,9 +50,9 @@ pub(super) fn append_alias(
 enum Kind {
     Number,
     Text,
-    /// A peer's text, in which `#XX` stands for some bytes.
+    /// Text of a peer, in which some bytes are written as `#XX`.
     Encoded,
-    /// Several of them in braces.
+    /// Several such texts in braces.
     Captures,
 }
 

@@ -7,7 +7,7 @@ use sluicegate_config::model::{LogHost, LogTarget, LogWire};
 
 use crate::date::{append_iso, append_syslog};
 
-/// The identity of this process in headers, except for its number, which is [`pid`].
+/// The identity of this process in headers, except for its process id, which is [`pid`].
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The default tag without `log-tag`: base name of `argv[0]`.
@@ -35,10 +35,10 @@ impl Identity {
     }
 }
 
-/// The process number as [`refresh_pid`] knows it; asking the kernel for each line would be a system call each.
+/// The process id as of the last [`refresh_pid`]; reading it for each line would cost a system call each time.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of this process, for headers and `%pid`.
+/// Returns the id of this process, for headers and `%pid`.
 pub fn pid() -> u32 {
     match PID.load(Ordering::Relaxed) {
         0 => refresh_pid(),
@@ -46,14 +46,14 @@ pub fn pid() -> u32 {
     }
 }
 
-/// Asks for the number again: after a fork it is another one.
+/// Reads the process id again, because it changes with a fork.
 pub fn refresh_pid() -> u32 {
     let pid = std::process::id();
     PID.store(pid, Ordering::Relaxed);
     pid
 }
 
-/// Returns the machine's name, asked once.
+/// Returns the host name, which is read once.
 pub fn host_name() -> &'static [u8] {
     static NAME: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
         let mut buffer = [0u8; 256];

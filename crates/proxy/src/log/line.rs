@@ -111,7 +111,7 @@ pub struct ProxyLog {
     unique_id: Option<Arc<dyn UniqueId>>,
     /// Whether the addresses of server connections are looked up.
     pub(crate) wants_server_addresses: bool,
-    /// An expression uses the server's connection, which is closed when the line is written.
+    /// Whether an expression uses the server's connection, which is closed when the line is written.
     pub(crate) wants_server_connection: bool,
     /// Whether lines are counted, because some line prints their count.
     counts_lines: bool,

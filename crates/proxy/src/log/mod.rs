@@ -44,8 +44,8 @@ pub use writer::write_logs;
 /// The maximum number of bytes queued for one destination; further lines are dropped.
 pub const PENDING_MAX: usize = 1 << 20;
 
-/// A message as it is written: control characters, which would break its line or act on a terminal, as `#XX`, as in the
-/// lines of streams. What ends it may be line feeds.
+/// Returns a message in printable form: control characters, which would break its line or affect a terminal, are
+/// written as `#XX`, as in the log lines of streams. Line feeds at its end are kept.
 pub fn printable(message: &[u8]) -> Cow<'_, [u8]> {
     let end = message.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last + 1);
     let (text, rest) = message.split_at(end);
@@ -80,19 +80,19 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns the severity of a syslog level; what lies beyond is debug.
+    /// Returns the severity of a syslog level; higher numbers are treated as debug.
     pub fn from_level(level: u8) -> Severity {
         use Severity::{Alert, Critical, Debug, Emergency, Error, Info, Notice, Warning};
         [Emergency, Alert, Critical, Error, Warning, Notice, Info].get(usize::from(level)).copied().unwrap_or(Debug)
     }
 
-    /// Returns the word that HAProxy prints for it.
+    /// Returns HAProxy's word for the severity.
     pub fn word(self) -> &'static str {
         ["EMERG", "ALERT", "CRIT", "ERR", "WARNING", "NOTICE", "INFO", "DEBUG"][self as usize]
     }
 }
 
-/// Lines that wait, one after the other.
+/// Queued lines, one after the other.
 #[derive(Debug, Default)]
 struct Lines {
     bytes: Vec<u8>,
@@ -114,12 +114,12 @@ struct Sink {
     /// The datagram target; `None` for a destination that is written like a file.
     peer: Option<Peer>,
     pending: Mutex<Lines>,
-    /// The writer sleeps; who appends wakes it.
+    /// Whether the writer sleeps; code that appends lines wakes it.
     sleeping: AtomicBool,
     wake: Notify,
     /// Whether the writer holds lines that it has not written yet.
     writing: AtomicBool,
-    /// Whether it has a writer.
+    /// Whether the sink has a writer.
     served: AtomicBool,
 }
 
@@ -133,14 +133,14 @@ struct Sampler {
 
 #[derive(Debug)]
 struct Inner {
-    /// Loggers of successive configurations share those that both name.
+    /// The destinations. Loggers of successive configurations share those that are in both.
     sinks: Vec<Arc<Sink>>,
     samplers: Vec<Sampler>,
     dropped: Arc<AtomicU64>,
     identity: Identity,
 }
 
-/// The way of log lines to the control thread. Cloning is cheap.
+/// Sends log lines to the control thread. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Logger {
     inner: Arc<Inner>,
@@ -154,7 +154,7 @@ impl Default for Logger {
 }
 
 thread_local! {
-    /// The structured data and the line that this thread renders.
+    /// This thread's buffers for the structured data and for the line.
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -165,8 +165,8 @@ impl Logger {
         Logger::after(config, identity, None)
     }
 
-    /// The same for a configuration that takes over from one that logs to `before`: destinations that both have stay
-    /// open, with the lines that wait there.
+    /// Like [`new`](Self::new), for a configuration that replaces one that logs to `before`: destinations in both stay
+    /// open, with their queued lines.
     pub fn after(config: &Config, identity: Identity, before: Option<&Logger>) -> Logger {
         let proxies = config.proxies.iter().flat_map(|proxy| &proxy.log);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
@@ -225,7 +225,7 @@ impl Logger {
         self.send_structured(targets, severity, b"", &printable(line));
     }
 
-    /// The same with structured data for targets of `format rfc5424`.
+    /// Like [`send`](Self::send), with structured data for targets of `format rfc5424`.
     fn send_structured(&self, targets: &[LogTarget], severity: Severity, structured: &[u8], line: &[u8]) {
         let now = SystemTime::now();
         let level = severity as u8;
@@ -268,7 +268,7 @@ impl Logger {
         sample.ranges.iter().any(|(low, high)| (*low..=*high).contains(&(seen + 1)))
     }
 
-    /// Writes the line of a stream that begins: the one that HAProxy writes where no format is given.
+    /// Writes the line of a stream that starts: the one that HAProxy writes if no format is configured.
     pub fn begun(&self, cx: &StreamContext, codes: &ProxyLog) {
         let config = &cx.frontend.config;
         if codes.line.is_none() && !config.log.is_empty() {
@@ -284,8 +284,8 @@ impl Logger {
         }
     }
 
-    /// Writes the line of a stream that ended and took so long; its server slot and backend stay are given back before,
-    /// so that they don't count themselves (`%bc`, `%sc`).
+    /// Writes the line of a stream that has ended with these times. Its server slot and its place in the backend are
+    /// released before, so that the line does not count the stream itself (`%bc`, `%sc`).
     ///
     /// With `option dontlognull` a session that sent nothing leaves no line.
     pub fn stream(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers) {
@@ -296,8 +296,8 @@ impl Logger {
         }
     }
 
-    /// Writes the line of a connection that ended before its first byte was looked at: by `error-log-format`, or as
-    /// HAProxy writes it without one.
+    /// Writes the line of a connection that ended before its first byte was examined: by `error-log-format`, or else as
+    /// HAProxy writes it.
     pub fn refused(&self, cx: &StreamContext, codes: &ProxyLog, error: HandshakeError) {
         let config = &cx.frontend.config;
         if config.log.is_empty() || config.options.dontlognull && error.is_silence() {
@@ -358,7 +358,7 @@ impl Logger {
         self.send(&[LogTarget::raw(LogAddress::Stderr)], Severity::Alert, text.as_bytes());
     }
 
-    /// Lines that were dropped because a destination did not keep up or could not be written.
+    /// Returns the number of lines that were dropped because a destination did not keep up or could not be written.
     pub fn dropped(&self) -> u64 {
         self.inner.dropped.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ struct Untold {
 }
 
 impl Throttle {
-    /// Counts an event. `Some`: it is time for a message, with the number of events since the last one.
+    /// Counts an event. Returns `Some` if a message is due, with the number of events since the last one.
     pub(crate) fn count(&self) -> Option<u64> {
         self.count_at(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! The control thread's side: writes whole buffers to descriptors without ever blocking.
+//! The control thread's side of logging: writes whole buffers to descriptors without blocking.
 //!
 //! Descriptors 1 and 2 are usually shared with the parent, so they are not switched to non-blocking mode. Instead a
 //! write is made only when poll(2) reports room, and is at most PIPE_BUF long, which a pipe with room accepts without
@@ -28,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(2);
 /// The minimum time between two messages to stderr about one destination's failures.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// The interval at which an idle writer checks whether a logger with its destination remains.
+/// The interval at which an idle writer checks whether any logger still uses its destination.
 const LEFT_EVERY: Duration = Duration::from_secs(2);
 
 /// The size that a pipe with room accepts without blocking: Linux's PIPE_BUF.
@@ -53,8 +53,8 @@ fn open(to: &LogAddress) -> io::Result<Output> {
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open (asked above), and nothing in this process closes descriptors that a `log` line names; it is
-    // borrowed only for the duplication.
+    // SAFETY: the descriptor is open (checked above), and nothing in this process closes descriptors that a `log` line
+    // names; it is borrowed only for the duplication.
     let own = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()?;
     // SAFETY: an `OwnedFd` is the sole owner of its descriptor and returns the same number for its lifetime.
     match unsafe { AsyncFd::register_with_interest(own, Interest::WRITABLE) } {
@@ -67,7 +67,7 @@ fn open(to: &LogAddress) -> io::Result<Output> {
 /// Returns whether there is room for [`PIECE`] bytes, or an error that the next write will report.
 fn has_room(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one valid pollfd, a count of one, and no waiting.
+    // SAFETY: the pointer refers to one valid pollfd, the count is one, and the call does not block.
     unsafe { libc::poll(&mut poll, 1, 0) > 0 }
 }
 
@@ -108,7 +108,7 @@ impl Output {
 /// Writes log lines while another owner of the logger, or of a logger with the same destination, exists. Runs on the
 /// control thread's runtime.
 pub async fn write_logs(logger: Logger) {
-    // The process may have been forked since it was last asked.
+    // The process may have forked since its id was last read.
     header::refresh_pid();
     let mut tasks = JoinSet::new();
     for sink in logger.inner.sinks.iter().filter(|sink| !sink.served.swap(true, Ordering::Relaxed)) {
@@ -159,7 +159,7 @@ enum Destination<'a> {
     Missing,
 }
 
-/// Waits for lines and swaps them out; `false` once no possible source of lines is left.
+/// Waits for lines and moves them to `lines`; returns `false` when nothing can add lines any more.
 async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
     loop {
         {
@@ -180,7 +180,7 @@ async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
 }
 
 impl Logger {
-    /// Waits until everything is written, but no longer than `limit`; at the end of the process.
+    /// Waits until everything is written, but no longer than `limit`. Called when the process ends.
     pub async fn drain(&self, limit: Duration) {
         let empty = async {
             while !self.is_empty() {

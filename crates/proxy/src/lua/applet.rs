@@ -23,10 +23,10 @@ use super::txn;
 use crate::sample;
 use crate::stream::{APPLET_ROOM, AppletIo, AppletWait, StreamContext};
 
-/// Most bytes that one `receive` collects.
+/// The maximum number of bytes that one `receive` collects.
 const INPUT_MAX: usize = 512 << 20;
 
-/// Makes both classes.
+/// Creates both classes.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const BOTH: [(&CStr, lua_CFunction); 7] = [
         (c"getline", function!(getline)),
@@ -185,7 +185,7 @@ unsafe fn send(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The object at 1 is an `AppletHTTP`.
+/// Returns whether the object at 1 is an `AppletHTTP`.
 unsafe fn is_http(lua: *mut lua_State) -> bool {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -207,7 +207,7 @@ unsafe fn sent_more(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_int 
     }
 }
 
-/// Goes on with a send of which `done` bytes were taken.
+/// Continues a send of which `done` bytes were accepted.
 unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
     // SAFETY: the text stays on the stack while the function waits.
     unsafe {
@@ -243,7 +243,7 @@ unsafe fn getline(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `receive([size [, milliseconds]])`: with a time, returns the available bytes when it is over.
+/// `receive([size [, milliseconds]])`: with a time, returns the available bytes when the time is over.
 unsafe fn receive(lua: *mut lua_State) -> c_int {
     // SAFETY: as `read`.
     unsafe {
@@ -283,7 +283,8 @@ unsafe fn try_receive(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes and takes the first `count` bytes. They are taken before Lua may run a finalizer, which may read too.
+/// Pushes the first `count` bytes and removes them. They are removed before Lua may run a finalizer, which may read,
+/// too.
 unsafe fn give(lua: *mut lua_State, io: &mut AppletIo, count: usize) {
     // SAFETY: Lua copies the text before it does anything else.
     unsafe {

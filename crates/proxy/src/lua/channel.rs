@@ -60,7 +60,7 @@ unsafe fn channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContex
     }
 }
 
-/// Like [`channel`], for contents; raises where they are HTTP's.
+/// Like [`channel`], for contents; raises an error if they are those of an HTTP message.
 unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamContext)> {
     // SAFETY: as `channel`.
     unsafe {
@@ -72,7 +72,7 @@ unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamCo
     }
 }
 
-/// Updates the script's view by the bytes received while it waited.
+/// Adds the bytes received while the script waited to its view.
 fn take_more(cx: &mut StreamContext) {
     if let Some(io) = &cx.lua.channels {
         let content = if cx.in_response { &mut cx.response_content } else { &mut cx.request_content };
@@ -80,7 +80,7 @@ fn take_more(cx: &mut StreamContext) {
     }
 }
 
-/// Returns the contents of a channel that the running rules are about.
+/// Returns the contents of a channel, if the running rules process that channel.
 fn content(cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
     match (response, cx.in_response) {
         (false, false) => Some(&mut cx.request_content),
@@ -89,7 +89,7 @@ fn content(cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
     }
 }
 
-/// The script may wait for more of this channel.
+/// Returns whether the script may wait for more data of this channel.
 unsafe fn may_wait(lua: *mut lua_State, cx: &StreamContext, response: bool) -> bool {
     // SAFETY: a C function's `lua_State`.
     unsafe {
@@ -98,7 +98,7 @@ unsafe fn may_wait(lua: *mut lua_State, cx: &StreamContext, response: bool) -> b
     }
 }
 
-/// Waits until more came or nothing will.
+/// Waits until more data has arrived, or none will.
 unsafe fn wait_more(lua: *mut lua_State, cx: &StreamContext, context: lua_KContext, then: ffi::lua_KFunction) -> c_int {
     // SAFETY: the bell moves into the operation.
     unsafe {
@@ -116,7 +116,7 @@ fn changed(cx: &StreamContext, response: bool) {
     }
 }
 
-/// Argument `index` as a place in `length` bytes, from their end if it is negative.
+/// Returns argument `index` as a position in `length` bytes, counted from their end if it is negative.
 unsafe fn offset(lua: *mut lua_State, index: c_int, length: usize) -> usize {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -129,7 +129,7 @@ unsafe fn offset(lua: *mut lua_State, index: c_int, length: usize) -> usize {
     }
 }
 
-/// Argument `index` as a number of bytes; `None` if it is not given.
+/// Returns argument `index` as a number of bytes; `None` if it is not given.
 unsafe fn length(lua: *mut lua_State, index: c_int) -> Option<usize> {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -229,7 +229,7 @@ unsafe fn number(lua: *mut lua_State, number: i64) -> c_int {
     }
 }
 
-/// Puts argument 2 in the place of incoming bytes; gives its length, or -1 if it does not fit.
+/// Replaces a range of the incoming bytes by argument 2; returns its length, or -1 if it does not fit.
 unsafe fn splice(lua: *mut lua_State, range: impl FnOnce(usize) -> (usize, usize)) -> c_int {
     // SAFETY: the text stays on the stack.
     unsafe {
@@ -265,7 +265,7 @@ unsafe fn insert(lua: *mut lua_State) -> c_int {
     unsafe { splice(lua, |known| (offset(lua, 3, known), 0)) }
 }
 
-/// `set(channel, text [, offset [, length]])`: in the place of all bytes behind the offset, or of some.
+/// `set(channel, text [, offset [, length]])`: replaces all bytes from the offset on, or some of them.
 unsafe fn set(lua: *mut lua_State) -> c_int {
     // SAFETY: as `splice`.
     unsafe {
@@ -276,7 +276,7 @@ unsafe fn set(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `remove(channel [, offset [, length]])`: how many bytes went.
+/// `remove(channel [, offset [, length]])`: returns the number of bytes removed.
 unsafe fn remove(lua: *mut lua_State) -> c_int {
     // SAFETY: as `splice`.
     unsafe {
@@ -291,7 +291,7 @@ unsafe fn remove(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `send(channel, text)`: inserts it before the incoming bytes; returns the accepted length.
+/// `send(channel, text)`: inserts the text before the incoming bytes; returns the accepted length.
 unsafe fn send(lua: *mut lua_State) -> c_int {
     // SAFETY: as `send_from`.
     unsafe {
@@ -330,7 +330,8 @@ unsafe fn send_from(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_int 
     }
 }
 
-/// `forward(channel, count)`: how many incoming bytes became outgoing; waits until they came.
+/// `forward(channel, count)`: makes incoming bytes outgoing, and waits until that number has arrived; returns the
+/// number.
 unsafe fn forward(lua: *mut lua_State) -> c_int {
     // SAFETY: as `forward_from`.
     unsafe { forward_from(lua, 0, 0) }
@@ -355,7 +356,7 @@ unsafe fn forward_from(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_i
     }
 }
 
-/// Incoming bytes; in HTTP mode those of the head and of the body as far as it is known.
+/// Returns the number of incoming bytes; in HTTP mode, that of the head and of the known part of the body.
 unsafe fn input(lua: *mut lua_State) -> c_int {
     // SAFETY: as `channel`.
     unsafe {
@@ -371,7 +372,7 @@ unsafe fn input(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Outgoing bytes.
+/// Returns the number of outgoing bytes.
 unsafe fn output(lua: *mut lua_State) -> c_int {
     // SAFETY: as `channel`.
     unsafe {
@@ -403,7 +404,7 @@ unsafe fn is_resp(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// More may come.
+/// Returns whether more data may arrive.
 unsafe fn may_recv(lua: *mut lua_State) -> c_int {
     // SAFETY: as `channel`.
     unsafe {

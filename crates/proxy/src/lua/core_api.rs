@@ -40,13 +40,13 @@ const ACT: [(&CStr, i64); 8] = [
 pub(super) const NOT_YET: &[&str] =
     &["register_filter", "event_sub", "use_native_mailers_config", "disable_legacy_mailers"];
 
-/// Classes and tables of HAProxy that are globals and not there yet.
+/// Global classes and tables of HAProxy that are not implemented yet.
 const GLOBALS_NOT_YET: [&CStr; 2] = [c"filter", c"CertCache"];
 
-/// The same for the reference.
+/// The unimplemented classes that the reference lists.
 pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "CertCache", "HTTPMessage", "EventSub"];
 
-/// Makes both tables; `id` is the state's, `core.thread`.
+/// Creates both tables; `id` is the id of the state, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
     const FUNCTIONS: [(&CStr, lua_CFunction); 18] = [
         (c"register_cli", function!(register_cli)),
@@ -125,8 +125,8 @@ unsafe fn class_not_yet(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `act.wake_time(milliseconds)`: when an action that returns `act.YIELD` is called again. It counts only in the burst
-/// that the action returns in, as in HAProxy.
+/// `act.wake_time(milliseconds)`: sets the time after which an action that returns `act.YIELD` is called again. As in
+/// HAProxy, it counts only in the burst in which the action returns.
 unsafe fn act_wake_time(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing is held.
     unsafe {
@@ -181,7 +181,7 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Keeps a registration; actions are registered per rule set. A second registration of the same name and kind replaces
+/// Stores a registration; actions are registered per rule set. A second registration of the same name and kind replaces
 /// the first one with a warning.
 fn register(host: &mut Host, new: Registration) {
     let what = match new.kind {
@@ -310,7 +310,7 @@ unsafe fn register_function(lua: *mut lua_State, kind: RegisteredAs, count: &CSt
     }
 }
 
-/// Argument `index` as a name that a configuration can hold.
+/// Returns argument `index` as a name that can occur in a configuration.
 unsafe fn check_name<'a>(lua: *mut lua_State, index: c_int) -> &'a str {
     // SAFETY: the string stays on the stack.
     unsafe {
@@ -404,7 +404,7 @@ unsafe fn now(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Argument `index` as a severity; raises otherwise.
+/// Returns argument `index` as a severity; raises an error for anything else.
 pub(super) unsafe fn check_level(lua: *mut lua_State, index: c_int) -> i64 {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -456,13 +456,13 @@ unsafe fn alert(lua: *mut lua_State) -> c_int {
     unsafe { log_argument(lua, 1, 1) }
 }
 
-/// `core.done`: ends the script by an error that is known to be none; its stream goes on.
+/// `core.done`: ends the script by an error that is recognized as a normal end; its stream goes on.
 unsafe fn done(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe { end_script(lua, false) }
 }
 
-/// Ends the running script, and with `txn:done` its stream.
+/// Ends the running script and, for `txn:done`, its stream.
 pub(super) unsafe fn end_script(lua: *mut lua_State, stream: bool) -> ! {
     // SAFETY: as `done`.
     unsafe {
@@ -474,7 +474,7 @@ pub(super) unsafe fn end_script(lua: *mut lua_State, stream: bool) -> ! {
     }
 }
 
-/// `core.tokenize(text, separators [, noblank])`: the parts between any of the separators.
+/// `core.tokenize(text, separators [, noblank])`: returns the parts between any of the separators.
 unsafe fn tokenize(lua: *mut lua_State) -> c_int {
     // SAFETY: the strings stay on the stack.
     unsafe {

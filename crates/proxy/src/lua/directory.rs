@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// A directory that was changed to, until it is dropped.
+/// The changed working directory; dropping this restores the previous one.
 pub(super) struct Entered {
     back: File,
 }
@@ -13,8 +13,8 @@ impl Entered {
     /// Changes to a directory.
     ///
     /// If other threads serve (`shared`), the calling thread first unshares its working directory, so that theirs is
-    /// unchanged. It then returns `None` if that is not possible: the body was run in a separate process before, which
-    /// has found the directory; this process may be confined to another root.
+    /// unchanged. If that is not possible, it returns `None`: the body was run in a separate process before, which
+    /// found the directory, while this process may be confined to another root.
     pub(super) fn enter(directory: &Path, shared: bool) -> io::Result<Option<Entered>> {
         if shared && !own_directory() {
             return Ok(None);
@@ -37,7 +37,7 @@ impl Drop for Entered {
     }
 }
 
-/// Gives the calling thread a working directory of its own; `false` if the system refuses.
+/// Gives the calling thread a working directory of its own; returns `false` if the system refuses.
 fn own_directory() -> bool {
     // SAFETY: the call changes what the kernel shares between threads and touches no memory.
     unsafe { libc::unshare(libc::CLONE_FS) == 0 }

@@ -21,7 +21,7 @@ pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) 
     })
 }
 
-/// Starts a command and lets it go its way.
+/// Starts a command whose reply nobody waits for.
 pub(super) fn forget(engine: &dyn Engine, origin: Origin<'_>, db: u32, args: &[&[u8]], failed: &Failed) {
     match engine.forget(origin, db, args, failed) {
         Some(Started::Done(Reply::Error(reason))) => failed(&reason),

@@ -1,7 +1,7 @@
 //! Proxy data of a Lua state, and access to it from C functions.
 //!
 //! A C function may be left by a longjmp whenever it calls Lua's API, so owned values never live on its frame across
-//! such a call: they are parked here first and pushed from here.
+//! such a call: they are stored in the host first, and pushed to Lua from there.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Arc, Weak};
@@ -21,14 +21,14 @@ use crate::local_reply::LocalReply;
 use crate::sample::Sample;
 use crate::stream::{AppletIo, ScriptCode, ScriptHook, StreamContext};
 
-/// The phase of a state in which its code runs; it decides what the API allows.
+/// The phase in which a state's code runs; it determines which API functions are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A file's body: may register, may not wait.
+    /// The body of a file: may register, may not wait.
     Body,
     /// A function of `core.register_init`: may not wait.
     Init,
-    /// Traffic.
+    /// Traffic is processed: may wait, may not register.
     Run,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum RegisteredAs {
     HttpService,
     /// `core.register_service` of `tcp`.
     TcpService,
-    /// `core.register_cli`: the name is its words, a blank between two.
+    /// `core.register_cli`: the name consists of the command's words, separated by single spaces.
     Cli,
 }
 
@@ -61,11 +61,11 @@ pub(super) struct Registration {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskReference(pub(super) c_int);
 
-/// The burst that runs now.
+/// The data of the current burst, which is one uninterrupted run of Lua code.
 pub(super) struct Current {
-    /// Its stream; null in a task, and once the stream has ended.
+    /// The stream that the script runs for; null in a task, and once the stream has ended.
     pub(super) stream: *mut StreamContext,
-    /// The same for reading; set alone where a script may look at its stream and change nothing.
+    /// The same stream for reading; if only this pointer is set, the script may read its stream but not change it.
     pub(super) readable: *const StreamContext,
     /// The stream's id even after its end; 0 in a task.
     pub(super) stream_id: u64,
@@ -73,19 +73,19 @@ pub(super) struct Current {
     pub(super) applet: *mut AppletIo,
     /// Whether code may not wait here.
     pub(super) no_wait: bool,
-    /// The sample of the converter that begins.
+    /// The input sample of the converter that is about to start.
     pub(super) input: Option<Sample>,
-    /// The function that begins.
+    /// The script function that is about to start.
     pub(super) action: *const ScriptCode,
-    /// The task that begins.
+    /// The registry reference of the task that is about to start.
     pub(super) task: c_int,
-    /// Whether the action's hook is about the response.
+    /// Whether the action runs in a response rule set.
     pub(super) response: bool,
     /// `act.wake_time`.
     pub(super) wake: Option<Duration>,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
-    /// Whether it was `txn:done`, which ends the stream with it.
+    /// Whether it was `txn:done`, which also ends the stream.
     pub(super) stream_done: bool,
     /// The response of `txn:done`.
     pub(super) reply: Option<Box<LocalReply>>,
@@ -111,7 +111,7 @@ impl Default for Current {
     }
 }
 
-/// A plain value on its way into the state.
+/// A plain value that is to be pushed into the state.
 pub(super) enum Value {
     Nil,
     Bool(bool),
@@ -119,7 +119,7 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// A store or engine that a script named.
+/// A store or engine that a script refers to.
 pub(super) struct RedisHandle {
     pub(super) name: Arc<str>,
     pub(super) db: u32,
@@ -131,26 +131,26 @@ pub(super) struct RedisHandle {
 /// The host value of each state.
 pub(super) struct Host {
     pub(super) shared: Arc<Shared>,
-    /// The cell the state lives in, once it does.
+    /// The cell that contains the state, once it has been placed there.
     pub(super) cell: Weak<StateCell>,
-    /// The state's id as HAProxy counts: 0 the shared one, else the worker from 1.
+    /// The state's id as in HAProxy: 0 for the shared state, otherwise the number of its worker, starting with 1.
     pub(super) id: usize,
     pub(super) phase: Phase,
     pub(super) registrations: Vec<Registration>,
     pub(super) inits: Vec<c_int>,
     pub(super) tasks: Vec<TaskReference>,
     pub(super) current: Current,
-    /// The operation for which the coroutine waits that just yielded.
+    /// The operation that the coroutine that has just yielded waits for.
     pub(super) operation: Option<Operation>,
-    /// Its result, for the continuation.
+    /// The result of that operation, for the continuation.
     pub(super) outcome: Option<Outcome>,
     /// Engines, by the index that `core.redis` objects hold.
     pub(super) redis: Vec<RedisHandle>,
     /// Maps, by the index that `Map` objects hold.
     pub(super) maps: Vec<MapHandle>,
-    /// Owned values on their way into the state.
+    /// The text or bytes that are being pushed into the state.
     pub(super) text: Vec<u8>,
-    /// Named values on their way into the state, the last one first.
+    /// Named values that are being pushed into the state, the last one first.
     pub(super) values: Vec<(&'static str, Value)>,
     /// Servers while they are pushed.
     pub(super) servers: Vec<Named>,
@@ -158,8 +158,8 @@ pub(super) struct Host {
     pub(super) sockets: Vec<(usize, u32)>,
     /// The answer of an HTTP server while it is pushed.
     pub(super) http: Option<Box<httpclient::Answer>>,
-    /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
-    /// because the one beneath is read through a pointer while another is added.
+    /// Replies while they are pushed. There is more than one if a finalizer of the script calls a store while a reply
+    /// is being pushed. They are boxed because an earlier reply is still read through a pointer while another is added.
     #[allow(clippy::vec_box)]
     pub(super) answers: Vec<Box<Reply>>,
 }
@@ -202,14 +202,15 @@ pub(super) unsafe fn host<'a>(lua: *mut lua_State) -> &'a mut Host {
     unsafe { sluicegate_script::host::<Host>(lua) }
 }
 
-/// Raises a message that had to be made: it is parked in the host while Lua copies it.
+/// Raises an error with an owned message; the host holds the text while Lua copies it.
 ///
 /// # Safety
 /// Nothing else with a destructor is alive in the caller.
 pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     // SAFETY: the text stays in the host while it is pushed.
     unsafe {
-        // Copied first: the following call may run a finalizer of the script, which may store its own text.
+        // The message is pushed first, because the next call may run a finalizer of the script that overwrites the
+        // stored text.
         push_text(lua, message.into_bytes());
         ffi::luaL_where(lua, 1);
         ffi::lua_insert(lua, -2);
@@ -218,12 +219,13 @@ pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     }
 }
 
-/// Returns the content of the userdata at `index`, if it has `T`'s size and begins with this tag.
+/// Returns the content of the userdata at `index`, if it has the size of `T` and begins with this tag. Never raises an
+/// error.
 ///
 /// # Safety
-/// A `T` is plain numbers, of which the first is the tag, as C lays them out; nothing is raised.
+/// `T` is `repr(C)` and consists only of numbers, the first of which is the tag.
 pub(super) unsafe fn tagged<T: Copy>(lua: *mut lua_State, index: c_int, tag: u64) -> Option<T> {
-    // SAFETY: the block is as long as a `T`, and any bytes are one.
+    // SAFETY: the tag is read only from a block of the size of a `T`, and every bit pattern is a valid `T`.
     unsafe {
         let block = ffi::lua_touserdata(lua, index);
         let is_one = ffi::lua_type(lua, index) == ffi::LUA_TUSERDATA
@@ -233,7 +235,7 @@ pub(super) unsafe fn tagged<T: Copy>(lua: *mut lua_State, index: c_int, tag: u64
     }
 }
 
-/// Pushes text that had to be made.
+/// Pushes an owned text.
 ///
 /// # Safety
 /// As [`raise_text`].
@@ -246,10 +248,10 @@ pub(super) unsafe fn push_text(lua: *mut lua_State, text: Vec<u8>) {
     }
 }
 
-/// Leaves an operation for the driver and yields; raises where a script can't wait.
+/// Stores an operation for the driver and yields; raises an error if the script cannot wait here.
 ///
 /// # Safety
-/// As [`raise_text`], but for the operation itself.
+/// As [`raise_text`], except that the operation itself may have a destructor.
 pub(super) unsafe fn wait_for(
     lua: *mut lua_State,
     operation: Operation,
@@ -267,12 +269,13 @@ pub(super) unsafe fn wait_for(
     }
 }
 
-/// Pushes a sample as Lua's own type; a boolean according to `tune.lua.bool-sample-conversion`, 0 or 1 by default.
+/// Pushes a sample as the matching Lua type. `tune.lua.bool-sample-conversion` decides whether a boolean becomes the
+/// integer 0 or 1, which is the default, or a boolean.
 ///
 /// # Safety
 /// As [`raise_text`].
 pub(super) unsafe fn push_sample(lua: *mut lua_State, sample: Sample) {
-    // SAFETY: the sample is parked in the host while it is pushed.
+    // SAFETY: the sample's bytes are stored in the host while they are pushed.
     unsafe {
         match sample {
             Sample::Bool(value) if host(lua).shared.bool_as_integer => ffi::lua_pushinteger(lua, i64::from(value)),
@@ -307,14 +310,15 @@ pub(super) unsafe fn set_functions(lua: *mut lua_State, functions: &[(&std::ffi:
     }
 }
 
-/// Returns a C string from configuration text; what holds a zero byte ends there, as in HAProxy.
+/// Returns a C string from configuration text; text that contains a zero byte is cut there, as in HAProxy.
 pub(super) fn c_string(text: &str) -> CString {
     let bytes = text.as_bytes();
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     CString::new(&bytes[..end]).unwrap_or_default()
 }
 
-/// Argument 1 as the block of an object whose metatable is at `key` of the registry; raises `expected` otherwise.
+/// Returns the data block of argument 1 if its metatable is the one at `key` in the registry; otherwise raises an
+/// argument error with the text `expected`.
 ///
 /// # Safety
 /// As [`raise_text`]; only blocks that hold a `T` get that metatable.
@@ -350,7 +354,7 @@ pub(super) mod key {
     pub(in crate::lua) static APPLET_HTTP: u8 = 5;
     /// Metatable of `AppletTCP`.
     pub(in crate::lua) static APPLET_TCP: u8 = 6;
-    /// Metatable of bells, which queues ring.
+    /// Metatable of bells, the objects with which queues wake waiting scripts.
     pub(in crate::lua) static BELL: u8 = 7;
     /// The prelude's function that publishes proxies.
     pub(in crate::lua) static PUBLISH: u8 = 8;
@@ -360,7 +364,7 @@ pub(super) mod key {
     pub(in crate::lua) static MAP: u8 = 9;
     /// Metatable of regular expressions.
     pub(in crate::lua) static REGEX: u8 = 10;
-    /// Metatable of connections of their own.
+    /// Metatable of the store and engine connections that a script opens for its own use.
     pub(in crate::lua) static OWN: u8 = 12;
     /// Methods of `core.redis` objects.
     pub(in crate::lua) static REDIS_METHODS: u8 = 11;

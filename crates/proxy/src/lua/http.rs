@@ -16,7 +16,7 @@ use super::txn::{Object, object_context};
 use crate::sample;
 use crate::stream::StreamContext;
 
-/// Bytes that a pattern of `rep_header` may compile to.
+/// The maximum compiled size in bytes of a pattern of `rep_header`.
 const REGEX_SIZE_MAX: usize = 1 << 20;
 
 /// Sets the methods in the table on top.
@@ -44,17 +44,17 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     unsafe { set_functions(lua, &METHODS) };
 }
 
-/// A field name: a token of RFC 9110.
+/// Returns whether a text is a field name: a token of RFC 9110.
 pub(super) fn is_field_name(name: &[u8]) -> bool {
     !name.is_empty() && sluicegate_wire::http::is_token(name)
 }
 
-/// A field value: nothing that ends the line.
+/// Returns whether a text is a field value: it contains nothing that ends the line.
 pub(super) fn is_field_value(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
-/// A part of a request line: no blanks and no control characters.
+/// Returns whether a text can be a part of a request line: it contains no blanks and no control characters.
 fn is_target(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| *byte > 0x20 && *byte != 0x7f)
 }
@@ -65,7 +65,8 @@ enum Side {
     Response,
 }
 
-/// Returns the message of a side; `None` once the stream has ended. Raises on the wrong side.
+/// Returns the message of a side; `None` once the stream has ended. Raises an error if the running rules are those of
+/// the other side.
 unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message> {
     // SAFETY: as `object_context`.
     unsafe {

@@ -26,18 +26,18 @@ use super::host::{host, set_functions, wait_for};
 use super::http::{is_field_name, is_field_value, push_header_table};
 use super::operation::{Operation, Outcome, Target};
 
-/// Bytes of an answer's body.
+/// The maximum size in bytes of an answer's body.
 const BODY_MAX: usize = 64 << 20;
-/// Bytes asked from the kernel at once.
+/// The number of bytes requested from the kernel at a time.
 const CHUNK: usize = 16 << 10;
 /// HAProxy's `httpclient.timeout.connect`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// HAProxy's `httpclient.retries`.
 const RETRIES: u32 = 3;
-/// Between two attempts.
+/// The pause between two attempts.
 const TURN_AROUND: Duration = Duration::from_secs(1);
 
-/// A request on its way to be made.
+/// A request that is to be sent.
 pub(super) struct Request {
     target: Target,
     method: Method,
@@ -82,7 +82,7 @@ impl Answer {
 }
 
 impl Request {
-    /// Makes the request; every failure is an answer, too.
+    /// Performs the request; every failure is also returned as an answer.
     pub(super) async fn perform(self) -> Answer {
         match self.exchange().await {
             Ok(answer) => answer,
@@ -157,11 +157,11 @@ impl Request {
     }
 }
 
-/// An answer as it comes.
+/// An answer that is being received.
 struct Reader {
     method: Method,
     input: Vec<u8>,
-    /// Once the head is here.
+    /// The decoder of the body, once the head has been received.
     body: Option<BodyDecoder>,
     answer: Answer,
 }
@@ -208,13 +208,13 @@ impl Reader {
         Ok(complete)
     }
 
-    /// The connection ended: the received part of a body is returned, as by HAProxy's client.
+    /// Called when the connection has ended; as in HAProxy's client, returns the part of the body that was received.
     fn end(self) -> Result<Answer, Failure> {
         if self.body.is_some() { Ok(self.answer) } else { Err(Failure::NoAnswer) }
     }
 }
 
-/// Adds the function beneath the class to the table on top.
+/// Adds the native function that the class uses to the table on top.
 pub(super) unsafe fn set_native(lua: *mut lua_State) {
     const NATIVE: [(&CStr, lua_CFunction); 1] = [(c"http", function!(request))];
     // SAFETY: called inside a protected call, with a table on top.
@@ -229,8 +229,8 @@ enum Wrong {
     Headers,
 }
 
-/// `http(METHOD, url, destination, fields, body, timeout)`: the answer's table; nil and why it can't be asked for.
-/// `fields` holds names and values in turn, each with its length before it.
+/// `http(METHOD, url, destination, fields, body, timeout)`: returns the answer's table, or nil and the reason why it
+/// cannot be requested. `fields` contains names and values alternately, each preceded by its length.
 unsafe fn request(lua: *mut lua_State) -> c_int {
     // SAFETY: arguments are checked first, then the request is made and moved into the host.
     unsafe {
@@ -255,7 +255,7 @@ unsafe fn request(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Names and values in turn.
+/// Returns the pairs of names and values, which alternate.
 fn pairs(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut text = move || {
         let (length, behind) = rest.split_first_chunk::<4>()?;

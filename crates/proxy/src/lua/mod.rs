@@ -4,10 +4,10 @@
 //! and releases it at every yield. `lua-load-per-thread` gives each worker its own state. A coroutine is resumed only
 //! by its stream's worker; sockets of `core.tcp` may be used from any.
 //!
-//! The life of an action: [`Scripts::try_action`](crate::stream::Scripts::try_action) takes a pooled coroutine and runs
-//! one burst, which usually completes it without a future or a Rust allocation. If the script waits, the rule runner awaits `Pending::finish`, which awaits
-//! the operation, runs the next burst, and so on. If the stream ends in between, `Pending` is dropped and the script
-//! continues without it.
+//! The life of an action: [`Scripts::try_action`](crate::stream::Scripts::try_action) acquires a pooled coroutine and
+//! runs one burst, which usually completes it without a future or a Rust allocation. If the script waits, the rule
+//! runner awaits `Pending::finish`, which awaits the operation, runs the next burst, and so on. If the stream ends in
+//! between, `Pending` is dropped and the script continues without it.
 //!
 //! Files: `states` loads, `run` drives, `operation` has the awaitable operations; each class of the API has its own
 //! file.
@@ -56,5 +56,5 @@ pub struct LoadError {
     pub message: String,
 }
 
-/// Takes the messages that scripts log: syslog level 0–7 and text without a newline. It must not block.
+/// Receives the messages that scripts log: syslog level 0–7, and text without a newline. It must not block.
 pub type LogSink = Arc<dyn Fn(u8, &str) + Send + Sync>;

@@ -28,7 +28,7 @@ use crate::stream::{Killer, Which};
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Runs the prelude and keeps what publishes proxies.
+/// Runs the prelude, and stores its function that publishes proxies.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const NATIVE: [(&CStr, lua_CFunction); 19] = [
         (c"stats", function!(stats)),
@@ -155,7 +155,7 @@ pub(super) unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
     unsafe { host(lua).shared.running.read().upgrade() }
 }
 
-/// Runs `f` on the proxy that argument 1 names. `f` calls nothing of Lua's.
+/// Runs `f` on the proxy that argument 1 names. `f` must not call Lua.
 unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun) -> T) -> Option<T> {
     // SAFETY: the snapshot is let go before anything of Lua's is called again.
     unsafe {
@@ -166,8 +166,8 @@ unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Prox
     }
 }
 
-/// Like [`with_proxy`], for the server whose object is argument 1: the proxy's place, the server's place when the
-/// object was made, and its life. `None` once the server was deleted.
+/// Like [`with_proxy`], for the server whose object is argument 1. The object contains the proxy's index, the server's
+/// index when the object was created, and its life. Returns `None` once the server was deleted.
 unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun, &ServerRun) -> T) -> Option<T> {
     // SAFETY: as `with_proxy`; raw reads of a table raise nothing.
     unsafe {
@@ -188,7 +188,7 @@ unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Pro
     }
 }
 
-/// A server on its way to a script.
+/// The data of a server that is to be passed to a script.
 pub(super) struct Named {
     proxy: usize,
     place: usize,
@@ -247,7 +247,7 @@ unsafe fn servers(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `trackers(server)`: the servers whose health is this one's; nil for one that was deleted.
+/// `trackers(server)`: the servers that track this server's health; nil if it was deleted.
 unsafe fn trackers(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
@@ -275,7 +275,8 @@ unsafe fn server_stats(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `stats(proxy [, socket])`: the cells of a listening socket's line, or of the proxy's, its backend's if it has one.
+/// `stats(proxy [, socket])`: the cells of a listening socket's line, or of the proxy's line, which is that of its
+/// backend if it has one.
 unsafe fn stats(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_proxy`.
     unsafe {
@@ -292,7 +293,7 @@ unsafe fn stats(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes the cells of a line of `show stat` that are not empty, by their column's name.
+/// Pushes the non-empty cells of a line of `show stat`, by the name of their column.
 unsafe fn push_cells(lua: *mut lua_State, mut cells: Row) -> c_int {
     // Scripts see the columns of proxies, and not those of modules behind them.
     let columns = columns::COLUMNS.iter().take_while(|column| column.name != "-");
@@ -365,7 +366,7 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `tracking(server)`: the server whose health is this one's, in an array that is empty if it has its own; nil once it
+/// `tracking(server)`: the server whose health this one tracks, in an array that is empty if there is none; nil once it
 /// was deleted.
 unsafe fn tracking(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
@@ -382,10 +383,10 @@ unsafe fn tracking(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// The cause of a server's change in log lines and replies.
+/// The cause of a server's change as shown in log lines and replies.
 const BY: &str = "Lua script";
 
-/// `set_server(server, what [, value [, port]])`: returns nil, or the message.
+/// `set_server(server, what [, value [, port]])`: returns nil, or the error message.
 unsafe fn set_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
@@ -445,7 +446,7 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `shut(proxy)`: ends the streams of all backup servers, when their workers come to it.
+/// `shut(proxy)`: ends the streams of all backup servers; each worker does so asynchronously.
 unsafe fn shut(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_proxy`; nothing is alive when this returns.
     unsafe {
@@ -458,7 +459,7 @@ unsafe fn shut(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `shut_server(server)`: the same for one server.
+/// `shut_server(server)`: like `shut`, for one server.
 unsafe fn shut_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`; nothing is alive when this returns.
     unsafe {
@@ -491,7 +492,7 @@ async fn end_streams(process: &Process, which: Which) {
     }
 }
 
-/// `gate(proxy, what)`: `pause`, `resume` or `stop` of a frontend; whether something changed.
+/// `gate(proxy, what)`: `pause`, `resume` or `stop` of a frontend; returns whether anything changed.
 unsafe fn gate(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_proxy`.
     unsafe {
@@ -579,7 +580,7 @@ fn network(text: &[u8]) -> Option<(IpAddr, u8)> {
     sluicegate_pattern::network(std::str::from_utf8(text).ok()?)
 }
 
-/// `core.parse_addr(text)`: an address or network for `core.match_addr`; nil if it is none. It is its own text.
+/// `core.parse_addr(text)`: an address or network for `core.match_addr`, represented by its text; nil if it is invalid.
 unsafe fn parse_addr(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -592,7 +593,7 @@ unsafe fn parse_addr(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `core.match_addr(one, other)`: one lies in the other.
+/// `core.match_addr(one, other)`: returns whether one of them contains the other.
 unsafe fn match_addr(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -618,7 +619,7 @@ unsafe fn bell(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Argument 1 as a bell; raises otherwise.
+/// Returns argument 1 as a bell; raises an error for anything else.
 unsafe fn check_bell(lua: *mut lua_State) -> *mut *const Notify {
     // SAFETY: the metatable proves that the block holds a pointer from `bell`, null once collected.
     unsafe {
@@ -648,7 +649,7 @@ unsafe fn wake(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `listen(bell [, milliseconds])`: waits for a ring, or until the time is over.
+/// `listen(bell [, milliseconds])`: waits until the bell rings, or the time is over.
 unsafe fn listen(lua: *mut lua_State) -> c_int {
     // SAFETY: the count is raised for the operation, which the host owns before anything can raise.
     unsafe {

@@ -22,15 +22,15 @@ pub(super) enum Operation {
     Yield,
     /// `core.sleep`, `core.msleep`.
     Sleep(Duration),
-    /// Bytes to read, or the end of them.
+    /// Waits for bytes to read, or for their end.
     Readable(Arc<Socket>, Option<Duration>),
-    /// Room to write.
+    /// Waits for room to write.
     Writable(Arc<Socket>, Option<Duration>),
-    /// A connection.
+    /// Waits for a connection to be established.
     Connect(Target, Option<Duration>),
-    /// A store's or engine's reply.
+    /// Waits for a reply of a store or an engine.
     Reply(PendingReply),
-    /// A name's addresses.
+    /// Waits for the addresses of a name.
     Resolve(String),
     /// Waits for a ring, or until the time is over.
     Bell(Arc<Notify>, Option<Duration>),
@@ -44,15 +44,15 @@ pub(super) enum Operation {
 pub(super) enum Outcome {
     /// The operation is ready; an attempt returns its result.
     Ready,
-    /// Its time was up.
+    /// The operation timed out.
     TimedOut,
     /// The connection, or the error.
     Connected(io::Result<Socket>),
     /// The reply.
     Reply(Reply),
-    /// The addresses, or why there are none.
+    /// The addresses, or the error.
     Resolved(io::Result<Vec<IpAddr>>),
-    /// The answer, or the page that stands for it.
+    /// The answer, or the page that replaces it.
     Http(Box<httpclient::Answer>),
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Target {
     Descriptor(RawFd),
 }
 
-/// `ip:port` of this or the other end of a connection; a unix socket's path.
+/// Returns the name of one end of a connection: `ip:port`, or a unix socket's path.
 pub(super) fn end_name(socket: &Socket, of_peer: bool) -> Option<String> {
     let address = if of_peer { socket.peer_addr() } else { socket.local_addr() };
     match address {
@@ -155,8 +155,8 @@ impl Target {
         }
     }
 
-    /// HAProxy's forms: `ip`, `ip:port`, `[v6]:port`, `name`, `name:port`, `ipv4@…`, `ipv6@…`, `/path`, `unix@path`,
-    /// `abns@name`, `fd@N`. `port` is the separate argument.
+    /// Parses a target in HAProxy's notations: `ip`, `ip:port`, `[v6]:port`, `name`, `name:port`, `ipv4@…`, `ipv6@…`,
+    /// `/path`, `unix@path`, `abns@name`, `fd@N`. `port` is the separate argument.
     pub(super) fn parse(text: &str, port: Option<u16>) -> Option<Target> {
         if text.starts_with('/') {
             return Some(Target::Unix(text.into()));

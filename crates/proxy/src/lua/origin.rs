@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 
 use sluicegate_script::ffi::{self, lua_Debug, lua_State};
 
-/// Levels of the stack that are searched for a line of a file.
+/// The maximum number of stack levels that are searched for a line of a file.
 const LEVELS_MAX: c_int = 32;
 
 /// Returns `lua:FILE:LINE` of the innermost function defined in a file; `lua` if there is none. Characters that would

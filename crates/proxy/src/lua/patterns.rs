@@ -18,12 +18,12 @@ use super::table::packed;
 /// Reads a map file, or finds it among those already read; the error is raised in the script.
 pub type LoadMap = Arc<dyn Fn(&str) -> Result<Arc<PatternFile>, String> + Send + Sync>;
 
-/// The map and ACL files of a configuration, as scripts reach them.
+/// The map and ACL files of a configuration that scripts can access.
 #[derive(Clone)]
 pub struct LuaPatterns {
     /// Every file that was read.
     pub files: Arc<PatternFiles>,
-    /// Reads one more.
+    /// Reads a further file.
     pub load_map: LoadMap,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct MapHandle {
     method: Method,
 }
 
-/// Maps of one state.
+/// The maximum number of maps of one state.
 const MAPS_MAX: usize = 1024;
 
-/// Entries that one call of a listing packs.
+/// The number of entries that one call of a listing packs.
 const PAGE: usize = 64;
 
-/// Methods by the names that `Map` has for them.
+/// The match methods, by their names in `Map`.
 const METHODS: [(&CStr, Method); 9] = [
     (c"int", Method::Int),
     (c"ip", Method::Ip),
@@ -53,7 +53,7 @@ const METHODS: [(&CStr, Method); 9] = [
     (c"reg", Method::Reg),
 ];
 
-/// Makes both classes and their functions; the table `core` is a global.
+/// Creates both classes and their functions; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const CORE: [(&CStr, lua_CFunction); 4] = [
         (c"set_map", function!(set_map)),
@@ -93,7 +93,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Makes a metatable with these methods, and names it as HAProxy prints its objects.
+/// Creates a metatable with these methods, and with the name that HAProxy prints for its objects.
 unsafe fn class(lua: *mut lua_State, name: &CStr, key: &'static u8, methods: &[(&CStr, lua_CFunction)]) {
     // SAFETY: as `open`.
     unsafe {
@@ -112,7 +112,7 @@ unsafe fn class(lua: *mut lua_State, name: &CStr, key: &'static u8, methods: &[(
     }
 }
 
-/// `__tostring`: upvalue 1.
+/// `__tostring`: returns upvalue 1.
 unsafe fn name_of(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -154,7 +154,7 @@ unsafe fn new_map(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns the number of a map in the host's list, where it is put if it is new.
+/// Returns the index of a map in the host's list; a new map is added to it.
 unsafe fn add_map(lua: *mut lua_State, name: &str, method: Method) -> Result<u32, String> {
     // SAFETY: nothing of Lua's is called.
     let host = unsafe { host(lua) };
@@ -172,7 +172,8 @@ unsafe fn add_map(lua: *mut lua_State, name: &str, method: Method) -> Result<u32
     Ok(place as u32)
 }
 
-/// Stores the value of argument 2 in the map of argument 1 in the host's text; false if there is none.
+/// Looks up argument 2 in the map of argument 1, and stores the value in the host's text; returns false if there is
+/// none.
 unsafe fn find(lua: *mut lua_State) -> bool {
     // SAFETY: a C function's usual stack; the block holds an index that `new_map` made.
     unsafe {
@@ -308,7 +309,7 @@ unsafe fn delete(lua: *mut lua_State, function: &str, usage: &CStr) -> c_int {
     }
 }
 
-/// Adds the functions beneath `Patref` to the table on top.
+/// Adds the native functions that `Patref` uses to the table on top.
 pub(super) unsafe fn set_native(lua: *mut lua_State) {
     const NATIVE: [(&CStr, lua_CFunction); 7] = [
         (c"pattern_kind", function!(pattern_kind)),
@@ -323,7 +324,7 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     unsafe { set_functions(lua, &NATIVE) };
 }
 
-/// Runs `f` on the file that argument 1 names. `f` calls nothing of Lua's that may raise.
+/// Runs `f` on the file that argument 1 names. `f` must not call a function of Lua that may raise an error.
 unsafe fn with_file<T>(lua: *mut lua_State, f: impl FnOnce(&PatternFile) -> T) -> Option<T> {
     // SAFETY: the name is read first; the file is let go before anything of Lua's is called again.
     unsafe {
@@ -332,7 +333,7 @@ unsafe fn with_file<T>(lua: *mut lua_State, f: impl FnOnce(&PatternFile) -> T) -
     }
 }
 
-/// Pushes nil, or the error of a change of a file.
+/// Pushes nil, or the error of a change to a file.
 unsafe fn give_error(lua: *mut lua_State, changed: Option<Result<(), EditError>>) -> c_int {
     // SAFETY: the text moves into the host.
     unsafe {
@@ -345,7 +346,7 @@ unsafe fn give_error(lua: *mut lua_State, changed: Option<Result<(), EditError>>
     }
 }
 
-/// `pattern_kind(file)`: returns whether it is a map; nil if the file does not exist.
+/// `pattern_kind(file)`: returns whether the file is a map; nil if it does not exist.
 unsafe fn pattern_kind(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {
@@ -370,7 +371,8 @@ unsafe fn pattern_get(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `pattern_page(file, from)`: some entries, each as key and value with their lengths before them, and where it goes on.
+/// `pattern_page(file, from)`: returns some entries, each as key and value preceded by their lengths, and the position
+/// at which to continue.
 unsafe fn pattern_page(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {
@@ -403,7 +405,7 @@ unsafe fn pattern_add(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `pattern_del(file, key)`: how many there were.
+/// `pattern_del(file, key)`: deletes the entries with this key; returns their number.
 unsafe fn pattern_del(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {
@@ -429,7 +431,7 @@ unsafe fn pattern_set(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `pattern_replace(file, packed)`: all entries at once, each as key and value with their lengths before them.
+/// `pattern_replace(file, packed)`: replaces all entries at once; each is a key and a value preceded by their lengths.
 unsafe fn pattern_replace(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_file`.
     unsafe {
@@ -446,7 +448,7 @@ unsafe fn pattern_replace(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `Regex.new(pattern, case_sensitive)`: true and an object, or false and why.
+/// `Regex.new(pattern, case_sensitive)`: true and an object, or false and the error.
 unsafe fn new_regex(lua: *mut lua_State) -> c_int {
     // SAFETY: the expression is put into its block, whose metatable frees it, with no call that may raise between.
     unsafe {
@@ -482,7 +484,7 @@ unsafe fn collect_regex(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Argument 1; raises if it is no expression.
+/// Returns the expression in argument 1; raises an error if it is something else.
 unsafe fn check_regex<'a>(lua: *mut lua_State) -> &'a Regex {
     // SAFETY: the object stands on the stack while its expression is used.
     unsafe {
@@ -494,7 +496,7 @@ unsafe fn check_regex<'a>(lua: *mut lua_State) -> &'a Regex {
     }
 }
 
-/// `regex:exec(text)`: whether it matches.
+/// `regex:exec(text)`: returns whether the text matches.
 unsafe fn exec(lua: *mut lua_State) -> c_int {
     // SAFETY: as `check_regex`.
     unsafe {
@@ -505,7 +507,8 @@ unsafe fn exec(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `regex:match(text)`: whether it matches, and a table of what its groups matched, the whole match first.
+/// `regex:match(text)`: returns whether the text matches, and a table of the texts that its groups matched, the whole
+/// match first.
 unsafe fn r#match(lua: *mut lua_State) -> c_int {
     // SAFETY: as `check_regex`; captures have no destructor that matters, being plain places.
     unsafe {

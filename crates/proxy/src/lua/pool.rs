@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use sluicegate_transport::Socket;
 
-/// Connections that rest in all pools of a worker.
+/// The maximum number of idle connections in all pools of a worker.
 const ALL_MAX: usize = 1024;
 /// The default number of idle connections of a pool.
 pub(super) const SIZE: usize = 30;
-/// For how long they rest.
+/// The default time for which a connection stays in a pool.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 /// The interval of checks.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ impl Pools {
         }
     }
 
-    /// Drops connections that are no longer usable. False: none is left.
+    /// Drops connections that are no longer usable; returns false if none is left.
     fn sweep(&mut self) -> bool {
         let now = Instant::now();
         self.by_name.retain(|_, pool| {
@@ -81,13 +81,13 @@ impl Pools {
     }
 }
 
-/// Returns a connection that rests under this name, and how often it was taken so far.
+/// Takes a connection from the pool with this name; also returns how often it was taken before.
 pub(super) fn take(name: &str) -> Option<(Socket, u32)> {
     let found = POOLS.with_borrow_mut(|pools| pools.take(name))?;
     Some((found.stream, found.reused + 1))
 }
 
-/// Keeps a connection for others.
+/// Puts a connection into a pool for other scripts.
 pub(super) fn put(name: &str, stream: Socket, reused: u32, most: usize, idle: Duration) {
     let until = Instant::now() + idle.min(Duration::from_secs(86_400));
     POOLS.with_borrow_mut(|pools| pools.put(name, Resting { stream, until, reused }, most));

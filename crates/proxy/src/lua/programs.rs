@@ -14,7 +14,7 @@ use sluicegate_script::function;
 
 use super::host::{Phase, host};
 
-/// Puts both in front of Lua's own.
+/// Installs both functions in place of Lua's own.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const REPLACED: [(&CStr, &CStr, lua_CFunction); 2] =
         [(c"os", c"execute", function!(execute)), (c"io", c"popen", function!(popen))];
@@ -30,7 +30,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Calls Lua's own function where it may be called; the number of its results then.
+/// Calls Lua's own function if that is allowed, and returns the number of its results.
 unsafe fn allowed(lua: *mut lua_State) -> Option<c_int> {
     // SAFETY: a C function's usual stack; the upvalue is a function.
     unsafe {

@@ -27,7 +27,7 @@ use super::host::{RedisHandle, host, key, raise_text, set_functions, tagged, wai
 use super::operation::{Operation, Outcome};
 use super::origin::origin;
 
-/// Handles of one state: stores and engines times databases.
+/// The maximum number of handles of one state: stores and engines times databases.
 const HANDLES_MAX: usize = 1024;
 
 /// An object as stored in its userdata: without a pointer, so a forged one is harmless.
@@ -35,17 +35,17 @@ const HANDLES_MAX: usize = 1024;
 #[repr(C)]
 struct Object {
     tag: u64,
-    /// Among the host's handles.
+    /// The index among the host's handles.
     index: u32,
 }
 
 /// The tag of every [`Object`], and of no other userdata of its size.
 const TAG: u64 = u64::from_be_bytes(*b"the-call");
 
-/// Replies within replies.
+/// The maximum nesting depth of replies.
 const DEPTH_MAX: usize = 64;
 
-/// Makes the class and `core.redis`; the table `core` is a global.
+/// Creates the class and `core.redis`; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: called inside a protected call; nothing is held.
     unsafe {
@@ -124,7 +124,7 @@ fn unknown(name: &str) -> String {
     format!("core.redis: there is no store or redis section named '{name}'")
 }
 
-/// `__index` of the methods' table: any other name is a command. The method is kept for the next time.
+/// `__index` of the methods' table: any other name is a command, whose method is created and cached.
 unsafe fn make_method(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; 1 is the table of methods, 2 the name.
     unsafe {
@@ -169,7 +169,7 @@ unsafe fn acall(lua: *mut lua_State) -> c_int {
     unsafe { start(lua, None, FORGET) }
 }
 
-/// Integer arguments of one command that are printed without Lua's help.
+/// The maximum number of integer arguments of one command that are formatted without Lua.
 const INTEGERS: usize = 4;
 
 /// Runs a command whose arguments start at 2.
@@ -229,7 +229,8 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
     }
 }
 
-/// Returns the engine and database of a handle; raises if there is none. It lives as long as its state.
+/// Returns the engine and database of a handle; raises an error if there is none. The handle lives as long as its
+/// state.
 unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
     // SAFETY: handles are never removed, and keep the engines that they found.
     unsafe {
@@ -257,7 +258,7 @@ unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
     }
 }
 
-/// Commands of one pipeline.
+/// The maximum number of commands of one pipeline.
 const BATCH_MAX: u64 = 100_000;
 
 /// Registers the functions below `r:pipeline` and `r:multi`: the methods of objects, and two that execute a table of
@@ -281,8 +282,8 @@ pub(super) unsafe fn engine_of<'l>(lua: *mut lua_State) -> (&'l dyn Engine, u32)
     }
 }
 
-/// Argument 2 as a table of commands, each a table of words: makes all words strings, and gives their number. Nothing
-/// is on the stack above it afterwards.
+/// Checks that argument 2 is a table of commands, each a table of words, converts all words to strings, and returns the
+/// number of commands. Leaves nothing on the stack above it.
 pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
     // SAFETY: a C function's usual stack; nothing is held.
     unsafe {
@@ -315,8 +316,8 @@ pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
     }
 }
 
-/// Returns the words of a command of a checked table at 2, which keeps them; nothing is above it, and nothing is
-/// raised.
+/// Returns the words of a command in a checked table at 2, which keeps them alive. Leaves nothing above the table, and
+/// never raises an error.
 pub(super) unsafe fn command_at<'l>(lua: *mut lua_State, at: i64) -> SmallVec<[&'l [u8]; 8]> {
     // SAFETY: the table was checked, and has no other user meanwhile.
     unsafe {
@@ -333,8 +334,8 @@ pub(super) unsafe fn command_at<'l>(lua: *mut lua_State, at: i64) -> SmallVec<[&
 }
 
 unsafe fn batch(lua: *mut lua_State) -> c_int {
-    // SAFETY: every call that may raise comes before the first command is started; afterwards the words are strings that
-    // their tables keep.
+    // SAFETY: every call that may raise precedes the start of the first command; afterwards the words are strings that
+    // their tables keep alive.
     unsafe {
         let (engine, db) = engine_of(lua);
         let count = check_commands(lua);
@@ -390,7 +391,7 @@ unsafe fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
     }
 }
 
-/// Gives a reply back, parked in the host while Lua copies it.
+/// Returns a reply to the script; the host holds it while Lua copies it.
 pub(super) unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int {
     // SAFETY: the host owns the reply, in a box of its own: a finalizer of the script's, which may run wherever Lua
     // allocates, parks its replies above and takes none away from below.
@@ -415,7 +416,7 @@ pub(super) unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContex
     }
 }
 
-/// Argument 1 as a handle's index; raises otherwise.
+/// Returns argument 1 as a handle's index; raises an error for anything else.
 unsafe fn check(lua: *mut lua_State) -> u32 {
     // SAFETY: an object is plain numbers.
     unsafe {

@@ -41,7 +41,7 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     }
 }
 
-/// `own(r)`: a connection of the store or engine.
+/// `own(r)`: opens a connection to the store or engine for the script's own use.
 unsafe fn open(lua: *mut lua_State) -> c_int {
     // SAFETY: the connection is made after the last call that may raise, and its block owns it at once.
     unsafe {
@@ -58,7 +58,7 @@ unsafe fn open(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Argument 1 as an open connection; raises otherwise.
+/// Returns argument 1 as an open connection; raises an error for anything else.
 unsafe fn check<'l>(lua: *mut lua_State) -> &'l mut Box<dyn Own> {
     // SAFETY: the metatable proves the type of the block's content.
     unsafe {
@@ -82,7 +82,7 @@ unsafe fn close(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `own_batch(own, commands)`: a table of their replies.
+/// `own_batch(own, commands)`: returns a table of the replies.
 unsafe fn batch(lua: *mut lua_State) -> c_int {
     // SAFETY: every call that may raise comes before the words are borrowed; their tables keep them.
     unsafe {
@@ -99,7 +99,8 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `own_call(own, protected, command, argument…)`: its reply; an error is raised, or protected nil and a message.
+/// `own_call(own, protected, command, argument…)`: returns the reply. An error is raised or, if `protected`, returned
+/// as nil and a message.
 unsafe fn call(lua: *mut lua_State) -> c_int {
     // SAFETY: as `batch`; the words stay on the stack.
     unsafe {
@@ -147,7 +148,7 @@ unsafe fn subscribe(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `own_message(own [, seconds])`: the next message as a table; nil when the time is up.
+/// `own_message(own [, seconds])`: returns the next message as a table; nil after the time limit.
 unsafe fn message(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

@@ -10,7 +10,7 @@ use super::host::{host, key};
 use super::http::{is_field_name, is_field_value};
 use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 
-/// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may as well write it by hand.
+/// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.
 const CLASS: &str = r#"
 local Reply = {}
 Reply.__index = Reply
@@ -76,7 +76,7 @@ pub(super) unsafe fn push_constructor(lua: *mut lua_State) {
     }
 }
 
-/// Builds the reply that the table at `index` describes, inside the host.
+/// Builds the reply that the table at `index` describes, in the host.
 pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
     // SAFETY: the reply is owned by the host while Lua's calls may raise.
     unsafe {
@@ -134,7 +134,8 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
     }
 }
 
-/// Adds the value on top under the name at `name`. A length is the writer's matter.
+/// Adds a header with the value on top and the name at `name`. Fields that determine the body's length are skipped,
+/// because the writer sets them.
 unsafe fn add_header(lua: *mut lua_State, name: c_int) {
     // SAFETY: both stay on the stack.
     unsafe {

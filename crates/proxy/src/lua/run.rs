@@ -46,13 +46,14 @@ use crate::stream::{
     ScriptCode, ScriptHook, Scripts, StreamContext, Waiting,
 };
 
-/// Scripts that a worker runs to their end without a stream.
+/// The maximum number of scripts that a worker runs to their end without a stream.
 const DETACHED_MAX: usize = 4096;
 
-/// The time limit of a script without its stream: longer than any response still worth reading to its end.
+/// The default time limit of a script whose stream has ended: longer than any response that is still worth reading to
+/// its end.
 const DETACHED_TIME: Duration = Duration::from_secs(60);
 
-/// A worker's own state, and its way to the shared one.
+/// A worker's own state, and its access to the shared one.
 pub struct WorkerLua {
     inner: Rc<Inner>,
 }
@@ -60,21 +61,21 @@ pub struct WorkerLua {
 struct Inner {
     states: Arc<LuaStates>,
     index: usize,
-    /// Scripts that wait to be driven by the worker, and who drives them.
+    /// Scripts that wait to be driven by the worker; `waker` wakes the task that drives them.
     queue: RefCell<VecDeque<Script>>,
     waker: RefCell<Option<Waker>>,
     detached: Cell<usize>,
     detached_time: Cell<Duration>,
-    /// Scripts whose slice is over have turns: one in each turn of the worker.
+    /// Scripts whose slice is over take turns: one runs in each turn of the worker.
     turns: Rc<Notify>,
     waiting_turns: Cell<usize>,
     gives_turns: Cell<bool>,
-    /// Tasks that last as long as this configuration serves.
+    /// Tasks that run until this configuration is replaced.
     kept: RefCell<Vec<AbortHandle>>,
     stopped: Cell<bool>,
 }
 
-/// Counts a detached script out, however its task ends.
+/// Decrements the number of detached scripts, however the script's task ends.
 struct Leaving(Rc<Inner>);
 
 impl Drop for Leaving {
@@ -123,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// Starts the work that a burst has left for this worker: registered tasks, and finalizers.
+    /// Starts the tasks for the work that a burst has left for this worker: registered tasks, and finalizers.
     #[inline]
     fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
         if state.has_finalizers() {
@@ -137,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// The task ends at the latest with the configuration.
+    /// Aborts the task when the configuration is replaced, if it is still running then.
     fn keep(&self, task: JoinHandle<()>) {
         if self.stopped.get() {
             return task.abort();
@@ -163,7 +164,7 @@ impl Inner {
 
 /// The kind of a script.
 enum Kind {
-    /// A function that a rule or an expression names.
+    /// A function called by a rule or an expression.
     Function(Purpose, Arc<ScriptCode>),
     Task(TaskReference),
 }
@@ -191,12 +192,12 @@ struct Entry<'a> {
     purpose: Purpose,
     code: &'a Arc<ScriptCode>,
     hook: ScriptHook,
-    /// A converter's sample.
+    /// The input sample of a converter.
     input: Option<Sample>,
     may_wait: bool,
 }
 
-/// A coroutine on its way.
+/// A coroutine that has started and not finished.
 struct Script {
     inner: Rc<Inner>,
     cell: Arc<StateCell>,
@@ -229,7 +230,7 @@ enum Ended {
 }
 
 impl Ended {
-    /// Returns the result, for a purpose, of a script that could not run or returned nothing.
+    /// Returns the result for a script that could not run or returned nothing.
     fn nothing(purpose: Purpose) -> Ended {
         match purpose {
             Purpose::Action => Ended::Action(ActionOutcome::Continue),
@@ -266,7 +267,7 @@ struct Pending {
 }
 
 enum Stage {
-    /// The shared state was taken: nothing has run yet.
+    /// The shared state was in use: nothing has run yet.
     Begin {
         purpose: Purpose,
         code: Arc<ScriptCode>,
@@ -412,16 +413,17 @@ enum Begun {
     Waits(Script),
 }
 
-/// A stream as it is lent to a burst.
+/// The stream that is lent to a burst.
 enum Lent<'a> {
     Nothing,
     Read(&'a StreamContext),
     Write(&'a mut StreamContext),
-    /// The buffers of a command of the stats socket, which has no stream, and the number it has instead.
+    /// The buffers of a command of the stats socket, which has no stream, and the number that is used in place of the
+    /// stream's.
     Applet(&'a mut AppletIo, u64),
 }
 
-/// Returns the first burst.
+/// Runs the first burst.
 fn begin(
     inner: &Rc<Inner>,
     cell: &Arc<StateCell>,
@@ -510,14 +512,14 @@ fn begin_with(
     Begun::Waits(script)
 }
 
-/// The data of `core.done`/`txn:done`, taken out of the host.
+/// The data of `core.done` or `txn:done`, taken out of the host.
 struct Done {
     done: bool,
     stream: bool,
     reply: Option<Box<crate::local_reply::LocalReply>>,
 }
 
-/// Runs one burst with the host set up for it.
+/// Runs one burst; the host is set up for it.
 #[allow(clippy::too_many_arguments)] // what a burst is, once for every kind of script
 fn one_burst(
     state: &mut State,
@@ -554,7 +556,7 @@ fn one_burst(
 }
 
 impl Script {
-    /// Takes over the operation for which the coroutine waits.
+    /// Takes the operation that the coroutine waits for out of the host.
     fn note_wait(&mut self, state: &mut State, burst: Burst) {
         let operation = if burst == Burst::Waiting { state.host::<Host>().operation.take() } else { None };
         self.applet = match &operation {
@@ -564,7 +566,7 @@ impl Script {
         self.waiting = operation.map(|operation| Box::pin(operation.perform()) as _);
     }
 
-    /// Drives the script to its end, with its stream or, once that has ended, without.
+    /// Runs the script to its end, with its stream or, once that has ended, without it.
     async fn drive(&mut self, mut cx: Option<&mut StreamContext>) -> Ended {
         loop {
             if self.outcome.is_none() {
@@ -725,7 +727,7 @@ fn action_outcome(code: i64) -> ActionOutcome {
     }
 }
 
-/// The body of an action's coroutine: everything that may raise happens in here.
+/// The body of an action's coroutine; everything that may raise an error happens in it.
 unsafe fn enter_action(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter`.
     unsafe {
@@ -734,7 +736,8 @@ unsafe fn enter_action(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// An action has returned. One that returned `act.YIELD` is called again at its wake time, unless its stream has ended.
+/// Called when an action has returned. If it returned `act.YIELD`, it is called again at its wake time, unless its
+/// stream has ended.
 unsafe fn leave_action(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the function's only result is on the stack.
     unsafe {
@@ -760,7 +763,7 @@ unsafe fn once_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// The body of a fetch's coroutine; its last result counts, and whether there is any.
+/// The body of a fetch's coroutine: returns its last result, and whether there is any.
 unsafe fn enter_fetch(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter`.
     unsafe {
@@ -769,7 +772,7 @@ unsafe fn enter_fetch(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Calls the function that begins with a `txn` and its arguments.
+/// Calls the function that is about to start, with a `txn` and its arguments.
 unsafe fn enter(lua: *mut lua_State, results: c_int, then: lua_KFunction) {
     // SAFETY: who runs a burst set the function, which its rule or its script keeps alive.
     unsafe {
@@ -786,7 +789,7 @@ unsafe fn enter(lua: *mut lua_State, results: c_int, then: lua_KFunction) {
     }
 }
 
-/// The body of a converter's coroutine: its sample as text, then its arguments.
+/// The body of a converter's coroutine: calls it with its sample as text, followed by its arguments.
 unsafe fn enter_converter(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter_action`; the sample stays in the host until Lua has copied it.
     unsafe {
@@ -817,7 +820,7 @@ unsafe fn enter_tcp_service(lua: *mut lua_State) -> c_int {
     unsafe { enter_service(lua, false) }
 }
 
-/// The body of a service's coroutine: its applet is its only argument.
+/// The body of a service's coroutine: calls it with its applet as the only argument.
 unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
     // SAFETY: as `enter_action`.
     unsafe {
@@ -833,13 +836,13 @@ unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
     }
 }
 
-/// All that is on the stack of such a body when its function has returned are the results.
+/// Called when the function of such a body has returned: its results are all that is on the stack.
 unsafe fn leave(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: reading the stack's height.
     unsafe { ffi::lua_gettop(lua) }
 }
 
-/// The body of a task's coroutine: function and arguments come from the table that the registration pinned.
+/// The body of a task's coroutine: reads the function and the arguments from the table that the registration pinned.
 unsafe fn enter_task(lua: *mut lua_State) -> c_int {
     // SAFETY: the reference names a table {function, arguments…, n = count}.
     unsafe {

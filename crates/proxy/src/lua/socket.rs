@@ -22,10 +22,10 @@ use super::host::{Phase, check_object, host, key, push_text, raise_text, set_fun
 use super::operation::{Operation, Outcome, Target, end_name};
 use super::pool;
 
-/// Most bytes that one `receive` collects.
+/// The maximum number of bytes that one `receive` collects.
 const RECEIVE_MAX: usize = 512 << 20;
 
-/// Bytes asked from the kernel at once.
+/// The number of bytes requested from the kernel at a time.
 const CHUNK: usize = 16 * 1024;
 
 /// HAProxy's connect timeout of a socket without `settimeout`.
@@ -36,21 +36,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Socket {
     stream: Option<Arc<Stream>>,
-    /// Received and not taken: `buffer[start..]`.
+    /// Received bytes; the script has not read `buffer[start..]` yet.
     buffer: Vec<u8>,
     start: usize,
     /// The place at which the search for a line's end continues.
     scanned: usize,
     timeout: Option<Duration>,
-    /// Whether the peer closed, the time was up, or an error came: nothing more will be received.
+    /// Whether nothing more will be received, because the peer closed, the time was up, or an error occurred.
     ended: bool,
-    /// Whether it answers as LuaSocket's sockets do: texts, third results, timeouts that don't close.
+    /// Whether it behaves like a socket of LuaSocket: error texts, third results, and timeouts that do not close.
     luasocket: bool,
-    /// The last operation of such a socket ran out of time.
+    /// Whether the last operation of such a socket timed out.
     timed_out: bool,
-    /// Whether a read is unsatisfied, or gave up waiting: the peer may still send the data.
+    /// Whether a read is unsatisfied or gave up waiting, so that the peer may still send the data.
     late: bool,
-    /// Whether a write has not come to its end, or there will be none: the peer has got half of something.
+    /// Whether a write is incomplete, or was given up, so that the peer has received only a part.
     cut: bool,
     /// Whether it connects to paths.
     unix: bool,
@@ -67,7 +67,7 @@ impl Socket {
         &self.buffer[self.start..]
     }
 
-    /// Takes `count` bytes off the front.
+    /// Removes `count` bytes from the front.
     fn consume(&mut self, count: usize) {
         self.start += count;
         self.scanned = 0;
@@ -81,7 +81,7 @@ impl Socket {
         }
     }
 
-    /// Reads once; `false` if it would block.
+    /// Reads once; returns `false` if it would block.
     fn fill(&mut self, want: usize) -> bool {
         let Some(stream) = &self.stream else {
             self.ended = true;
@@ -122,7 +122,7 @@ enum Pattern {
     Count(usize),
 }
 
-/// Makes the class and `core.tcp`; the table `core` is a global.
+/// Creates the class and `core.tcp`; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const METHODS: [(&std::ffi::CStr, lua_CFunction); 11] = [
         (c"connect", function!(connect)),
@@ -193,7 +193,7 @@ unsafe fn refuse(lua: *mut lua_State, why: &std::ffi::CStr) -> c_int {
     }
 }
 
-/// Argument 1 as a socket; raises otherwise.
+/// Returns argument 1 as a socket; raises an error for anything else.
 unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
     // SAFETY: the metatable proves that the block holds a socket from `make`; the stack keeps it.
     unsafe {
@@ -335,7 +335,7 @@ unsafe fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_i
     }
 }
 
-/// Goes on with a send of which `done` bytes have left.
+/// Continues a send of which `done` bytes were sent.
 unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
     // SAFETY: arguments stay on the stack while the function waits.
     unsafe {
@@ -369,7 +369,7 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
     }
 }
 
-/// The end of a send that could not be finished: what left before, or -1.
+/// Returns the result of a send that could not be finished: the number of bytes sent before, or -1.
 unsafe fn sent(lua: *mut lua_State, done: usize) -> c_int {
     // SAFETY: slots are free.
     unsafe {
@@ -384,7 +384,7 @@ unsafe fn sent(lua: *mut lua_State, done: usize) -> c_int {
     1
 }
 
-/// `data[i..=j]` by Lua's rules for indices.
+/// Returns `data[i..=j]`, with indices by Lua's rules.
 fn slice(data: &[u8], i: i64, j: i64) -> &[u8] {
     let len = data.len() as i64;
     let from = if i < 0 { (len + i + 1).max(1) } else { i.max(1) };
@@ -422,7 +422,7 @@ unsafe fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int
     }
 }
 
-/// Argument 2 as a pattern; raises if it is none.
+/// Returns argument 2 as a pattern; raises an error if it is invalid.
 unsafe fn pattern(lua: *mut lua_State) -> Pattern {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -641,8 +641,8 @@ unsafe fn close(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `setkeepalive([pool [, max_idle [, seconds]]])`, or in OpenResty's words `setkeepalive([milliseconds [, size]])`:
-/// others may have the connection, and the socket has none any more. 1, or nil and why not.
+/// `setkeepalive([pool [, max_idle [, seconds]]])`, or as in OpenResty `setkeepalive([milliseconds [, size]])`: puts
+/// the connection into a pool for other scripts; the socket has none afterwards. Returns 1, or nil and the reason.
 unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
     // SAFETY: what owns memory is moved into the pool or dropped before Lua is called again.
     unsafe {
@@ -703,7 +703,7 @@ unsafe fn getreusedtimes(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Lua aligns blocks for whatever C has.
+/// Lua aligns blocks for any type of C.
 const _: () = assert!(align_of::<Socket>() <= align_of::<*mut c_void>());
 
 #[cfg(test)]

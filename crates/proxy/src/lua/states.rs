@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) engines: OnceLock<Engines>,
     /// The rate limit of messages about failed commands without a receiver.
     pub(super) forgotten: Arc<Throttle>,
-    /// Limits messages about samples that were left out because a state was in use.
+    /// The rate limit of messages about samples that were skipped because a state was in use.
     pub(super) busy: Throttle,
     /// The current snapshot; none before the start, and after a replacement with its own scripts.
     pub(super) running: RwLock<Weak<Running>>,
@@ -43,19 +43,19 @@ pub(super) struct Shared {
     pub(super) service_timeout: Option<Duration>,
     pub(super) task_timeout: Option<Duration>,
     pub(super) burst_timeout: Option<Duration>,
-    /// Scripts get boolean samples as 0 and 1.
+    /// Whether scripts receive boolean samples as 0 and 1.
     pub(super) bool_as_integer: bool,
-    /// Scripts may start programs while the process serves.
+    /// Whether scripts may start programs while the process serves.
     pub(super) may_fork: bool,
 }
 
-/// A state and what its users leave for the next burst to do.
+/// A state, and the work that its users leave for the next burst.
 pub(super) struct StateCell {
     pub(super) id: usize,
     pub(super) lock: BurstLock<State>,
     chores: Mutex<Chores>,
     has_chores: AtomicBool,
-    /// A task runs its finalizers.
+    /// Whether a task is running its finalizers.
     pub(super) finalizes: AtomicBool,
 }
 
@@ -78,13 +78,13 @@ impl StateCell {
         cell
     }
 
-    /// Gives a coroutine up from where the state isn't locked.
+    /// Gives up a coroutine in code that has not locked the state.
     pub(super) fn give_up(&self, coroutine: Coroutine) {
         self.chores.lock().coroutines.push(coroutine);
         self.has_chores.store(true, Ordering::Release);
     }
 
-    /// A stream with a private value in this state has ended.
+    /// Called when a stream with a private value in this state has ended.
     pub(super) fn stream_ended(&self, id: u64) {
         self.chores.lock().ended_streams.push(id);
         self.has_chores.store(true, Ordering::Release);
@@ -111,7 +111,7 @@ impl StateCell {
     }
 }
 
-/// A function as its states know it.
+/// A registered function in each of its states.
 pub(super) struct Registered {
     pub(super) args: usize,
     /// The references, by state id; `LUA_NOREF` for states that did not register it.
@@ -130,7 +130,7 @@ pub struct LuaStates {
     http_services: HashMap<Box<str>, Registered>,
     tcp_services: HashMap<Box<str>, Registered>,
     commands: HashMap<Box<str>, Registered>,
-    /// Commands of the stats socket on their way to the first worker, which runs them.
+    /// The queue of stats socket commands for the first worker, which runs them.
     pub(super) jobs: (mpsc::Sender<CliJob>, Mutex<Option<mpsc::Receiver<CliJob>>>),
     inits: Vec<(usize, c_int)>,
     /// The watchdog's view of the workers that run scripts, by worker.
@@ -145,7 +145,7 @@ impl fmt::Debug for LuaStates {
     }
 }
 
-/// Commands of the stats socket that wait for the first worker.
+/// The maximum number of stats socket commands that wait for the first worker.
 const JOBS: usize = 64;
 
 /// A command of the stats socket that a script answers.
@@ -169,7 +169,8 @@ impl LuaStates {
         LuaStates::load_with(global, nbthread, sink, patterns, None)
     }
 
-    /// The same; `read`, if given, reads the files of `lua-load` for a process that cannot access them.
+    /// Like [`load`](Self::load); `read`, if given, reads the files of `lua-load` for a process that cannot access
+    /// them.
     pub fn load_with(
         global: &model::Global,
         nbthread: usize,
@@ -208,7 +209,7 @@ impl LuaStates {
         Ok(Arc::new(collect(shared, states, nbthread)))
     }
 
-    /// Gives scripts the stores they may name, before [`LuaStates::run_init`] and before any worker starts.
+    /// Sets the stores that scripts may name. Called before [`LuaStates::run_init`] and before any worker starts.
     pub fn attach(&self, engines: Engines) {
         let _ = self.shared.engines.set(engines);
     }
@@ -225,7 +226,7 @@ impl LuaStates {
         }
     }
 
-    /// Scripts see another snapshot from here on, whose proxies are the same.
+    /// Replaces the snapshot that scripts see by another one with the same proxies.
     pub(crate) fn follow(&self, running: &Arc<Running>) {
         *self.shared.running.write() = Arc::downgrade(running);
     }
@@ -274,7 +275,7 @@ impl LuaStates {
         Ok(())
     }
 
-    /// Returns the part of the worker `index`, from 0. To be called on the worker's thread.
+    /// Returns the part of the worker `index`, from 0. Must be called on the worker's thread.
     pub fn worker(self: &Arc<Self>, index: usize) -> WorkerLua {
         WorkerLua::new(self.clone(), index)
     }
@@ -289,8 +290,8 @@ impl LuaStates {
         call.code.get_or_init(find).as_ref()
     }
 
-    /// Binds the action of a rule of this set; `None` if it is not registered for it (the check of the configuration
-    /// reports it earlier).
+    /// Binds the action of a rule. Returns `None` if the action is not registered for this rule set; the configuration
+    /// check has already reported that.
     pub fn bind_action(&self, action: &model::LuaAction, hook: ScriptHook) -> Option<BoundAction> {
         let registered = self.actions[hook as usize].get(&*action.name)?;
         Some(BoundAction(Arc::new(ScriptCode {
@@ -426,7 +427,7 @@ fn make_state(
     Ok(state)
 }
 
-/// Reads what `lua-load` names.
+/// A function that reads a file of `lua-load`.
 pub type ReadBody<'a> = &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>;
 
 fn run_body(state: &mut State, load: &LuaLoad, read: Option<ReadBody<'_>>) -> Result<(), LoadError> {
@@ -527,7 +528,8 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
     }
 }
 
-/// Gives tasks to workers: those of a worker's own state to it, those of the shared state to all in turn.
+/// Distributes tasks to workers: those of a worker's own state to that worker, those of the shared state to all workers
+/// in turn.
 fn spread_tasks(workers: &mut [Vec<(usize, TaskReference)>], id: usize, tasks: Vec<TaskReference>) {
     for task in tasks {
         let least = (0..workers.len()).min_by_key(|worker| workers[*worker].len()).unwrap_or(0);

@@ -18,7 +18,7 @@ use super::native::running;
 use crate::sample::Value;
 use crate::stick::{Key, Row, Table};
 
-/// Entries that one call packs.
+/// The number of entries that one call packs.
 const PAGE: u32 = 64;
 
 /// Adds the functions to the table on top.
@@ -34,8 +34,8 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     unsafe { set_functions(lua, &NATIVE) };
 }
 
-/// Runs `f` on the table that argument 1 names; none before the configuration runs. `f` calls nothing of Lua's that may
-/// raise.
+/// Runs `f` on the table that argument 1 names; returns `None` before the configuration runs. `f` must not call a
+/// function of Lua that may raise an error.
 unsafe fn with_table<T>(lua: *mut lua_State, f: impl FnOnce(&Table) -> T) -> Option<T> {
     // SAFETY: the name is read first; the snapshot is let go before anything of Lua's is called again.
     unsafe {
@@ -45,13 +45,13 @@ unsafe fn with_table<T>(lua: *mut lua_State, f: impl FnOnce(&Table) -> T) -> Opt
     }
 }
 
-/// Argument 2 as a key of a table: the text is cast as a sample would be.
+/// Returns argument 2 as a key of a table; the text is cast like a sample.
 unsafe fn key(lua: *mut lua_State, table: &Table) -> Option<Key> {
     // SAFETY: callers have made sure that it is text, so that reading it raises nothing.
     unsafe { Key::new(table.key, &Value::text(to_bytes(lua, 2)?)) }
 }
 
-/// Gives the host's text to Lua, if there is any.
+/// Pushes the host's text, if there is any.
 unsafe fn give(lua: *mut lua_State, found: bool) -> c_int {
     // SAFETY: Lua copies the text before it does anything else.
     unsafe {
@@ -79,7 +79,8 @@ fn append(table: &Table, row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// `table_info(table)`: returns its properties; of its data the period of a rate, -1 otherwise, as `data.NAME`.
+/// `table_info(table)`: returns the table's properties; `data.NAME` contains the period if the datum is a rate,
+/// otherwise -1.
 unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_table`.
     unsafe {
@@ -110,7 +111,7 @@ unsafe fn info(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `table_lookup(table, key)`: an entry, or nil.
+/// `table_lookup(table, key)`: returns an entry, or nil.
 unsafe fn lookup(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_table`.
     unsafe {
@@ -128,8 +129,8 @@ unsafe fn lookup(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `table_page(table, shard, entry)`: some entries from a place on, each as its key and its data with their lengths
-/// before them, and the place where it goes on.
+/// `table_page(table, shard, entry)`: returns some entries from a position on, each as its key and its data preceded by
+/// their lengths, and the position at which to continue.
 unsafe fn page(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_table`.
     unsafe {
@@ -153,7 +154,7 @@ unsafe fn page(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Appends what `fill` appends, with its length before it as Lua's `s4` reads it.
+/// Appends the output of `fill`, preceded by its length in the format that Lua's `s4` reads.
 pub(super) fn packed(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -220,7 +221,7 @@ unsafe fn set(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `table_remove(table, key)`: `false` if the entry is tracked, and stays.
+/// `table_remove(table, key)`: returns `false` if the entry is tracked and therefore stays.
 unsafe fn remove(lua: *mut lua_State) -> c_int {
     // SAFETY: as `lookup`.
     unsafe {

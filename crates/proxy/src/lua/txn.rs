@@ -28,7 +28,7 @@ use crate::sample::{
 };
 use crate::stream::{Side, StreamContext};
 
-/// Methods of HAProxy's TXN that are not there yet.
+/// Methods of HAProxy's TXN that are not implemented yet.
 pub(super) const NOT_YET: &[&str] = &["set_bc_tos", "set_bc_mark"];
 
 /// The object of `txn` to which a handle refers.
@@ -69,7 +69,7 @@ struct Handle {
     stream: u64,
 }
 
-/// Makes the classes.
+/// Creates the classes.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const METHODS: [(&CStr, lua_CFunction); 19] = [
         (c"set_loglevel", function!(set_loglevel)),
@@ -107,7 +107,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Makes the table of methods on top an `__index` that also makes the objects `f`, `sf`, `c`, `sc` and `http`.
+/// Gives the table of methods on top an `__index` that also creates the objects `f`, `sf`, `c`, `sc` and `http`.
 pub(super) unsafe fn push_index(lua: *mut lua_State) {
     // SAFETY: called inside a protected call, with a table on top; nothing is held.
     unsafe {
@@ -144,7 +144,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, stream: u64) {
     }
 }
 
-/// `__index` of `txn`; upvalue 1 holds the methods, the next ones the metatables of the objects.
+/// `__index` of `txn`; upvalue 1 is the table of methods, the next ones are the metatables of the objects.
 unsafe fn index(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -178,7 +178,7 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns the stream's id that the table at 1 holds.
+/// Returns the stream id in the table at 1.
 pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -192,7 +192,8 @@ pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     }
 }
 
-/// Returns the context of stream `id`: `None` once it has ended; raises if the running burst is another stream's.
+/// Returns the context of stream `id`: `None` once it has ended. Raises an error if the running burst belongs to
+/// another stream.
 unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamContext> {
     // SAFETY: the runner lends the context to the burst, and the reference does not outlive the C function.
     unsafe {
@@ -207,7 +208,7 @@ unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamCont
     }
 }
 
-/// Like [`context`], to read.
+/// Like [`context`], for reading.
 unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -219,7 +220,7 @@ unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext
     }
 }
 
-/// Returns the context behind argument 1, which must be a `txn`.
+/// Returns the context of the stream to which argument 1, which must be a `txn`, refers.
 pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -233,7 +234,7 @@ pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut Stre
     }
 }
 
-/// Like [`txn_context`], to read.
+/// Like [`txn_context`], for reading.
 unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe {
@@ -247,7 +248,7 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
     }
 }
 
-/// Returns the channel at 1 and its stream; raises if it is none.
+/// Returns the channel at 1 and its stream; raises an error if it is not a channel.
 pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object, &'a mut StreamContext)> {
     // SAFETY: as `object_stream`, which reads the tag again.
     unsafe {
@@ -263,13 +264,13 @@ pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> 
     unsafe { context(lua, object_stream(lua, wanted)) }
 }
 
-/// Like [`object_context`], to read.
+/// Like [`object_context`], for reading.
 pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a StreamContext> {
     // SAFETY: as `context`.
     unsafe { readable(lua, object_stream(lua, wanted)) }
 }
 
-/// Returns the stream of the object at 1; raises if it is no such object.
+/// Returns the stream of the object at 1; raises an error if it is another object.
 unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
     // SAFETY: a handle is plain numbers.
     unsafe {
@@ -283,7 +284,7 @@ unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
     }
 }
 
-/// A fetch that scripts have named; without arguments it is compiled once for the process.
+/// A fetch that scripts have used; without arguments it is compiled once for the process.
 struct KnownFetch {
     fetch: Fetch,
     bare: Option<FetchCode>,
@@ -301,7 +302,7 @@ fn known_fetch(name: &str) -> Option<&'static KnownFetch> {
     )
 }
 
-/// `__index` of an object's methods: makes the method of a fetch or converter when it is first named, and keeps it.
+/// `__index` of an object's methods: creates the method of a fetch or converter when it is first used, and caches it.
 unsafe fn make_method(lua: *mut lua_State) -> c_int {
     // SAFETY: 1 is the table of methods, 2 the name; upvalue 1 is the object. `Converter` is plain data.
     unsafe {
@@ -399,7 +400,7 @@ unsafe fn push_object_sample(lua: *mut lua_State, object: Object, sample: Sample
     }
 }
 
-/// Makes sure that the arguments from `first` on are text, converting numbers in place; raises otherwise.
+/// Checks that the arguments from `first` on are text, and converts numbers in place; raises an error otherwise.
 unsafe fn check_texts(lua: *mut lua_State, first: c_int) {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -411,7 +412,7 @@ unsafe fn check_texts(lua: *mut lua_State, first: c_int) {
     }
 }
 
-/// Runs `f` with the arguments from `first` on, which [`check_texts`] has seen. `f` calls nothing of Lua's.
+/// Runs `f` with the arguments from `first` on, which [`check_texts`] has checked. `f` must not call Lua.
 unsafe fn with_texts<R>(lua: *mut lua_State, first: c_int, f: impl FnOnce(&[&str]) -> R) -> R {
     // SAFETY: strings stay on the stack; reading them raises nothing.
     unsafe {
@@ -422,7 +423,7 @@ unsafe fn with_texts<R>(lua: *mut lua_State, first: c_int, f: impl FnOnce(&[&str
     }
 }
 
-/// Argument `index` as a sample; `None` for nil.
+/// Returns argument `index` as a sample; `None` for nil.
 unsafe fn to_sample(lua: *mut lua_State, index: c_int) -> Option<Sample> {
     // SAFETY: reading raises nothing; the sample is the last thing that is made.
     unsafe {
@@ -505,14 +506,14 @@ unsafe fn converted(lua: *mut lua_State, _: c_int, string: lua_KContext) -> c_in
     }
 }
 
-/// Argument 2 as a variable; `None` for a name that can't be one, which scripts find out as in HAProxy: it can't be
-/// set and has no value.
+/// Returns argument 2 as a variable. Returns `None` for an invalid name; as in HAProxy, such a variable cannot be set
+/// and has no value.
 unsafe fn variable(lua: *mut lua_State) -> Option<VarRef> {
     // SAFETY: the reference is made last.
     unsafe { std::str::from_utf8(check_bytes(lua, 2)).ok().and_then(VarRef::parse) }
 }
 
-/// Raises unless a method has got from `least` to `most` arguments, itself not counted.
+/// Raises an error unless a method was called with `least` to `most` arguments, not counting the object.
 unsafe fn check_count(lua: *mut lua_State, message: &CStr, least: c_int, most: c_int) {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -619,7 +620,7 @@ pub(super) unsafe fn get_priv(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Forgets the private value of a stream that has ended.
+/// Drops the private value of a stream that has ended.
 pub(super) fn forget_private(state: &mut State, stream: u64) {
     debug_assert!(state.host::<Host>().current.stream.is_null());
     // SAFETY: nothing is held. A failure would keep one value until the state goes.
@@ -643,7 +644,7 @@ unsafe fn done(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `txn:set_loglevel(level)`: `core.silent` logs nothing.
+/// `txn:set_loglevel(level)`: with `core.silent` nothing is logged.
 unsafe fn set_loglevel(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -692,7 +693,7 @@ unsafe fn set_mark(lua: *mut lua_State) -> c_int {
     unsafe { set_option(lua, true) }
 }
 
-/// Marks the packets to the client, or gives them a type of service.
+/// Sets the mark of the packets to the client, or their type of service.
 unsafe fn set_option(lua: *mut lua_State, mark: bool) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {

@@ -25,25 +25,27 @@ pub(crate) enum Back {
 }
 
 impl Back {
-    /// Returns a connection assigned to a stream, with the memory of its output or the request sent on an earlier
-    /// connection.
+    /// Returns the end for a connection assigned to a stream. `writer` contains the memory for the output, or the
+    /// request sent on an earlier connection.
     pub(crate) fn new(connection: ServerConnection, writer: h1::Writer) -> Back {
         Back::H1(h1::Back::new(connection, writer))
     }
 
-    /// Returns the connection, for its server and its addresses.
+    /// Returns the connection, to access its server and its addresses.
     pub(crate) fn connection(&self) -> &ServerConnection {
         let Back::H1(end) = self;
         end.connection()
     }
 
-    /// Returns the connection, and the sent data: a retry sends it again, and its memory is reused by another stream.
+    /// Takes the end apart: returns the connection, and the writer, whose sent data a retry sends again, or whose
+    /// memory another stream reuses.
     pub(crate) fn take_apart(self, pool: &BufferPool) -> (ServerConnection, h1::Writer) {
         let Back::H1(end) = self;
         end.take_apart(pool)
     }
 
-    /// Prepares to send everything once more to another connection; `false`: something of it was forgotten.
+    /// Prepares to send everything again, to another connection; returns `false` if some of the data is no longer
+    /// stored.
     pub(crate) fn replay(&mut self) -> bool {
         let Back::H1(end) = self;
         end.replay()
@@ -55,7 +57,7 @@ impl Back {
         h1::Wired::writer(end).is_fresh()
     }
 
-    /// Sends a request's head; its body follows. `last` is a field behind all others.
+    /// Sends a request's head; its body follows. `last` is a field after all others.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
         let Back::H1(end) = self;
         end.send_head(head, form, last);
@@ -74,37 +76,37 @@ impl Back {
         end.poll_head(cx, pool, limits, method, response)
     }
 
-    /// Consumes a head: its body follows, with `max_fields` trailers at most.
+    /// Consumes a parsed head; its body follows, with at most `max_fields` trailers.
     pub(crate) fn take_head(&mut self, head: &ResponseHead, max_fields: usize) {
         let Back::H1(end) = self;
         end.take_head(head, max_fields);
     }
 
-    /// Forgets that a body follows.
+    /// Records that no body follows after all.
     pub(crate) fn forget_body(&mut self) {
         let Back::H1(end) = self;
         end.forget_body();
     }
 
-    /// Reads and writes plain bytes from here on.
+    /// Switches to a tunnel: from now on plain bytes are read and written.
     pub(crate) fn open_tunnel(&mut self) {
         let Back::H1(end) = self;
         end.open_tunnel();
     }
 
-    /// Bytes that were received and not consumed, as they came.
+    /// Returns the received bytes that are not consumed yet, unparsed.
     pub(crate) fn input(&self) -> &[u8] {
         let Back::H1(end) = self;
         end.input()
     }
 
-    /// There is no room for more before something is consumed.
+    /// Returns whether the buffer has no room until bytes are consumed.
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
         let Back::H1(end) = self;
         end.is_full(pool)
     }
 
-    /// Receives available data. 0 is the server's end.
+    /// Receives available data. Returns 0 when the server has closed its side.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         let Back::H1(end) = self;
         end.poll_fill(cx, pool)

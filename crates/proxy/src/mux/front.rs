@@ -14,14 +14,14 @@ use crate::stream::Content;
 
 /// A stream's end towards its client.
 pub(crate) enum Front<'a> {
-    /// HTTP/1, or plain bytes: the connection itself, which has this stream alone.
+    /// HTTP/1, or plain bytes: the connection itself, which carries only this stream.
     H1(&'a mut h1::Front),
-    /// A stream of several in memory.
+    /// A stream in memory, for tests with several streams on one connection.
     #[cfg(test)]
     Memory(memory::Front),
 }
 
-/// Runs an expression on whichever end it is.
+/// Evaluates an expression on the actual variant.
 macro_rules! on {
     ($front:expr, $end:ident => $run:expr) => {
         match $front {
@@ -39,19 +39,19 @@ impl Front<'_> {
         on!(self, end => end.arm(at));
     }
 
-    /// Ready when that time has come.
+    /// Ready when the time set by [`Front::arm`] has come.
     #[inline]
     pub(crate) fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         on!(self, end => end.poll_alarm(cx))
     }
 
-    /// Consumes a request's head: its body follows, with `max_fields` trailers at most. `memory` is for the output.
+    /// Consumes a request's head; its body follows, with at most `max_fields` trailers. `memory` is for the output.
     /// Returns the version sent by the client, if any.
     pub(crate) fn take_head(&mut self, head: &RequestHead, max_fields: usize, memory: Vec<u8>) -> Option<[u8; 8]> {
         on!(self, end => end.take_head(head, max_fields, memory))
     }
 
-    /// Reads and writes plain bytes from here on.
+    /// Switches to a tunnel: from now on plain bytes are read and written.
     pub(crate) fn open_tunnel(&mut self) {
         on!(self, end => end.open_tunnel());
     }
@@ -61,7 +61,7 @@ impl Front<'_> {
         on!(self, end => end.take_memory())
     }
 
-    /// Bytes that were received and not consumed, as they came.
+    /// Returns the received bytes that are not consumed yet, unparsed.
     pub(crate) fn input(&self) -> &[u8] {
         on!(self, end => end.input())
     }
@@ -76,12 +76,12 @@ impl Front<'_> {
         on!(self, end => end.has_ended())
     }
 
-    /// There is no room for more before something is consumed.
+    /// Returns whether the buffer has no room until bytes are consumed.
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
         on!(self, end => end.is_full(pool))
     }
 
-    /// Receives available data. 0 is the client's end.
+    /// Receives available data. Returns 0 when the client has closed its side.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         on!(self, end => end.poll_fill(cx, pool))
     }
@@ -117,17 +117,18 @@ impl Front<'_> {
         on!(self, end => end.send_interim(head, form));
     }
 
-    /// Lets a client that waits for it send its body, if that can be said at once.
+    /// Sends the interim response 100 to a client that waits for it before it sends its body, if that can be written
+    /// immediately.
     pub(crate) fn try_continue(&mut self) {
         on!(self, end => end.try_continue());
     }
 
-    /// The same after data that is being sent already.
+    /// Sends the interim response 100 after the data that is already being sent.
     pub(crate) fn send_continue(&mut self) {
         on!(self, end => end.send_continue());
     }
 
-    /// Sends a built-in page as it is, and nothing behind it.
+    /// Sends a built-in page unchanged, and nothing after it.
     pub(crate) fn send_page(&mut self, code: u16) {
         on!(self, end => end.send_page(code));
     }

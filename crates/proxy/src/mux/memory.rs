@@ -38,12 +38,12 @@ enum Part {
 #[derive(Default)]
 struct Shared {
     received: VecDeque<Part>,
-    /// The client gave the stream up.
+    /// Whether the client has cancelled the stream.
     reset: bool,
     sent: VecDeque<Event>,
-    /// Bytes that the client takes.
+    /// The number of bytes that the client currently accepts.
     credit: usize,
-    /// Bytes that were consumed here.
+    /// The number of bytes consumed here.
     consumed: usize,
     stream: Option<Waker>,
     client: Option<Waker>,
@@ -88,14 +88,14 @@ impl Peer {
         shared.wake_stream();
     }
 
-    /// Grants credit for this many more bytes.
+    /// Grants credit for this number of additional bytes.
     pub(crate) fn credit(&self, bytes: usize) {
         let mut shared = self.0.borrow_mut();
         shared.credit += bytes;
         shared.wake_stream();
     }
 
-    /// Bytes of it that were consumed.
+    /// Returns the number of the client's bytes that were consumed.
     pub(crate) fn consumed(&self) -> usize {
         self.0.borrow().consumed
     }
@@ -114,7 +114,7 @@ impl Peer {
         .await
     }
 
-    /// Returns whether all sent events were taken.
+    /// Returns whether the client has taken all events that were sent.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.borrow().sent.is_empty()
     }
@@ -124,17 +124,17 @@ impl Peer {
 pub(crate) struct Front {
     shared: Rc<RefCell<Shared>>,
     timer: Timer,
-    /// Received and not consumed, and how much of it was counted.
+    /// Received bytes that are not consumed yet, and how many of them were counted.
     input: Vec<u8>,
     counted: usize,
     complete: bool,
     trailers: Option<Message>,
-    /// Events without credit so far.
+    /// Events that wait for credit.
     pending: VecDeque<Event>,
     ended: bool,
 }
 
-/// Both ends of a stream whose client takes `credit` bytes at first.
+/// Returns both ends of a stream whose client initially accepts `credit` bytes.
 pub(crate) fn pair(credit: usize) -> (Front, Peer) {
     let shared = Rc::new(RefCell::new(Shared { credit, ..Shared::default() }));
     let front = Front {

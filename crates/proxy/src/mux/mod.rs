@@ -122,7 +122,7 @@ pub(crate) trait End {
     /// Receives more of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>>;
 
-    /// Returns an empty buffer to the pool.
+    /// Gives the memory of an empty buffer back to the pool.
     fn rest(&mut self, pool: &BufferPool);
 
     /// Returns whether more data may be sent before what was sent is written.

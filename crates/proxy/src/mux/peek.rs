@@ -8,7 +8,7 @@ use crate::stream::Content;
 #[derive(Debug)]
 pub(crate) struct Peek {
     decoder: BodyDecoder,
-    /// Bytes of the buffer that the decoder has seen.
+    /// The number of bytes of the buffer that the decoder has seen.
     seen: usize,
     complete: bool,
     malformed: bool,
@@ -55,7 +55,7 @@ impl Peek {
         self.complete = ended;
     }
 
-    /// Returns whether the whole body is here.
+    /// Returns whether the whole body has been received.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }

@@ -56,7 +56,7 @@ backend be
  server s ADDRESS maxconn 2
 ";
 
-/// Answers by the path of each request, a connection a thread.
+/// A server that answers by the path of each request, with one thread for each connection.
 struct Server {
     address: SocketAddr,
     now: Arc<AtomicUsize>,
@@ -83,7 +83,7 @@ impl Server {
         Server { address, now, most, gone: Arc::new(Mutex::new(gone)) }
     }
 
-    /// Waits until it has so many requests.
+    /// Waits until the server has received this number of requests.
     async fn has(&self, count: usize) {
         while self.now.load(Ordering::SeqCst) < count {
             tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
 //! Questions and answers of the Domain Name System (RFC 1035, 2782, 6891), read and written by the `domain` crate.
 //!
-//! An answer is a stranger's: it is read as far as it concerns the question and no further, names are followed through
-//! aliases in the order of the records as HAProxy does, and whatever does not fit is one of [`Fault`]'s words. The crate
-//! follows a compression pointer only backwards and a bounded number of times.
+//! An answer is untrusted: only the part that concerns the question is parsed, names are followed through aliases in
+//! the order of the records as in HAProxy, and anything else is reported as a [`Fault`]. The crate follows a
+//! compression pointer only backwards and a bounded number of times.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use domain::base::name::{ParsedName, ToName};
 use domain::base::{Message, Name as AnyName};
 use domain::rdata::{A, Aaaa, Cname, Srv};
 
-/// A name as it goes over the wire; equal to itself in other letters.
+/// A name in wire format; the comparison ignores case.
 pub(super) type Name = AnyName<Vec<u8>>;
 
 /// The type of a question.
@@ -43,32 +43,32 @@ impl Kind {
     }
 }
 
-/// A record that answers.
+/// A record that answers a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Address(IpAddr),
     Service { target: Name, port: u16, weight: u16 },
 }
 
-/// A good answer: at least a record, not all of which need be of use.
+/// A valid answer: at least one record, not all of which need to be usable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) records: Vec<Found>,
-    /// Addresses of targets of services, which came with them.
+    /// Addresses of the targets of services from the additional section.
     pub(super) additional: Vec<(Name, IpAddr)>,
 }
 
 /// The reason for the lack of a valid answer; `show resolvers` counts most of them separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It can't be read.
+    /// The message cannot be parsed.
     Invalid,
     /// It answers another question.
     OtherQuestion,
     /// The name does not exist.
     Nx,
     Refused,
-    /// It has no records.
+    /// The answer has no records.
     Empty,
     /// Aliases that lead nowhere.
     Alias,
@@ -77,7 +77,7 @@ pub(super) enum Fault {
     Other,
 }
 
-/// Returns a name in its usual form. Labels may have any bytes, as in HAProxy; they are written in small letters.
+/// Parses a name in its usual notation. Labels may contain any bytes, as in HAProxy; they are converted to lower case.
 pub(super) fn name(text: &[u8]) -> Option<Name> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     let mut wire = Vec::with_capacity(text.len() + 2);
@@ -89,13 +89,13 @@ pub(super) fn name(text: &[u8]) -> Option<Name> {
     Name::from_octets(wire).ok()
 }
 
-/// A name as it is shown.
+/// Returns a name as it is shown.
 pub(super) fn text(name: &Name) -> String {
     let labels: Vec<_> = name.iter().filter(|label| !label.is_root()).map(|label| label.to_string()).collect();
     labels.join(".").to_ascii_lowercase()
 }
 
-/// Returns a question.
+/// Returns the message for a question.
 pub(super) fn question(id: u16, name: &Name, kind: Kind, payload: u16) -> Vec<u8> {
     let mut builder = MessageBuilder::new_vec();
     builder.header_mut().set_id(id);
@@ -112,7 +112,7 @@ pub(super) fn question(id: u16, name: &Name, kind: Kind, payload: u16) -> Vec<u8
     additional.finish()
 }
 
-/// Returns the number that an answer and its question share.
+/// Returns the id that an answer shares with its question.
 pub(super) fn id(message: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(*message.first_chunk()?))
 }
@@ -231,7 +231,7 @@ mod tests {
         name(b"Web.Example").unwrap()
     }
 
-    /// An answer to [`asked`]: flags, then records as type and data, each of the question's name unless it says another.
+    /// Returns an answer to [`asked`]: flags, then records as owner, type and data.
     fn answer(flags: u16, kind: Kind, records: &[(&[u8], u16, &[u8])]) -> Vec<u8> {
         let mut bytes = question(ID, &asked(), kind, 512);
         // The options at the end are of no use here.

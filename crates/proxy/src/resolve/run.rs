@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::Resolver;
 use crate::running::Running;
 
-/// Messages between readers and the loop, and questions to a name server over TCP.
+/// The capacity of the queues between readers and the loop, and of questions to a name server over TCP.
 const MESSAGES: usize = 64;
 /// The timeout of a connection to a name server, and its maximum idle time.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -29,13 +29,13 @@ const IDLE: Duration = Duration::from_secs(30);
 enum Line {
     Udp(Arc<UdpSocket>),
     Tcp(mpsc::Sender<Vec<u8>>),
-    /// It could not be reached at all.
+    /// The name server could not be reached at all.
     None,
 }
 
 type Heard = (usize, Vec<u8>);
 
-/// Resolves for the sections of a snapshot, for the lifetime of the future.
+/// Resolves names for the sections of a snapshot, for the lifetime of the future.
 pub(crate) async fn run(running: Arc<Running>) {
     let mut sections = JoinSet::new();
     for resolver in &running.directory.resolvers {
@@ -87,7 +87,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Sends a question to all name servers; gives how many it went to.
+/// Sends a question to all name servers; returns the number of servers to which it was sent.
 fn ask(resolver: &Resolver, lines: &[Line], bytes: &[u8]) -> u32 {
     let mut sent = 0;
     for (line, counters) in lines.iter().zip(&resolver.counters) {
@@ -161,7 +161,7 @@ async fn over_udp(index: usize, socket: Arc<UdpSocket>, payload: usize, heard: m
     }
 }
 
-/// Asks over TCP (RFC 7766): one connection for many questions, each message behind its length.
+/// Sends questions over TCP (RFC 7766): one connection for many questions, each message preceded by its length.
 async fn over_tcp(index: usize, address: SocketAddr, mut asked: mpsc::Receiver<Vec<u8>>, heard: mpsc::Sender<Heard>) {
     while let Some(first) = asked.recv().await {
         let connected = tokio::time::timeout(CONNECT, connect_tcp(address)).await;

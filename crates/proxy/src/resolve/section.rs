@@ -12,13 +12,13 @@ use super::message::{self, Kind};
 use super::state::{Asked, Counters, State};
 use crate::server::ServerRun;
 
-/// A `resolvers` section, outside any snapshot.
+/// A `resolvers` section, independent of the snapshots.
 pub struct Resolver {
     /// Its definition.
     pub config: model::Resolvers,
     /// The counters of `show resolvers`, by name server.
     pub counters: Vec<Counters>,
-    /// Questions of rules that were refused or came to nothing (`FailedResolutions`).
+    /// The number of questions of rules that were refused or had no result (`FailedResolutions`).
     pub failed: AtomicU64,
     pub(super) state: Mutex<State>,
     /// Notified when a rule asks.
@@ -36,7 +36,7 @@ impl Resolver {
         }
     }
 
-    /// Returns the sections of a configuration; what `before` has and defines alike is taken over.
+    /// Returns the sections of a configuration; sections of `before` with the same definition are reused.
     pub(crate) fn all(config: &[model::Resolvers], before: &[Arc<Resolver>]) -> Vec<Arc<Resolver>> {
         let alike = |a: &model::Resolvers, b: &model::Resolvers| {
             model::Resolvers { at: None, ..a.clone() } == model::Resolvers { at: None, ..b.clone() }
@@ -68,7 +68,7 @@ impl Resolver {
         said
     }
 
-    /// Returns the name that a server follows at the moment, where it is a service's.
+    /// Returns the name that a server currently follows, if it comes from a service record.
     pub fn name_of(&self, backend: &str, server: &str) -> Option<String> {
         self.state.lock().name_of(backend, server)
     }

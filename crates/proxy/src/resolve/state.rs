@@ -26,31 +26,31 @@ use xxhash_rust::xxh32::xxh32;
 use super::message::{self, Answer, Fault, Found, Kind, Name};
 use crate::server::ServerRun;
 
-/// Records that are kept of a name.
+/// The maximum number of records stored for a name.
 pub(super) const RECORDS: usize = 8_192;
-/// Rules that wait for names.
+/// The maximum number of rules that wait for names.
 pub(super) const WAITING: usize = 8_192;
 /// The shortest record: a root name, type, class, time to live and length.
 const RECORD_MIN: usize = 11;
 const HEADER: usize = 12;
-/// Bytes of a name that a command may give.
+/// The maximum length in bytes of a name in a command.
 const NAME_MAX: usize = 255;
 
-/// Sends a question to all name servers; gives how many it went to.
+/// A function that sends a question to all name servers; it returns the number of servers to which it was sent.
 pub(super) type Send<'a> = dyn FnMut(&[u8]) -> u32 + 'a;
 
-/// The servers of the configuration that is served, as answers change them.
+/// The servers of the active configuration, which answers change.
 pub(super) trait Servers {
-    /// Returns the server at a place: the proxy's among all proxies, and the server's in it.
+    /// Returns the server with these indexes: the proxy's among all proxies, and the server's in it.
     fn at(&self, place: (usize, usize)) -> Box<dyn Target + '_>;
 }
 
-/// A server as its state is changed.
+/// A server whose state answers change.
 pub(super) trait Target {
     /// Returns the server.
     fn server(&self) -> &ServerRun;
 
-    /// Returns whether it is out of service because its name has no address.
+    /// Returns whether the server is out of service because its name has no address.
     fn is_unresolved(&self) -> bool;
 
     /// Sets its address; returns whether it changed. `by` is the log's source of the address.
@@ -68,10 +68,10 @@ pub(super) trait Target {
     /// Sets its weight to a service record's: HAProxy's share of 256 for DNS's of 65535, 0 for none.
     fn set_weight(&self, weight: u16);
 
-    /// Takes it into service or out of it; returns whether that is new.
+    /// Puts the server into service or out of it; returns whether that is a change.
     fn set_resolved(&self, resolved: Result<(), &str>) -> bool;
 
-    /// Logs that an answer took it into service.
+    /// Logs that an answer put the server into service.
     fn tell_ready(&self);
 
     /// Logs that it follows another name.
@@ -147,11 +147,11 @@ struct Record {
     order: u32,
     datum: Datum,
     seen: Instant,
-    /// Servers that have this address, or are this service.
+    /// The servers that have this address, or that were assigned to this service record.
     users: Vec<ServerKey>,
 }
 
-/// A backend's servers that are made of SRV records.
+/// A backend's servers that are assigned from SRV records.
 #[derive(Debug)]
 struct Service {
     backend: Arc<str>,
@@ -162,9 +162,9 @@ struct Service {
 struct Resolution {
     name: Name,
     kind: Kind,
-    /// The kind that is asked for: the other family's after bad answers.
+    /// The type that is queried; after failed answers, that of the other address family.
     asked: Kind,
-    /// The number of the question under way.
+    /// The id of the pending question.
     id: Option<u16>,
     /// The number of retransmissions left.
     tries: u32,
@@ -181,7 +181,7 @@ struct Resolution {
 }
 
 impl Resolution {
-    /// Notes that a backend asks for services, and a server that is free for one.
+    /// Records that a backend uses services, and a server that is free for one of them.
     fn service(&mut self, backend: &Arc<str>, free: Option<ServerKey>) {
         match self.services.iter_mut().find(|service| service.backend == *backend) {
             Some(service) => service.free.extend(free),
@@ -205,7 +205,7 @@ impl Resolution {
 /// A server that follows a name.
 #[derive(Debug, Default)]
 struct Follower {
-    /// The name that it follows, where that is a service's target.
+    /// The name that it follows, if it is the target of a service.
     target: Option<Name>,
     /// The resolution of its address.
     resolution: Option<u64>,
@@ -226,7 +226,7 @@ pub(super) struct State {
     places: HashMap<ServerKey, (usize, usize)>,
 }
 
-/// Returns the kind of addresses that a server would rather have.
+/// Returns the address family that a server prefers.
 fn family(resolve: &model::ServerResolve) -> Kind {
     if resolve.prefer_v4 { Kind::V4 } else { Kind::V6 }
 }
@@ -255,7 +255,7 @@ impl State {
         }
     }
 
-    /// Takes the servers of a snapshot on. Those that were there before and follow the same name go on as they were.
+    /// Adopts the servers of a snapshot. Servers that existed before and follow the same name keep their state.
     pub(super) fn attach<'a>(&mut self, proxies: impl Iterator<Item = Attached<'a>>, now: Instant) {
         self.places.clear();
         let mut wanted: Vec<(ServerKey, Name, Kind, &Arc<ServerRun>)> = Vec::new();
@@ -370,7 +370,7 @@ impl State {
         }
     }
 
-    /// A rule asks for a name.
+    /// Resolves a name for a rule.
     pub(super) fn ask(&mut self, name: Name, kind: Kind, now: Instant) -> Asked {
         if self.waiting >= WAITING {
             return Asked::Known(None);
@@ -457,7 +457,7 @@ impl State {
         self.schedule(number, now + retry);
     }
 
-    /// A name server's message.
+    /// Processes a message of a name server.
     pub(super) fn hear(
         &mut self,
         bytes: &[u8],
@@ -511,7 +511,7 @@ impl State {
         }
     }
 
-    /// The question is over.
+    /// Ends a question: records its time, and answers the rules that wait for the name.
     fn rest(&mut self, number: u64, now: Instant) {
         if let Some(resolution) = self.resolutions.get_mut(&number) {
             if let Some(id) = resolution.id.take() {
@@ -617,7 +617,7 @@ impl State {
         }
     }
 
-    /// Handles a failed question: its servers go out of service once the last result is too old.
+    /// Handles a failed question: the servers that follow the name go out of service once the last result is too old.
     fn fail(&mut self, number: u64, now: Instant, known: &dyn Servers) {
         let hold = self.config.hold;
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
@@ -664,7 +664,7 @@ impl State {
         }
     }
 
-    /// A server's address comes from no resolution of its own any more.
+    /// Detaches a server from the resolution of its own address.
     fn unfollow(&mut self, key: &ServerKey) {
         let number = self.followers.get_mut(key).and_then(|follower| follower.resolution.take());
         if let Some(resolution) = number.and_then(|number| self.resolutions.get_mut(&number)) {
@@ -673,7 +673,7 @@ impl State {
         }
     }
 
-    /// A server shall follow another name.
+    /// Makes a server follow another name.
     pub(super) fn rename(&mut self, backend: &Arc<str>, server: &ServerRun, to: &str, now: Instant) -> String {
         let from = server.hostname();
         if from.as_deref() == Some(to) {
@@ -751,7 +751,7 @@ impl State {
         }
     }
 
-    /// Returns the name that a server follows, where it is a service's.
+    /// Returns the name that a server follows, if it comes from a service record.
     pub(super) fn name_of(&self, backend: &str, server: &str) -> Option<String> {
         let key = (backend.into(), server.into());
         self.followers.get(&key).and_then(|follower| follower.target.as_ref()).map(message::text)
@@ -763,7 +763,7 @@ fn order_of_service(target: &Name) -> u32 {
     xxh32(&wire[..wire.len() - 1], 33)
 }
 
-/// Adds an answer's records to those that are known.
+/// Merges the records of an answer into the known ones.
 fn merge(records: &mut Vec<Record>, answer: Answer, now: Instant) {
     for found in answer.records {
         let (order, datum) = match found {

@@ -35,22 +35,22 @@ pub(super) struct Run<'r> {
     pub(super) machine: &'r mut Machine,
     /// The rule set.
     pub(super) hook: Hook,
-    /// Bytes that an edited head may have.
+    /// The maximum size of an edited head, in bytes.
     pub(super) room: usize,
     pub(super) cx: &'r mut StreamContext,
 }
 
 /// The execution of an action.
 pub(super) trait Act: Send + Sync {
-    /// Acts, on the sample where it takes one and there is one.
+    /// Executes the action, with the sample if it uses one and there is one.
     fn act<'a>(&'a self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'a>;
 
-    /// Takes the reply that it waited for; a verdict ends the rule list.
+    /// Handles the reply that the action waited for; a verdict ends the rule list.
     fn take_reply(&self, _reply: Reply, _run: &mut Run<'_>) -> Option<Verdict> {
         None
     }
 
-    /// Takes the answer of a limit that it waited for; a verdict ends the rule list.
+    /// Handles the answer of a limit that the action waited for; a verdict ends the rule list.
     fn take_answer(&self, _answer: Answer, _run: &mut Run<'_>) -> Option<Verdict> {
         None
     }
@@ -58,23 +58,23 @@ pub(super) trait Act: Send + Sync {
 
 /// The result of an action.
 pub(super) enum Done<'a> {
-    /// The next operation.
+    /// Continue with the next operation.
     Next,
     /// The rule list ends.
     Verdict(Verdict),
-    /// The store answers later: give the reply to [`Act::take_reply`].
+    /// The store answers later: its reply must be passed to [`Act::take_reply`].
     Wait(PendingReply),
-    /// Whether a limit allows it is known later: give the answer to [`Act::take_answer`].
+    /// The limit's decision is known later: its answer must be passed to [`Act::take_answer`].
     Limit(PendingAnswer),
-    /// The body is waited for.
+    /// Wait for the body.
     Body(BodyWait),
-    /// Time passes.
+    /// Wait for this time.
     Pause(Duration),
-    /// An interim response is sent.
+    /// Send an interim response.
     Hints,
     /// A name server answers later.
     Resolve(Resolving),
-    /// A script's action runs.
+    /// Run a script's action.
     Lua(&'a BoundAction, ScriptHook),
     /// `use_backend` chose this backend.
     Backend(ProxyId),
@@ -85,15 +85,15 @@ pub(super) enum Done<'a> {
 /// The result of an action's compile function.
 pub(super) type Compiled = Result<ActionCode, String>;
 
-/// The place of an action.
+/// The position of an action in its rule set.
 pub(super) struct Place<'a> {
     /// The rule.
     pub(super) rule: &'a Rule,
-    /// The rule behind it.
+    /// The rule after it.
     pub(super) next: Option<&'a Rule>,
 }
 
-/// Returns the functions of the actions.
+/// Compiles an action with the function for its kind.
 pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
     match &place.rule.action {
         Action::Accept => reply::accept(),
@@ -166,23 +166,23 @@ impl ActionCode {
         ActionCode { takes_sample: false, act: Box::new(act) }
     }
 
-    /// Acts; scripts and the choice of a backend are the runner's.
+    /// Executes the action; running scripts and choosing a backend are left to the caller.
     pub(super) fn act(&self, sample: Option<Sample>, run: &mut Run<'_>) -> Done<'_> {
         self.act.act(sample, run)
     }
 
-    /// Takes the reply that it waited for.
+    /// Handles the reply that the action waited for.
     pub(super) fn take_reply(&self, reply: Reply, run: &mut Run<'_>) -> Option<Verdict> {
         self.act.take_reply(reply, run)
     }
 
-    /// Takes the answer of a limit that it waited for.
+    /// Handles the answer of a limit that the action waited for.
     pub(super) fn take_answer(&self, answer: Answer, run: &mut Run<'_>) -> Option<Verdict> {
         self.act.take_answer(answer, run)
     }
 }
 
-/// Returns an action from the function that acts.
+/// Returns an action that calls a function.
 pub(super) fn action<F>(act: F) -> Compiled
 where
     F: Fn(&mut Run<'_>) -> Done<'static> + Send + Sync + 'static,
@@ -204,7 +204,8 @@ impl Run<'_> {
         if self.hook.is_response() { &mut self.cx.response } else { &mut self.cx.request }
     }
 
-    /// Returns what becomes of an edit that can't be made: it ends the stream, unless `strict-mode off` leaves it out.
+    /// Returns the result of an edit that can't be made: it ends the stream, or continues with the next rule under
+    /// `strict-mode off`.
     pub(super) fn does_not_fit(&mut self) -> Done<'static> {
         self.cx.failed_rewrites += 1;
         if self.machine.soft {

@@ -16,7 +16,7 @@ use crate::log::Logger;
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, encoded_parts};
 use crate::stream::{Bindings, RulePlace};
 
-/// A place in the code that is not known yet: the operations that jump there.
+/// A position in the code that is not known yet, with the operations that jump to it.
 #[derive(Default)]
 struct Label {
     jumps: Vec<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Builder<'a> {
     sources: &'a Sources<'a>,
     pub(super) hook: Hook,
     pub(super) ops: Vec<Op>,
-    /// Behind which operation each rule ends, where the last rule is logged.
+    /// The operation after which each rule ends, for lists whose last rule is logged.
     rules: Vec<(u32, RulePlace)>,
     failed: Vec<(u32, Arc<Failed>)>,
     looks: Looks,
@@ -81,7 +81,7 @@ impl Builder<'_> {
         self.ops.push(op);
     }
 
-    /// `label` is here.
+    /// Sets the position of `label` to the next operation.
     fn place(&mut self, label: Label) {
         let here = self.ops.len() as u32;
         for jump in label.jumps {
@@ -97,7 +97,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A rule of a rule set; the next one is known, too.
+    /// Compiles a rule of a rule set; `next` is the rule after it.
     pub(super) fn rule(&mut self, rule: &Rule, next: Option<&Rule>) {
         self.guarded(rule.condition.as_ref(), &rule.at, |builder| action::compile(builder, &Place { rule, next }));
         if !self.hook.is_early() {
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns an action that is done where a condition holds.
+    /// Compiles an action that is executed only if a condition holds.
     pub(super) fn guarded(
         &mut self,
         condition: Option<&Condition>,
@@ -123,7 +123,7 @@ impl Builder<'_> {
         self.place(end);
     }
 
-    /// Falls through where the condition holds and jumps to `otherwise` where it does not.
+    /// Emits a test that continues if the condition holds and otherwise jumps to `otherwise`.
     fn condition(&mut self, condition: &Condition, otherwise: &mut Label) {
         if matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent) {
             return self.content_condition(condition, otherwise);
@@ -156,7 +156,8 @@ impl Builder<'_> {
         self.place(holds);
     }
 
-    /// The same for content rules, where a test may be undecided until more data has come.
+    /// Like [`condition`](Self::condition) for content rules, where a test may be undecided until more data has
+    /// arrived.
     fn content_condition(&mut self, condition: &Condition, otherwise: &mut Label) {
         let mut holds = Label::default();
         self.ops.push(Op::ConditionBegins);
@@ -190,7 +191,7 @@ impl Builder<'_> {
         self.place(holds);
     }
 
-    /// Jumps to `matched` if any of the ACL's tests does, and falls through otherwise.
+    /// Emits code that jumps to `matched` if any of the ACL's tests matches, and continues otherwise.
     fn acl(&mut self, acl: &AclRef, matched: &mut Label) {
         let acl: &Acl = match acl {
             AclRef::Named(index) => &self.proxy.acls[*index as usize],
@@ -262,7 +263,7 @@ impl Builder<'_> {
         known.cloned().unwrap_or_else(|| Arc::new(Failed::new(at, what, self.logger, &self.targets)))
     }
 
-    /// Leaves the expression's sample in the accumulator.
+    /// Emits code that leaves the expression's sample in the accumulator.
     pub(super) fn expr(&mut self, expr: &Expr) {
         if let Some(fetch) = self.fetch(expr) {
             self.push_fetch(fetch);
@@ -290,13 +291,13 @@ impl Builder<'_> {
         });
     }
 
-    /// Renders one log-format.
+    /// Emits code that renders one log-format.
     pub(super) fn text(&mut self, format: &LogFormat, mode: FormatMode) {
         self.ops.push(Op::Begin);
         self.parts(format, mode);
     }
 
-    /// Renders several.
+    /// Emits code that renders several log-formats.
     pub(super) fn texts<'f>(&mut self, formats: impl Iterator<Item = &'f LogFormat>, mode: FormatMode) {
         self.ops.push(Op::Begin);
         for format in formats {

@@ -11,7 +11,7 @@ use super::build::Builder;
 use crate::sample::Sample;
 use crate::stream::{Side, StreamContext};
 
-/// The longest time that an expression may give: what HAProxy's clock can hold.
+/// The longest time accepted from an expression: the maximum that HAProxy's clock can represent.
 const LONGEST_MS: i64 = 1 << 31;
 
 // A sample that can't be cast changes nothing, as in HAProxy.
@@ -67,7 +67,7 @@ pub(super) fn carrier(b: &mut Builder<'_>, carrier: &Carrier) -> Compiled {
     }
 }
 
-/// Returns an action with a number, or with one that an expression gives, if it is accepted.
+/// Returns an action with a number, which is fixed or the result of an expression, if it is accepted.
 fn with_number(
     b: &mut Builder<'_>,
     number: &NumberOr,
@@ -94,7 +94,7 @@ fn with_number(
     }
 }
 
-/// Returns an action with a time, or with one that an expression gives in milliseconds.
+/// Returns an action that calls `act` with a time, which is fixed or the result of an expression in milliseconds.
 fn with_time(
     b: &mut Builder<'_>,
     time: &TimeOr,
@@ -120,7 +120,7 @@ fn milliseconds(sample: &Sample) -> Option<Duration> {
     Some(Duration::from_millis(ms as u64))
 }
 
-/// Sets an address and keeps its port, or a port and keeps its address: 0.0.0.0 where there was none.
+/// Sets an address and keeps its port, or sets a port and keeps its address, which is 0.0.0.0 if there was none.
 fn set_address(part: AddressPart, ip: Option<IpAddr>, number: Option<i64>, cx: &mut StreamContext) {
     let source = matches!(part, AddressPart::Source | AddressPart::SourcePort);
     let place = if source { &mut cx.source } else { &mut cx.destination };

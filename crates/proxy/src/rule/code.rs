@@ -23,27 +23,28 @@ use crate::stream::{RulePlace, ScriptCall, StreamContext};
 
 /// One operation.
 pub(super) enum Op {
-    /// The accumulator becomes the fetch's sample, or none.
+    /// Sets the accumulator to the fetch's sample, or empties it.
     Fetch(FetchCode),
-    /// It is found out who the request is, by this list.
+    /// Authenticates the user of the request with this list.
     Authenticate(Arc<UserList>),
-    /// A condition begins with a fetch of several occurrences: none was seen yet.
+    /// Starts a condition whose fetch has several occurrences: none has been seen yet.
     Rewind,
     /// Moves the next occurrence to the accumulator; jumps if there is none left.
     FetchNext(FetchCode, u32),
-    /// The accumulator is converted; none stays none.
+    /// Converts the accumulator; an empty one stays empty.
     Convert(ConverterCode),
     /// Moves the result of a script's function to the accumulator.
     LuaFetch(Arc<ScriptCall>),
-    /// Replaces the accumulator by the result of a script's function for it; without a sample nothing is called.
+    /// Replaces the accumulator by the result of a script's function for it; without a sample the function is not
+    /// called.
     LuaConvert(Arc<ScriptCall>),
     /// Jumps if the accumulator matches.
     JumpIfMatch(MatcherCode, u32),
     /// Jumps.
     Jump(u32),
-    /// A condition of content rules begins, which has three values; see [`Missed`].
+    /// Starts a condition of content rules, which has three values; see [`Missed`].
     ConditionBegins,
-    /// A test did not match: notes whether that was for want of data.
+    /// A test did not match: records whether the reason was missing data.
     NoteMissed,
     /// A term's ACL matched, so the data missing for it is irrelevant.
     TermHolds,
@@ -57,7 +58,7 @@ pub(super) enum Op {
     GroupEnds(u32),
     /// No group holds: if one is undecided, rules wait for data.
     ConditionEnds,
-    /// Rendering begins: the text is empty.
+    /// Starts rendering: the text is empty.
     Begin,
     /// Appends to the text.
     Text(Box<[u8]>),
@@ -67,9 +68,9 @@ pub(super) enum Op {
     AppendAlias(LogAlias, FormatFlags, FormatMode),
     /// One of several texts ends here; see [`Machine::texts`].
     EndText,
-    /// Hands the accumulator or the text to an action.
+    /// Passes the accumulator or the text to an action.
     Act(ActionCode),
-    /// The list ends.
+    /// Ends the list.
     Stop,
 }
 
@@ -77,9 +78,10 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
-    /// The places of the rules: the operation at which each one ends, in order, and its place for the log.
+    /// The positions of the rules: the operation at which each one ends, in order, and its position for the log.
     rules: Box<[(u32, RulePlace)]>,
-    /// Of the converters that ask stores, by where the next operation stands, in order.
+    /// The receivers of the failures of converters that query stores, by the index of the operation that follows, in
+    /// order.
     failed: Box<[(u32, Arc<Failed>)]>,
     /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
     /// of that size and cuts what does not fit.
@@ -102,7 +104,7 @@ impl Program {
         Program { ops: ops.into(), rules: rules.into(), failed: failed.into(), bufsize }
     }
 
-    /// Forgets where its rules stand: the log keeps none of them.
+    /// Drops the positions of the rules, for a list whose rules are not logged.
     pub(super) fn without_places(mut self) -> Program {
         self.rules = Box::default();
         self
@@ -118,7 +120,7 @@ impl Program {
         self.ops.is_empty()
     }
 
-    /// The store of the converter that the machine asked last did not answer.
+    /// Records that the store that the last converter queried did not answer.
     pub(super) fn store_failed(&self, machine: &Machine, reason: &str, cx: &mut StreamContext) {
         let found = self.failed.binary_search_by_key(&machine.next, |(next, _)| *next);
         debug_assert!(found.is_ok(), "only converters that ask stores fail");
@@ -127,13 +129,13 @@ impl Program {
         }
     }
 
-    /// Returns the rule of the action that the machine did last; `None` in lists that log none.
+    /// Returns the rule of the action that was executed last; `None` in lists whose rules are not logged.
     pub(super) fn last_rule(&self, machine: &Machine) -> Option<RulePlace> {
         let index = self.rules.partition_point(|(end, _)| *end < machine.next);
         self.rules.get(index).map(|(_, place)| *place)
     }
 
-    /// Returns the action that the machine did last and that waits.
+    /// Returns the action that was executed last and now waits.
     pub(super) fn last_action(&self, machine: &Machine) -> &ActionCode {
         match &self.ops[machine.next as usize - 1] {
             Op::Act(action) => action,
@@ -149,8 +151,8 @@ impl Program {
 
 /// The undecided parts of a condition of content rules, for lack of data that may still arrive.
 ///
-/// As in HAProxy, such a condition has a third value. Among and-ed terms one that fails outweighs undecided ones, among
-/// or-ed groups one that holds does; only a condition left undecided waits.
+/// As in HAProxy, such a condition has a third value. In a conjunction one failed term outweighs undecided ones; in a
+/// disjunction one group that holds does. Only a condition that remains undecided waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
     term: bool,
@@ -167,23 +169,24 @@ pub(super) struct Machine {
     cursor: Cursor,
     /// The undecided parts of the condition.
     missed: Missed,
-    /// The text that is being rendered, several after each other.
+    /// The text that is being rendered, or several texts, one after the other.
     out: Vec<u8>,
     /// The end of each text but the last one being rendered in `out`.
     ends: SmallVec<[u32; 8]>,
-    /// The start of the key that a converter asked a store for last.
+    /// The start of the key that a converter last requested from a store.
     key: Vec<u8>,
     /// The result of an awaited operation for the accumulator.
     resumed: Option<Sample>,
-    /// `strict-mode off`: an edit that does not fit is left out.
+    /// `strict-mode off`: an edit that does not fit is skipped.
     pub(super) soft: bool,
 }
 
-/// Text that a machine keeps for the next stream at most; one big body must not stay for ever.
+/// The maximum text memory that a machine keeps for the next stream; the memory for one large body must not stay
+/// allocated.
 const KEPT_TEXT: usize = 64 << 10;
 
 impl Machine {
-    /// Ready for another program.
+    /// Resets the machine for another program.
     pub(super) fn reset(&mut self) {
         self.next = 0;
         self.cursor = Cursor::default();
@@ -227,7 +230,7 @@ impl Machine {
         self.resumed = sample;
     }
 
-    /// Returns the reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
+    /// Accepts the reply to [`Step::Wait`], which becomes the accumulator. Returns the reason if the store failed.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<String> {
         match ConverterCode::finish(reply) {
             Converted::Value(value) => self.resumed = Some(value.into_sample()),
@@ -242,27 +245,27 @@ impl Machine {
 pub(super) enum Step<'a> {
     /// The end.
     Done,
-    /// An action acts, on the sample where it takes one.
+    /// Execute an action, with the sample if it uses one.
     Act(&'a ActionCode, Option<Sample>),
-    /// A variable gets the sample, or with `false` is unset; give the sample to [`Machine::give`], then go on.
+    /// Set a variable to the sample, or unset it if `false`; pass the sample to [`Machine::give`], then continue.
     Assign(VarRef, bool, Sample),
-    /// Something else changes; give the sample to [`Machine::give`], then go on.
+    /// Apply another effect; pass the sample to [`Machine::give`], then continue.
     Effect(Box<Effect>, Sample),
-    /// A condition needs data that has not come: run the list again from its start when there is more.
+    /// A condition needs data that has not arrived: run the list again from its start when there is more.
     Missing,
-    /// A converter's store failed; `txn.store_err` gets the reason, then go on.
+    /// A converter's store failed: set `txn.store_err` to the reason, then continue.
     StoreFailed(String),
     /// Call a script's function, on the sample if it is a converter; pass its result to [`Machine::give`], then
     /// continue.
     Lua(&'a ScriptCall, Option<Sample>),
     /// Verify a password; record the result, then continue.
     Authenticate(auth::Check),
-    /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.
+    /// A converter's store answers later: pass its reply to [`Machine::answer`], then continue.
     Wait(PendingReply),
 }
 
 impl Step<'_> {
-    /// Returns the step that a converter needs which gives more than a value.
+    /// Returns the step for a converter whose result is more than a value.
     fn of<'a>(converted: Converted<'_>) -> Step<'a> {
         match converted {
             Converted::Assign(variable, set, kept) => Step::Assign(variable, set, kept.into_sample()),
@@ -276,16 +279,16 @@ impl Step<'_> {
 
 /// The next step of a condition of content rules.
 enum Decision {
-    /// With the next operation.
+    /// Continue with the next operation.
     Next,
-    /// At another one.
+    /// Continue at another operation.
     Jump(u32),
-    /// Not before more data has come.
+    /// Undecided until more data has arrived.
     Undecided,
 }
 
 impl Machine {
-    /// Does an operation of a condition of content rules, which has three values; see [`Missed`].
+    /// Executes an operation of a condition of content rules, which has three values; see [`Missed`].
     fn decide(&mut self, op: &Op, cx: &StreamContext) -> Decision {
         let missed = &mut self.missed;
         match op {
@@ -322,7 +325,7 @@ impl Machine {
     }
 }
 
-/// Runs from where the machine stands until something is to be done that needs more than to read the stream.
+/// Runs the program from the machine's position until a step needs more than reading the stream.
 pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamContext) -> Step<'a> {
     let ops = &program.ops;
     let resumed = machine.resumed.take();

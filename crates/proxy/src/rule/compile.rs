@@ -37,9 +37,9 @@ pub struct ProxyRules {
     pub http_response: RuleList,
     /// `http-after-response`.
     pub http_after_response: RuleList,
-    /// Access rules of the statistics page: the first list that closes is the first rule that applies.
+    /// Access rules of the statistics page: a rule applies if its list ends with a close; the first such rule counts.
     pub stats_access: Vec<(RuleList, StatsAccess)>,
-    /// Closes for clients that may administer servers on the page.
+    /// A list that ends with a close for clients that may administer servers on the page.
     pub stats_admin: RuleList,
     /// `force-persist` and `ignore-persist`.
     pub persist: RuleList,
@@ -51,13 +51,13 @@ pub struct ProxyRules {
     pub stick_response: RuleList,
     /// `monitor fail`: a list that does not end by itself means no failure.
     pub monitor_fail: RuleList,
-    /// `http-error`, by status: lists that answer.
+    /// `http-error`, by status: lists that end with the reply.
     pub http_errors: BTreeMap<u16, RuleList>,
     /// `option forwarded`, if the proxy has it.
     pub(crate) forwarded: Option<ForwardedCode>,
     /// `use_backend`, for [`choose_backend`](super::choose_backend).
     pub(super) use_backend: RuleList,
-    /// `default_backend`; a `listen` without one is its own.
+    /// `default_backend`; a `listen` section without one is its own backend.
     pub(super) default_backend: Option<ProxyId>,
     /// The hash key of `balance`, if it uses one.
     pub(crate) balance_key: Option<KeyCode>,
@@ -122,12 +122,12 @@ impl Lists<'_> {
         })
     }
 
-    /// Keeps the result, or the error at its place.
+    /// Returns the result, or records the error at its position.
     fn keep<T>(&mut self, at: &Position, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.errors.push(CompileError { at: at.clone(), message })).ok()
     }
 
-    /// Returns the rule sets of TCP and HTTP.
+    /// Compiles the rule sets of TCP and HTTP.
     fn rule_sets(&mut self) -> ProxyRules {
         let proxy = self.sources.proxy;
         let (requests, redirects) = proxy.http_request.split_at(proxy.http_request.len() - proxy.redirects);
@@ -144,7 +144,7 @@ impl Lists<'_> {
         }
     }
 
-    /// Access to the page of statistics: lists that close.
+    /// Compiles the access rules of the statistics page: lists that end with a close.
     fn statistics(&mut self, page: &model::StatsPage, compiled: &mut ProxyRules) {
         let closes = |condition: Option<&Condition>, at: &Position| Rule {
             action: Action::Reject,
@@ -160,7 +160,7 @@ impl Lists<'_> {
         compiled.stats_access = access.collect();
     }
 
-    /// Rules that choose backends and servers.
+    /// Compiles the rules that choose backends and servers.
     fn servers(&mut self, compiled: &mut ProxyRules) {
         let proxy = self.sources.proxy;
         let hook = Hook::HttpRequest;

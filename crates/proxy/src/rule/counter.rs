@@ -22,8 +22,8 @@ pub(super) fn track(b: &mut Builder<'_>, track: &Track) -> Compiled {
     })
 }
 
-/// Tracks for the session before there is a stream, for the stream then. Events of a stream's request or response that
-/// precede the rule are counted now, as in HAProxy.
+/// Starts tracking: for the session if there is no stream yet, otherwise for the stream. Events of a stream's request
+/// or response that precede the rule are counted now, as in HAProxy.
 fn begin(slot: usize, table: &Arc<Table>, sample: &Sample, run: &mut Run<'_>) {
     let (hook, cx, value) = (run.hook, &mut *run.cx, sample.as_value());
     if hook.is_early() {
@@ -46,7 +46,7 @@ fn begin(slot: usize, table: &Arc<Table>, sample: &Sample, run: &mut Run<'_>) {
     cx.tracked.track(slot, table, &value, backend, events);
 }
 
-/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the sample is it.
+/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the sample is used.
 pub(super) fn change(b: &mut Builder<'_>, change: &CounterChange) -> Compiled {
     let (slot, kind, element) = (change.slot, change.kind, change.element);
     match &change.by {

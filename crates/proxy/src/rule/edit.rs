@@ -1,8 +1,8 @@
 //! The actions that edit heads.
 //!
-//! An edit is made of the machine's text and the message, and is made whole or not at all: one that would make the head
-//! larger than a buffer, or the request line something else than three words, ends the stream as HAProxy's failed
-//! rewrites do.
+//! An edit applies the machine's text to the message, completely or not at all. An edit that would make the head larger
+//! than a buffer, or the request line something other than three words, ends the stream like a failed rewrite in
+//! HAProxy.
 
 use sluicegate_config::model::{Edit, LogFormat, NameMatch, TargetPart};
 use sluicegate_pattern::Regex;
@@ -17,7 +17,7 @@ use super::{ReplySource, Verdict};
 use crate::rule::page_reply;
 use crate::sample::{FormatMode, elements, path_and_query, trim};
 
-/// `set-header`: one of the name is left, at the end.
+/// `set-header`: removes all fields with this name and appends one.
 pub(super) fn set_header(b: &mut Builder<'_>, name: &str, value: &LogFormat) -> Compiled {
     b.text(value, FormatMode::Http);
     let name = lower(name);
@@ -43,8 +43,8 @@ pub(super) fn del_header(name: &str) -> Compiled {
     })
 }
 
-/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. What becomes of Host
-/// becomes of the authority of a target that has one.
+/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. A new Host value also
+/// replaces the authority of the target, if the target has one.
 fn add_field(name: &[u8], run: &mut Run<'_>) -> Done<'static> {
     let message = if run.hook.is_response() { &mut run.cx.response } else { &mut run.cx.request };
     let value = run.machine.text();
@@ -123,8 +123,8 @@ pub(super) fn edit(b: &mut Builder<'_>, edit: &Edit) -> Compiled {
     }
 }
 
-/// An edit of the message by a text, with the room that there is, and whether it is a request; it returns whether it
-/// fits.
+/// Returns an action that edits the message with a text. `edit` receives the message, the text, the available room, and
+/// whether the message is a request; it returns whether the result fits.
 fn with_text(
     b: &mut Builder<'_>,
     format: &LogFormat,
@@ -151,7 +151,7 @@ fn is_named(name: &[u8], names: &NameMatch) -> bool {
     }
 }
 
-/// Replaces what matches of the fields of a name; `false` where that does not fit.
+/// Replaces the matching parts of all fields with this name; returns `false` if the result does not fit.
 fn replace_field(
     edited: &mut Message,
     name: &[u8],
@@ -188,8 +188,8 @@ fn replace_field(
     true
 }
 
-/// Copies a value and replaces its matching elements, each with its surrounding spaces; returns whether one matched,
-/// and nothing for a malformed template.
+/// Copies a value and replaces its matching elements, each with its surrounding spaces; returns whether any matched, or
+/// `None` for a malformed template.
 fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<u8>) -> Option<bool> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let (mut copied, mut changed) = (0, false);
@@ -199,7 +199,7 @@ fn replace_elements(value: &[u8], regex: &Regex, template: &[u8], new: &mut Vec<
         if !regex.expand(element, template, &mut replaced)? {
             continue;
         }
-        // An element is a part of the value, so its place follows from its address.
+        // An element is a subslice of the value, so its offset is the difference of the addresses.
         let start = element.as_ptr() as usize - value.as_ptr() as usize;
         let kept = value[copied..start].iter().rposition(|byte| !blank(byte)).map_or(copied, |at| copied + at + 1);
         new.extend_from_slice(&value[copied..kept]);
@@ -223,7 +223,7 @@ fn part_of(target: &[u8], part: TargetPart) -> &[u8] {
     }
 }
 
-/// Replaces a part of the target; `false` where that does not fit or would break the request line.
+/// Replaces a part of the target; returns `false` if the result does not fit or would break the request line.
 fn set_target(edited: &mut Message, part: TargetPart, new: &[u8], bufsize: usize) -> bool {
     let old = edited.target();
     // A target without a path, such as `*`, is replaced whole.

@@ -8,17 +8,17 @@ use crate::log::{Logger, Severity, Throttle};
 use crate::sample::{Sample, VarRef};
 use crate::stream::StreamContext;
 
-/// Bytes of a key in a log line.
+/// The maximum number of bytes of a key in a log line.
 pub(super) const KEY_SHOWN: usize = 64;
-/// Bytes of a reason in a log line: it is an engine's text.
+/// The maximum number of bytes of a reason in a log line, because it is an engine's text.
 const REASON_SHOWN: usize = 256;
 
 /// The receiver of a rule's failures: it logs at most once a second.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    /// The rule's place and action, for the log.
+    /// The rule's position and action, for the log.
     rule: String,
-    /// Its place as a store shows it: `rule:FILE:LINE`.
+    /// The rule's position as a store shows it: `rule:FILE:LINE`.
     pub(crate) origin: Box<str>,
     logger: Logger,
     targets: Arc<[LogTarget]>,
@@ -45,13 +45,13 @@ impl Failed {
         }
     }
 
-    /// Returns whether it belongs to the rule at a place with this action.
+    /// Returns whether this receiver belongs to the rule at a position with this action.
     pub(super) fn is_of(&self, at: &Position, what: &str) -> bool {
         self.rule == named(at, what)
     }
 
-    /// The rule could not have an answer for `key`. The stream keeps the reason in `txn.store_err` and counts the
-    /// failure (`txn.store_failures`).
+    /// Records that the rule received no answer for `key`. The reason is stored in the stream's `txn.store_err`, and
+    /// the failure is counted (`txn.store_failures`).
     pub(crate) fn note(&self, key: &[u8], reason: &str, cx: &mut StreamContext) {
         cx.log.store_failures = cx.log.store_failures.saturating_add(1);
         if let Some(variable) = &self.store_err {
@@ -69,7 +69,7 @@ impl Failed {
     }
 }
 
-/// Returns the place of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
+/// Returns the position of a rule as MONITOR and SLOWLOG show it. Characters that would end a word become underscores.
 fn origin(at: &Position) -> Box<str> {
     let file = at.file.rsplit('/').next().unwrap_or_default();
     let is_odd = |char: char| char.is_whitespace() || char.is_control() || matches!(char, '[' | ']');

@@ -1,8 +1,9 @@
 //! Header fields that describe a client to the server: `option forwardfor`, `originalto` and `forwarded`.
 //!
-//! The first two are separate fields at the end, as HAProxy adds them. If frontend and backend both have the option,
-//! the backend's field name is used, either one's `except` exempts an address, and `if-none` applies only if both have
-//! it. `forwarded` is the field of RFC 7239; only the backend's option is used.
+//! The first two options each append a separate field at the end of the header, as HAProxy does. If frontend and
+//! backend both have the option, the backend's field name is used, an address is exempt if it matches the `except` of
+//! either, and `if-none` applies only if both specify it. `forwarded` is the field of RFC 7239; only the backend's
+//! option is used.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,10 +17,10 @@ use crate::sample::{
 use crate::site::Site;
 use crate::stream::StreamContext;
 
-/// Room for the longest address, an IPv6 one with an embedded IPv4 one.
+/// The length of the longest textual address: IPv6 with an embedded IPv4 address.
 const ADDRESS_MAX: usize = 45;
 
-/// Adds the fields to the request that options ask for; `forwarded` is the backend's.
+/// Adds to the request the fields that the options enable. `forwarded` is the compiled option of the backend.
 pub(crate) fn tell(cx: &mut StreamContext, forwarded: Option<&ForwardedCode>, frontend: &Site, backend: &Site) {
     if let Some(code) = forwarded {
         code.add(cx);
@@ -107,7 +108,7 @@ impl ForwardedCode {
                 PartCode::Own => cx.request.first(b"host").map(<[u8]>::to_vec),
                 PartCode::Expr(expr) => expr.value(cx).map(|value| value.into_text().into_owned()),
             };
-            // A text that is not a host becomes an empty one, as in HAProxy.
+            // As in HAProxy, a text that is not a valid host is replaced by an empty one.
             value.extend(text.filter(|text| is_host(text)).unwrap_or_default());
             value.push(b'"');
         }
@@ -124,7 +125,7 @@ impl ForwardedCode {
                     value => value.with_text(node_name),
                 }),
             };
-            // A name that is not known, or that is none, is called so.
+            // A missing or invalid node name is written as `unknown` (RFC 7239).
             let node = node.unwrap_or_else(|| b"unknown".to_vec());
             let quotes = port.is_some() || node.starts_with(b"[");
             value.extend(quotes.then_some(b'"'));
@@ -146,8 +147,8 @@ impl ForwardedCode {
     }
 }
 
-/// Appends a value to the last of the request's own fields, if all of them are valid; otherwise it is a field of its own,
-/// so that a server can trust it.
+/// Appends the value to the last `forwarded` field of the request if all of its `forwarded` fields are valid. Otherwise
+/// the value becomes a separate field, so that invalid data of a client cannot make it unusable.
 fn append(request: &mut Message, value: Vec<u8>) {
     const NAME: &[u8] = b"forwarded";
     let last = request.fields_named(NAME).last().map(|(id, before)| (id, before.to_vec()));
@@ -159,7 +160,7 @@ fn append(request: &mut Message, value: Vec<u8>) {
     }
 }
 
-/// Returns a node's name: an address, IPv6 ones in brackets.
+/// Returns the node name of an address; IPv6 addresses are in brackets.
 fn node_of(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.to_string().into_bytes(),

@@ -20,7 +20,7 @@ use crate::stream::StreamContext;
 
 /// `limit`, compiled.
 struct LimitCode {
-    /// Its number in the process.
+    /// The limit's number in the process.
     number: u32,
     limit: Arc<Limit>,
     plan: Arc<Plan>,
@@ -124,7 +124,7 @@ impl Act for LimitCode {
 }
 
 impl LimitCode {
-    /// Returns the rule, with what its first text begins with; `None` if no more variables can be named.
+    /// Returns the rule and the prefix of its first text; `None` if the limit of variable names is reached.
     fn new(rule: &model::LimitRule, limit: Arc<Limit>, failed: Arc<Failed>) -> Option<(LimitCode, Box<[u8]>)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = limit.config.clone();
@@ -149,7 +149,7 @@ impl LimitCode {
         Some((code, prefix.into()))
     }
 
-    /// The key as requests have it.
+    /// Returns the key of the current request.
     fn key<'m>(&self, machine: &'m Machine) -> &'m [u8] {
         machine.texts().next().and_then(|text| text.get(self.prefix..)).unwrap_or(b"")
     }
@@ -173,7 +173,7 @@ impl LimitCode {
     }
 }
 
-/// Returns a number without zeros before it, which stores take for no number.
+/// Returns a number without leading zeros, with which stores would reject it.
 fn without_zeros(text: &[u8]) -> &[u8] {
     let zeros = text.iter().take_while(|byte| **byte == b'0').count();
     &text[zeros.min(text.len().saturating_sub(1))..]

@@ -49,7 +49,7 @@ pub use run::{
 /// The decision of a rule set.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Every rule ran, or `accept` ended the set: go on.
+    /// Every rule ran, or `accept` ended the set: processing continues.
     Continue,
     /// Answer locally and end this request. The log's ending and the counter follow from `source`.
     Reply(LocalReply),
@@ -57,8 +57,8 @@ pub enum Verdict {
     Service(BoundService),
     /// The exporter for Prometheus answers (`use-service prometheus-exporter`).
     Exporter,
-    /// Content rules can't be decided before more data has come; run them again then. Only while the stream's
-    /// [`Inspection`](crate::stream::Inspection) is open.
+    /// Content rules cannot be decided before more data has arrived; they must be run again then. Only while the
+    /// stream's [`Inspection`](crate::stream::Inspection) is open.
     Missing,
     /// Close without an answer (`reject`, `silent-drop`).
     Close,
@@ -74,18 +74,18 @@ pub struct RuleList {
 }
 
 impl RuleList {
-    /// The same rules, of which the log keeps none (`last_rule_line`).
+    /// Returns the same rules without the positions that the log would keep (`last_rule_line`).
     fn without_places(self) -> RuleList {
         RuleList { code: self.code.without_places(), ..self }
     }
 
-    /// There is nothing to run: skip the call.
+    /// Returns whether there is nothing to run, so that the call can be skipped.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.code.is_empty()
     }
 
-    /// Returns the data other than heads that it reads. The data read by scripts is not known here.
+    /// Returns which data other than heads the list reads. The data read by scripts is not known here.
     #[inline]
     pub fn looks(&self) -> Looks {
         self.looks

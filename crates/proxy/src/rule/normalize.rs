@@ -10,11 +10,11 @@ use crate::sample::path_and_query;
 /// The result for a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Normalized {
-    /// It has this form already, or has no path.
+    /// The target has this form already, or has no path.
     Same,
-    /// Its new form.
+    /// The normalized target.
     Target(Vec<u8>),
-    /// A malformed percent sequence, where those are refused.
+    /// A malformed percent sequence, if those are refused.
     Malformed,
 }
 
@@ -66,7 +66,7 @@ fn merge_slashes(path: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Takes segments that are one dot out, each with the slash behind it.
+/// Removes segments that consist of one dot, each with the slash after it.
 fn strip_dot(path: &[u8]) -> Vec<u8> {
     let mut new = Vec::with_capacity(path.len());
     for segment in path.split_inclusive(|byte| *byte == b'/') {
@@ -77,8 +77,8 @@ fn strip_dot(path: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Takes segments of two dots out, each with the segment before it. Those that lead above the root stay in front, or go
-/// with `full`.
+/// Removes segments of two dots, each with the segment before it. Those that lead above the root stay in front, or are
+/// removed with `full`.
 fn strip_dotdot(path: &[u8], full: bool) -> Vec<u8> {
     let Some((b'/', rest)) = path.split_first() else { return path.to_vec() };
     let mut kept: Vec<&[u8]> = Vec::new();
@@ -118,8 +118,8 @@ fn sort_query(query: &[u8]) -> Vec<u8> {
     arguments.join(&b'&')
 }
 
-/// Rewrites percent sequences: their digits in upper case, or with `decode` those of unreserved characters as
-/// themselves. `None`: one is malformed, which only `strict` minds.
+/// Rewrites percent sequences: with upper-case digits, or with `decode` those of unreserved characters as the
+/// characters themselves. Returns `None` if one is malformed and `strict` is set.
 fn percent(text: &[u8], strict: bool, decode: bool) -> Option<Vec<u8>> {
     let mut new = Vec::with_capacity(text.len());
     let mut at = 0;

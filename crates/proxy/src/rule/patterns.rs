@@ -6,8 +6,8 @@ use super::action::{Compiled, Done, action};
 use super::build::Builder;
 use crate::sample::FormatMode;
 
-/// The texts are the key and the value. A key or value that the file's users cannot take, and what does not fit into
-/// the file, changes nothing, as in HAProxy.
+/// The texts are the key and the value. As in HAProxy, a key or value that the file's users cannot accept, or that does
+/// not fit into the file, changes nothing.
 pub(super) fn edit_patterns(b: &mut Builder<'_>, rule: &EditPatterns) -> Compiled {
     let unused = || format!("no map or acl uses the file '{}', so nothing would see the change", rule.file);
     let file = b.patterns.get(&rule.file).ok_or_else(unused)?;

@@ -32,7 +32,7 @@ struct RedirectCode {
     drop_query: bool,
     append_slash: bool,
     ignore_empty: bool,
-    /// Whether a prefix of `/` adds nothing: that is how a redirect to itself is written.
+    /// Whether a prefix of `/` adds nothing, which is the notation for a redirect to the same location.
     empty_prefix: bool,
     keep_query: bool,
     set_cookie: Option<Box<[u8]>>,
@@ -53,8 +53,8 @@ impl RedirectCode {
         }
     }
 
-    /// Returns the reply that sends the client to `to`, made of the memory of `response`, with a cookie that was
-    /// rendered for it; `None` where an empty target is ignored.
+    /// Returns the reply that redirects the client to `to`, built in the memory of `response`, with a rendered cookie;
+    /// `None` if an empty target is ignored.
     fn build(&self, to: &[u8], cookie: Option<&[u8]>, request: &Message, response: &mut Message) -> Option<LocalReply> {
         let location = match self.kind {
             RedirectKind::Location => {
@@ -107,7 +107,8 @@ impl RedirectCode {
     }
 }
 
-/// A redirect's reasons are its own: 302 is `Found` here and `Moved Temporarily` in a `return`.
+/// Returns the reason phrase of a redirect, which differs from others: 302 is `Found` here and `Moved Temporarily` in a
+/// `return`.
 fn reason(code: u16) -> &'static str {
     match code {
         301 => "Moved Permanently",

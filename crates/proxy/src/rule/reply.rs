@@ -49,7 +49,7 @@ pub(super) fn auth(realm: &str) -> Compiled {
     })
 }
 
-/// `early-hint NAME FORMAT`. Hints that surely follow each other go out together: the last one sends them.
+/// `early-hint NAME FORMAT`. Consecutive hints are sent together, by the last of them.
 pub(super) fn early_hint(b: &mut Builder<'_>, name: &str, value: &LogFormat, next: Option<&Rule>) -> Compiled {
     b.text(value, FormatMode::Http);
     let name = lower(name);
@@ -66,8 +66,7 @@ pub(super) fn early_hint(b: &mut Builder<'_>, name: &str, value: &LogFormat, nex
     })
 }
 
-/// `return` or `deny`, compiled. Its header values and then its body, where that is a log-format, are the machine's
-/// texts.
+/// `return` or `deny`, compiled. The machine's texts are its header values and then its body, if that is a log-format.
 struct ReplyCode {
     source: ReplySource,
     status: u16,
@@ -102,7 +101,7 @@ impl ReplyCode {
         }
     }
 
-    /// Returns the reply with the texts that were rendered for it, made of the memory of `response`.
+    /// Returns the reply with the rendered texts, built in the memory of `response`.
     fn build(&self, machine: &Machine, response: &mut Message) -> LocalReply {
         let mut texts = machine.texts();
         let mut head = response.take();
@@ -146,12 +145,13 @@ fn page_with(mut head: Message, status: u16, source: ReplySource) -> LocalReply 
     LocalReply { source, head, body, close: closes(status), page: ReplyPage::Status(status) }
 }
 
-/// After 400 and 408 the connection's next request could not be found, so HAProxy's pages close it.
+/// Returns whether the page of a status closes the connection. After 400 and 408 the start of the next request would
+/// not be known, so HAProxy's pages close it.
 fn closes(status: u16) -> bool {
     matches!(status, 400 | 408)
 }
 
-/// Returns the name of a field that a rule adds: HAProxy sends it in lower case, whatever the file says.
+/// Returns the name of a field that a rule adds: HAProxy sends it in lower case, regardless of the configuration.
 pub(super) fn lower(name: &str) -> Box<[u8]> {
     name.to_ascii_lowercase().into_bytes().into()
 }

@@ -20,8 +20,8 @@ use crate::stream::{
 };
 
 thread_local! {
-    /// The machine of this worker's last finished list, with its memory. One is enough: a list that waits keeps its
-    /// own and the next takes a new one.
+    /// The machine of this worker's last finished list, kept for its memory. One is enough, because a list that waits
+    /// keeps its own and the next list then allocates another.
     static SPARE: Cell<Option<Box<Machine>>> = const { Cell::new(None) };
 }
 
@@ -38,23 +38,23 @@ fn give_machine(machine: Box<Machine>) {
 /// The result of [`try_run`].
 #[must_use]
 pub enum Attempt {
-    /// Nothing had to wait.
+    /// The list ended without waiting.
     Ready(Verdict),
-    /// Something waits: give it to [`resume`].
+    /// The list waits: pass this to [`resume`].
     Suspended(Suspended),
 }
 
 /// The result of [`try_choose_backend`].
 #[must_use]
 pub enum BackendAttempt {
-    /// Nothing had to wait; `None`: there is no backend for this stream.
+    /// The choice was made without waiting; `None`: there is no backend for this stream.
     Ready(Option<ProxyId>),
-    /// Something waits: give it to [`resume_backend`].
+    /// The choice waits: pass this to [`resume_backend`].
     Suspended(Suspended),
 }
 
-/// A rule list that waits. Dropping it ends the list; a command that was started runs all the same, and a Lua action
-/// goes on detached.
+/// A rule list that waits. Dropping it ends the list; a command that was started is still executed, and a Lua action
+/// continues detached.
 pub struct Suspended {
     machine: Box<Machine>,
     wait: Wait,
@@ -68,7 +68,7 @@ enum Wait {
     Sample(PendingReply),
     /// A `store-call`, the operation before the next one.
     StoreCall(PendingReply),
-    /// A `limit`, likewise.
+    /// A `limit`, also the operation before the next one.
     Limit(PendingAnswer),
     /// A Lua action.
     Lua(Pending<ActionOutcome>),
@@ -78,9 +78,9 @@ enum Wait {
     Body(BodyWait),
     /// A password's hash.
     Auth(auth::Check),
-    /// Time.
+    /// The end of a pause.
     Pause(Duration),
-    /// A name server.
+    /// The answer of a name server.
     Resolve(Resolving),
     /// An interim response: the owner of the connection sends it.
     Hints,
@@ -90,7 +90,7 @@ enum Wait {
 pub enum Ask {
     /// The message's body.
     Body(BodyWait),
-    /// The interim response in the context is to be sent.
+    /// The interim response in the context must be sent.
     Hints,
 }
 
@@ -116,7 +116,7 @@ enum Progress<'a> {
     BackendNamed,
 }
 
-/// Runs until something is beyond the stream's own data.
+/// Runs until a step needs more than the stream's own data.
 fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut StreamContext) -> Progress<'a> {
     loop {
         match step(program, machine, cx) {
@@ -173,7 +173,7 @@ fn note_last_rule(program: &Program, machine: &Machine, cx: &mut StreamContext) 
     }
 }
 
-/// Returns the verdict for a Lua action's outcome; `None`: the next rule.
+/// Returns the verdict for a Lua action's outcome; `None`: continue with the next rule.
 fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
     let page = |request: u16, response: u16, source| {
         Some(match hook {
@@ -195,7 +195,7 @@ fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
     }
 }
 
-/// Runs a rule list as far as it goes without waiting: no future, and no allocation of its own.
+/// Runs a rule list as far as possible without waiting; needs no future and no allocation of its own.
 pub fn try_run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> Attempt {
     if list.is_empty() {
         return Attempt::Ready(Verdict::Continue);
@@ -262,7 +262,7 @@ pub async fn resume(
     }
 }
 
-/// Awaits one thing that a rule list waits for, and runs the list until it ends or waits again.
+/// Awaits one operation that a rule list waits for, and runs the list until it ends or waits again.
 pub async fn resume_once(
     list: &RuleList,
     suspended: Suspended,
@@ -336,7 +336,7 @@ fn lua_sample(
     }
 }
 
-/// Runs the first burst of a script's action; a worker without scripts goes on with the next rule.
+/// Runs the first burst of a script's action; on a worker without scripts the next rule follows.
 fn lua_action(
     cx: &mut StreamContext,
     action: &BoundAction,
@@ -363,7 +363,7 @@ pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: O
     }
 }
 
-/// Chooses the backend of a stream by `use_backend` and `default_backend`, as far as that goes without waiting.
+/// Chooses the backend of a stream by `use_backend` and `default_backend`, as far as possible without waiting.
 pub fn try_choose_backend(rules: &ProxyRules, cx: &mut StreamContext, scripts: Option<&dyn Scripts>) -> BackendAttempt {
     if rules.use_backend.is_empty() {
         return BackendAttempt::Ready(rules.default_backend);

@@ -9,7 +9,7 @@ use crate::persist::{self, StickCode};
 use crate::sample::{FormatMode, Sample};
 use crate::stream::StreamContext;
 
-/// `capture`: the sample, cut to what the frontend's slot takes.
+/// `capture`: stores the sample, cut to the length of the frontend's slot.
 pub(super) fn capture(b: &mut Builder<'_>, expr: &Expr, slot: u32, response: bool) -> Compiled {
     b.expr(expr);
     let slot = slot as usize;
@@ -19,7 +19,7 @@ pub(super) fn capture(b: &mut Builder<'_>, expr: &Expr, slot: u32, response: boo
     })
 }
 
-/// A slot that the frontend doesn't have keeps nothing.
+/// Stores a sample in a slot; if the frontend does not have the slot, nothing is stored.
 fn keep(slot: usize, response: bool, sample: &Sample, cx: &mut StreamContext) {
     let logging = &cx.frontend.config.logging;
     let (slots, kept) = match response {
@@ -53,7 +53,7 @@ pub(super) fn disable_l7_retry() -> Compiled {
     })
 }
 
-/// `switch-mode http`: ends the set. On a stream of HTTP it changes nothing.
+/// `switch-mode http`: ends the set. On a stream in HTTP mode it has no other effect.
 pub(super) fn switch_mode() -> Compiled {
     action(|run| {
         if run.cx.request_number > 0 {
@@ -125,7 +125,7 @@ pub(super) fn use_server_named(b: &mut Builder<'_>, name: &LogFormat) -> Compile
     action(|run| after(persist::ask_for_named(run.machine.text(), run.cx)))
 }
 
-/// Returns the result of a rule that selects servers: the first that finds one ends the list.
+/// Returns the result of a rule that selects servers: the first rule that finds one ends the list.
 fn after(found: bool) -> Done<'static> {
     if found { Done::Verdict(Verdict::Continue) } else { Done::Next }
 }

@@ -17,7 +17,7 @@ fn setting(target: &VarTarget) -> Result<Setting, String> {
 
 // A value that does not fit into the stream's limit is not set, as in HAProxy.
 
-/// `set-var(NAME[,CONDITION]…) EXPRESSION`; no sample leaves the variable alone.
+/// `set-var(NAME[,CONDITION]…) EXPRESSION`; without a sample the variable stays unchanged.
 pub(super) fn set_var(b: &mut Builder<'_>, target: &VarTarget, expr: &Expr) -> Compiled {
     let setting = setting(target)?;
     b.expr(expr);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::{ProxyRun, Running};
 
-/// A body that is made piece by piece while it is sent.
+/// A body that is generated piece by piece while it is sent.
 pub trait Document: Send {
-    /// Appends the next piece, some 16 KiB; `false`: it was the last.
+    /// Appends the next piece of about 16 KiB; returns `false` if it was the last.
     fn piece(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
@@ -23,7 +23,7 @@ pub struct Typed {
 
 /// The form that a client of the statistics page posted.
 pub enum Posted<'a> {
-    /// It may not change servers.
+    /// The client is not permitted to change servers.
     Denied,
     /// The body is longer than a buffer.
     TooLong,
@@ -33,11 +33,11 @@ pub enum Posted<'a> {
 
 /// A request for the statistics page.
 pub trait Statistics: Send {
-    /// Returns whether the page's refresh is to be sent.
+    /// Returns whether the page's refresh header must be sent.
     fn refreshes(&self) -> bool;
-    /// Returns the document that was asked for; `admin`: with the form that changes servers.
+    /// Returns the requested document; `admin`: with the form that changes servers.
     fn report(self: Box<Self>, running: Arc<Running>, own: Arc<ProxyRun>, admin: bool) -> Typed;
-    /// Carries out a form, and returns the location that the client is sent to.
+    /// Executes a form, and returns the location to which the client is redirected.
     fn change<'a>(
         &'a self,
         running: &'a Arc<Running>,

@@ -1,7 +1,8 @@
 //! ACLs that an expression names: the fetch `acl` and the converter `when`.
 //!
-//! The rule runner compiles its own conditions into its flat code; an expression has no jumps, so its ACLs are evaluated
-//! by a function of their own, which never waits: the configuration's reader refuses ACLs that ask a store here.
+//! The rule runner compiles its own conditions into its flat code. An expression has no jumps, so its ACLs are
+//! evaluated by a separate function, which never waits: the configuration's parser rejects ACLs that query a store
+//! here.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use crate::engines::Engines;
 use crate::sample::Looks;
 use crate::stream::StreamContext;
 
-/// And-ed terms.
+/// A conjunction of terms.
 #[derive(Clone)]
 pub struct AclCode(Arc<[TermCode]>);
 
 struct TermCode {
     negated: bool,
-    /// Or-ed.
+    /// The tests, of which one must match.
     tests: Box<[TestCode]>,
 }
 
@@ -60,7 +61,7 @@ impl AclCode {
         self.0.iter().all(|term| term.tests.iter().any(|test| test.matches(cx)) != term.negated)
     }
 
-    /// Returns the data other than heads that its fetches read.
+    /// Returns which data other than heads its fetches read.
     pub(super) fn looks(&self) -> Looks {
         let mut looks = Looks::default();
         self.0.iter().flat_map(|term| &term.tests).for_each(|test| looks.add(&test.fetch));

@@ -13,7 +13,7 @@ pub enum Base64 {
 }
 
 impl Base64 {
-    /// Returns the text of bytes.
+    /// Encodes bytes.
     pub fn encode(self, bytes: &[u8]) -> Vec<u8> {
         let alphabet = if self == Base64::Standard { STANDARD } else { URL };
         let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -32,8 +32,7 @@ impl Base64 {
         out
     }
 
-    /// Returns the bytes of a text; `None` where it is not base64. The standard form must be padded, the other one may
-    /// be.
+    /// Decodes a text; returns `None` if it is not base64. The standard form must be padded, the other one may be.
     pub fn decode(self, text: &[u8]) -> Option<Vec<u8>> {
         let digits = match self {
             Base64::Standard if !text.len().is_multiple_of(4) => return None,

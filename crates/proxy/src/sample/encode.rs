@@ -16,7 +16,7 @@ use sluicegate_config::model::{Cast, Encoding, FormatFlags, FormatPart, LogForma
 
 use super::{FormatMode, Value, append_hex, append_int};
 
-/// Returns the parts of a format with those that its encoding adds and without those that it leaves out.
+/// Returns the parts of a format, with the parts that its encoding adds and without those that it omits.
 pub(crate) fn parts(format: &LogFormat, mode: FormatMode) -> Cow<'_, [FormatPart]> {
     let Some(encoding) = format.encoding.filter(|_| mode != FormatMode::Http) else {
         return Cow::Borrowed(&format.parts);
@@ -95,7 +95,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A sample that is not there.
+    /// Writes the value for a missing sample.
     fn missing(&mut self) {
         self.text(b"");
     }
@@ -146,7 +146,7 @@ impl Writer<'_> {
         self.out.push(b'"');
     }
 
-    /// Writes a text in which `#XX` stands for bytes, and braces and bars, of captures, for themselves.
+    /// Writes a text in which `#XX` stands for bytes; with `captures` its braces and bars are literal.
     pub(crate) fn encoded(&mut self, text: &[u8], captures: bool) {
         if self.encoding == Encoding::Json {
             return self.json(text);
@@ -176,7 +176,7 @@ impl Writer<'_> {
         cbor.bytes(&[BREAK]);
     }
 
-    /// Writes an array of texts as a peer's, each appended by `append`.
+    /// Writes an array of texts from a peer, each appended by `append`.
     pub(crate) fn list(&mut self, count: usize, mut append: impl FnMut(usize, &mut Vec<u8>)) {
         match self.encoding {
             Encoding::Json => self.out.push(b'['),
@@ -210,7 +210,7 @@ const TRUE: u8 = 0xf5;
 const NULL: u8 = 0xf6;
 const BREAK: u8 = 0xff;
 
-/// Bytes of CBOR, as they are or in hexadecimal.
+/// Writes CBOR, as bytes or in hexadecimal.
 struct Cbor<'a> {
     out: &'a mut Vec<u8>,
     raw: bool,
@@ -224,7 +224,7 @@ impl Cbor<'_> {
         bytes.iter().for_each(|byte| append_hex(self.out, *byte));
     }
 
-    /// A major type with its argument, in as few bytes as it fits.
+    /// Writes a major type with its argument, in as few bytes as possible.
     fn head(&mut self, major: u8, argument: u64) {
         let bytes = argument.to_be_bytes();
         match argument {

@@ -16,7 +16,7 @@ pub struct ExpressionCode {
 }
 
 impl ExpressionCode {
-    /// Compiles it, or returns the error.
+    /// Compiles an expression, or returns the error.
     pub fn compile(expr: &Expr, engines: &Engines, scope: FetchScope<'_>) -> Result<ExpressionCode, String> {
         let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope)?;
         let converters = expr.converters.iter();
@@ -24,7 +24,8 @@ impl ExpressionCode {
         Ok(ExpressionCode { fetch, converters: converters.collect::<Result<_, _>>()? })
     }
 
-    /// Returns its value. Variables that it would set are unchanged: the caller only reads its stream.
+    /// Returns the expression's value. Variables that it would set stay unchanged, because the caller only reads its
+    /// stream.
     pub fn value<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         let mut value = self.fetch.fetch(cx);
         for converter in &self.converters {
@@ -37,7 +38,7 @@ impl ExpressionCode {
         value
     }
 
-    /// Returns its value as text.
+    /// Returns the expression's value as text.
     pub fn text(&self, cx: &StreamContext) -> Option<String> {
         self.value(cx).map(|value| String::from_utf8_lossy(&value.into_text()).into_owned())
     }

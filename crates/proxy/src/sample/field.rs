@@ -5,7 +5,7 @@
 
 use sluicegate_wire::http::Message;
 
-/// Cuts optional white space (space, tab) at both ends.
+/// Removes optional white space (space, tab) from both ends.
 pub fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {
         text = rest;
@@ -16,7 +16,7 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The elements of a value; a comma inside a quoted string is none.
+/// An iterator over the elements of a value; a comma inside a quoted string does not separate.
 #[derive(Clone)]
 struct Elements<'a> {
     rest: Option<&'a [u8]>,
@@ -43,7 +43,7 @@ pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     Elements { rest: Some(value) }
 }
 
-/// Returns the position of the first separator outside a quoted string; the length if there is none.
+/// Returns the position of the first separator outside a quoted string, or the length if there is none.
 fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     for (index, byte) in text.iter().enumerate() {
@@ -64,7 +64,8 @@ fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     text.len()
 }
 
-/// Returns the values of a header by name, in order; of every header with an empty name. `whole` leaves commas alone.
+/// Returns the values of a header by name, in order; an empty name selects every header. With `whole` values are not
+/// split at commas.
 pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> impl Iterator<Item = &'a [u8]> {
     message.fields().filter(move |(_, field, _)| name.is_empty() || field.eq_ignore_ascii_case(name)).flat_map(
         move |(_, _, value)| {
@@ -116,8 +117,8 @@ impl<'a> Iterator for CookieValues<'a> {
     }
 }
 
-/// Returns the values of a cookie by name in the request's `Cookie` fields, in order; of every cookie with an empty
-/// name.
+/// Returns the values of a cookie by name in the request's `Cookie` fields, in order; an empty name selects every
+/// cookie.
 pub fn cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let pairs = |(_, rest)| CookieValues { rest, name, list: true };
     message.fields_named(b"cookie").flat_map(pairs).map(|(_, value)| value)

@@ -1,9 +1,10 @@
 //! Log-format rendering (HAProxy configuration manual 8.2.6), synchronous and into a buffer that the caller reuses.
 //!
-//! There are three dialects. In HTTP rules ([`FormatMode::Http`]) an expression's control characters become `%XX`, so
-//! that no sample can break a header line, and `+Q` is ignored for it. Elsewhere ([`FormatMode::Plain`]) the bytes
-//! stay as they are and `+Q` puts them between quotes, or an encoding makes a value for machines of them. A sample that is not there prints nothing, but `-` in a log line
-//! ([`FormatMode::Log`]) where no quotes show that it is empty. What aliases print is in [`crate::log::alias`].
+//! There are three dialects. In HTTP rules ([`FormatMode::Http`]) control characters of an expression are written as
+//! `%XX`, so that no sample can break a header line, and `+Q` is ignored for it. Elsewhere ([`FormatMode::Plain`]) the
+//! bytes are unchanged, and `+Q` puts them between quotes, or an encoding makes them a machine-readable value. A
+//! missing sample prints nothing, except `-` in a log line ([`FormatMode::Log`]) without quotes, where an empty value
+//! would be invisible. The output of aliases is described in [`crate::log::alias`].
 
 use sluicegate_config::model::{Cast, FormatFlags};
 
@@ -48,7 +49,7 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
     }
 }
 
-/// Encodes the text appended since `start`; text that needs no encoding, nearly all, costs one scan.
+/// Encodes the text appended since `start`. Text that needs no encoding, which is almost all text, costs one scan.
 fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) {
     if !escape && mode != FormatMode::Http {
         return;

@@ -17,7 +17,7 @@ use super::value::Sample;
 use crate::engines::Engines;
 use crate::stream::StreamContext;
 
-/// The reason why a call from a script is refused: its arguments are wrong.
+/// The reason why a script's call was rejected: its arguments are wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
@@ -32,13 +32,13 @@ pub enum Called {
     Pending(PendingReply),
 }
 
-/// Returns the fetch by a script's name, such as `req_hdr`.
+/// Returns the fetch with a script's name for it, such as `req_hdr`.
 pub fn fetch_by_name(name: &str) -> Option<Fetch> {
     // A script calls its own functions itself: by this way it would wait for the state that it holds.
     Fetch::named_in_scripts(name).filter(|fetch| *fetch != Fetch::Lua)
 }
 
-/// Returns the converter by a script's name, such as `lower`.
+/// Returns the converter with a script's name for it, such as `lower`.
 pub fn converter_by_name(name: &str) -> Option<Converter> {
     converter_for_scripts(name).filter(|converter| *converter != Converter::Lua)
 }

@@ -14,17 +14,17 @@ use super::value::Value;
 pub struct MatcherCode {
     matcher: Matcher,
     ignore_case: bool,
-    /// Files whose patterns match as well.
+    /// Files whose patterns are matched, too.
     files: Vec<(Arc<PatternFile>, IndexId)>,
 }
 
 impl MatcherCode {
-    /// Takes the patterns; with `ignore_case` they are lower-cased already.
+    /// Returns a matcher for these patterns; with `ignore_case` they are in lower case already.
     pub fn new(matcher: Matcher, ignore_case: bool) -> MatcherCode {
         MatcherCode { matcher, ignore_case, files: Vec::new() }
     }
 
-    /// The same with files whose patterns match as well.
+    /// Adds files whose patterns are matched, too.
     pub fn with_files(mut self, files: &[(Arc<PatternFile>, IndexId)]) -> MatcherCode {
         self.files = files.to_vec();
         self
@@ -76,7 +76,7 @@ impl MatcherCode {
         }
     }
 
-    /// Whole components between delimiters.
+    /// Returns whether a pattern equals whole components between delimiters.
     fn component(&self, value: &Value<'_>, patterns: &[Vec<u8>], delimiters: &[u8]) -> bool {
         value.with_text(|text| {
             self.folded(text, |text| patterns.iter().any(|pattern| has_component(text, pattern, delimiters)))
@@ -87,7 +87,7 @@ impl MatcherCode {
         if self.ignore_case { text.eq_ignore_ascii_case(pattern) } else { text == pattern }
     }
 
-    /// Returns the text, lower-cased where case is ignored; only upper-case letters cost a copy.
+    /// Runs `f` on the text, in lower case if case is ignored; only a text with upper-case letters is copied.
     fn folded<R>(&self, text: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
         if self.ignore_case && text.iter().any(u8::is_ascii_uppercase) {
             f(&text.to_ascii_lowercase())
@@ -101,7 +101,8 @@ fn within(ranges: &[(i64, i64)], number: i64) -> bool {
     ranges.iter().any(|(low, high)| (*low..=*high).contains(&number))
 }
 
-/// Returns the bytes of a sample for `-m bin`: integers are 8 bytes in network order, addresses their own.
+/// Runs `f` on the bytes of a sample for `-m bin`: integers are 8 bytes in network order, addresses have their own
+/// bytes.
 fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     match value {
         Value::Bin(bytes) | Value::Str(bytes) | Value::Method(bytes) => f(bytes),
@@ -112,7 +113,7 @@ fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
-/// Returns the key of a sample for a file's method; `None` where it cannot be cast.
+/// Runs `f` on the key of a sample for a file's match method; returns `None` if the sample cannot be cast.
 pub(crate) fn with_key<R>(value: &Value<'_>, method: Method, f: impl FnOnce(Key<'_>) -> R) -> Option<R> {
     Some(match method {
         Method::Int => f(Key::Int(value.to_int()?)),

@@ -22,7 +22,8 @@ fn nowhere(running: &Running) -> Option<StreamContext> {
     Some(context)
 }
 
-/// Computes a variable and sets it; without a value it is unset. The error describes what cannot be compiled.
+/// Computes a variable and sets it; without a value the variable is unset. The error describes the expression that
+/// cannot be compiled.
 pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
     let scope = FetchScope { directory: Some(&running.directory), own: None };
     let Some(VarRef::Process(variable)) = VarRef::intern(&preset.target.name) else {

@@ -56,7 +56,7 @@ impl Sample {
         }
     }
 
-    /// Bytes it holds on the heap: what limits on variables count.
+    /// Returns the number of bytes on the heap, which limits on variables count.
     #[inline]
     pub fn heap_len(&self) -> usize {
         match self {
@@ -67,13 +67,13 @@ impl Sample {
 }
 
 impl<'a> Value<'a> {
-    /// Text that is borrowed.
+    /// Returns a borrowed text.
     #[inline]
     pub fn text(bytes: &'a [u8]) -> Value<'a> {
         Value::Str(Cow::Borrowed(bytes))
     }
 
-    /// Text that is owned.
+    /// Returns an owned text.
     #[inline]
     pub fn owned_text(bytes: Vec<u8>) -> Value<'a> {
         Value::Str(Cow::Owned(bytes))
@@ -103,7 +103,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to an integer: booleans are 0 or 1, IPv4 addresses their 32 bits, text its leading decimal digits.
+    /// Casts to an integer: booleans are 0 or 1, IPv4 addresses their 32 bits, text its leading decimal digits.
     pub fn to_int(&self) -> Option<i64> {
         match self {
             Value::Bool(b) => Some(i64::from(*b)),
@@ -114,12 +114,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to a boolean: what casts to an integer that is not 0.
+    /// Casts to a boolean: true for a value whose cast to an integer is not 0.
     pub fn to_bool(&self) -> Option<bool> {
         self.to_int().map(|number| number != 0)
     }
 
-    /// Cast to an address: an integer is the 32 bits of an IPv4 address, text is parsed.
+    /// Casts to an address: an integer is the 32 bits of an IPv4 address, text is parsed.
     pub fn to_ip(&self) -> Option<IpAddr> {
         match self {
             Value::Ip(ip) => Some(*ip),
@@ -129,8 +129,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to text, always possible: numbers in decimal, addresses as usual, bytes
-    /// up to the first that is 0.
+    /// Casts to text, which is always possible: numbers in decimal, addresses in their usual notation, bytes up to the
+    /// first zero byte.
     pub fn into_text(self) -> Cow<'a, [u8]> {
         match self {
             Value::Str(s) | Value::Method(s) => s,
@@ -147,7 +147,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to bytes, always possible: integers are 8 bytes in network order, addresses their own, text its own.
+    /// Casts to bytes, which is always possible: integers are 8 bytes in network order, addresses and texts have their
+    /// own bytes.
     pub fn into_bytes(self) -> Cow<'a, [u8]> {
         match self {
             Value::Bin(bytes) | Value::Str(bytes) | Value::Method(bytes) => bytes,
@@ -158,7 +159,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends what [`Value::into_text`] gives, without a value in between.
+    /// Appends the result of [`Value::into_text`] without an intermediate value.
     pub fn append_text(&self, out: &mut Vec<u8>) {
         match self {
             Value::Str(s) | Value::Method(s) => out.extend_from_slice(s),
@@ -185,7 +186,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Returns the bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
+/// Returns the bytes that a cast to text keeps: as in HAProxy, text ends at a zero byte.
 fn text_of(bytes: &[u8]) -> &[u8] {
     &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
@@ -200,7 +201,7 @@ pub fn append_int(out: &mut Vec<u8>, number: i64) {
     }
 }
 
-/// Appends an address; IPv4 is written by hand because it is in nearly every key.
+/// Appends an address; IPv4 is formatted by hand because nearly every key contains one.
 pub fn append_ip(out: &mut Vec<u8>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
@@ -227,7 +228,7 @@ pub fn append_hex(out: &mut Vec<u8>, byte: u8) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// Parses the leading decimal integer of `text`, saturating; 0 if there is none, and no value for empty text.
+/// Parses the leading decimal integer of `text`, saturating; 0 if there is none, and `None` for an empty text.
 fn parse_leading_int(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [] => return None,

@@ -19,11 +19,11 @@ use sluicegate_config::model::{VarName, VarScope};
 
 use super::value::{Sample, Value};
 
-/// Bytes that the variables of one stream, its session's included, may hold.
+/// The maximum number of bytes in the variables of one stream, including its session's.
 pub const STREAM_LIMIT: usize = 1 << 20;
-/// Variable names that the process may know; scripts can invent names.
+/// The maximum number of variable names in the process, because scripts can invent names.
 pub const NAMES_LIMIT: usize = 65_536;
-/// Names that one thread remembers for [`VarRef::parse`].
+/// The maximum number of names that one thread caches for [`VarRef::parse`].
 const REMEMBERED: usize = 1_024;
 /// The size of one variable in addition to its bytes: its slot.
 const SLOT_COST: usize = std::mem::size_of::<(NameId, Sample)>();
@@ -49,8 +49,8 @@ impl ProcVariable {
     }
 }
 
-/// Names and `proc.` values. They belong to the process, not to a configuration: a session that outlives a reload
-/// must find its variables under the ids it stored them with.
+/// The names, and the `proc.` values. They belong to the process, not to a configuration, because a session that
+/// outlives a reload must find its variables under the ids with which it stored them.
 #[derive(Default)]
 struct Registry {
     names: HashMap<Arc<str>, NameId>,
@@ -77,7 +77,7 @@ pub enum VarRef {
 }
 
 impl VarRef {
-    /// Resolves a name, making it known; `None` when [`NAMES_LIMIT`] names are known already.
+    /// Resolves a name and registers it; returns `None` if [`NAMES_LIMIT`] names are already registered.
     pub fn intern(name: &VarName) -> Option<VarRef> {
         let mut registry = REGISTRY.lock();
         if name.scope == VarScope::Proc {
@@ -103,7 +103,7 @@ impl VarRef {
         Some(VarRef::of(name.scope, id))
     }
 
-    /// Resolves a name known from some rule or script; a variable that was never named has no value.
+    /// Resolves a name that some rule or script has registered; a variable that was never named has no value.
     pub fn known(scope: VarScope, name: &str) -> Option<VarRef> {
         let registry = REGISTRY.lock();
         if scope == VarScope::Proc {
@@ -112,8 +112,8 @@ impl VarRef {
         registry.names.get(name).map(|id| VarRef::of(scope, *id))
     }
 
-    /// Resolves `scope.name` as scripts write it, making it known. Scripts use few names again and again, so each
-    /// thread remembers them and the process's lock is taken once for each.
+    /// Resolves `scope.name` as written in scripts, and registers it. Scripts use a few names again and again, so each
+    /// thread caches them and acquires the process's lock only once for each.
     pub fn parse(text: &str) -> Option<VarRef> {
         thread_local! {
             static KNOWN: RefCell<HashMap<Box<str>, VarRef>> = RefCell::default();
@@ -143,7 +143,7 @@ impl VarRef {
     }
 }
 
-/// Splits `scope.name`; `None` unless the scope is known and the name is made of letters, digits, `_` and `.`.
+/// Splits `scope.name`; returns `None` unless the scope is known and the name consists of letters, digits, `_` and `.`.
 pub fn split(text: &str) -> Option<(VarScope, &str)> {
     let (scope, name) = text.split_once('.')?;
     let scope = match scope {
@@ -204,7 +204,7 @@ impl VarMap {
 #[derive(Clone, Debug, Default)]
 pub struct SessionVariables(Rc<RefCell<VarMap>>);
 
-/// The variables that one stream sees.
+/// The variables of one stream, with access to those of its session.
 #[derive(Debug, Default)]
 pub struct Variables {
     session: SessionVariables,
@@ -217,7 +217,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// Begins a stream of this session, which has no variables of its own yet.
+    /// Initializes the variables for a stream of this session, which has no variables of its own yet.
     pub fn begin(&mut self, session: &SessionVariables) {
         self.session.clone_from(session);
         self.transaction.clear();
@@ -226,23 +226,24 @@ impl Variables {
         self.in_response = false;
     }
 
-    /// Creates those of a health check, which has neither a request nor a session.
+    /// Returns the variables of a health check, which has neither a request nor a session.
     pub(crate) fn of_check(own: VarMap) -> Variables {
         Variables { check: Some(own), ..Variables::default() }
     }
 
-    /// Returns those of a health check, which keeps them between two of its steps.
+    /// Returns the variables of a health check, which stores them between two of its steps.
     pub(crate) fn into_check(self) -> VarMap {
         self.check.unwrap_or_default()
     }
 
-    /// The response is processed from here on: `req.` variables end.
+    /// Called when the processing of the response begins: drops the `req.` variables.
     pub fn enter_response(&mut self) {
         self.request.clear();
         self.in_response = true;
     }
 
-    /// Returns the value of a variable of the stream itself, borrowed; `None` also for those that others share.
+    /// Returns the value of a variable that belongs to the stream itself, borrowed; returns `None` for variables that
+    /// are shared with others.
     #[inline]
     fn own(&self, variable: &VarRef) -> Option<&Sample> {
         match variable {
@@ -254,8 +255,8 @@ impl Variables {
         }
     }
 
-    /// Returns a variable's value, borrowed unless others can change it meanwhile: those of the process and of the
-    /// session are copied.
+    /// Returns a variable's value. It is borrowed unless others can change it meanwhile: variables of the process and
+    /// of the session are copied.
     #[inline]
     pub fn value(&self, variable: &VarRef) -> Option<Value<'_>> {
         match variable {
@@ -273,7 +274,7 @@ impl Variables {
         }
     }
 
-    /// Any variable, cloned.
+    /// Returns a copy of any variable's value.
     pub fn get(&self, variable: &VarRef) -> Option<Sample> {
         match variable {
             VarRef::Process(variable) => variable.get(),
@@ -282,8 +283,8 @@ impl Variables {
         }
     }
 
-    /// Sets a variable; `false` when [`STREAM_LIMIT`] would be passed, and then its old value stays, and for the
-    /// variables of the message that is not being processed, which have no place as in HAProxy.
+    /// Sets a variable. Returns `false`, and keeps the old value, if [`STREAM_LIMIT`] would be exceeded. Also returns
+    /// `false` for a variable of the message that is not being processed; as in HAProxy, it cannot be stored.
     pub fn set(&mut self, variable: &VarRef, value: Sample) -> bool {
         if let VarRef::Process(process) = variable {
             if value.heap_len() > STREAM_LIMIT {

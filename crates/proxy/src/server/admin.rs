@@ -54,18 +54,18 @@ pub enum Directive {
 pub enum WeightError {
     /// No number at the start.
     Empty,
-    /// Something behind the number.
+    /// Text after the number.
     Trailing,
     /// Above 256.
     Absolute,
     /// A percentage below 0.
     Relative,
-    /// Neither 0 nor the file's, in a backend whose algorithm keeps a table of weights.
+    /// Neither 0 nor the configured weight, in a backend whose algorithm keeps a table of weights.
     Static,
 }
 
 impl WeightError {
-    /// HAProxy's words.
+    /// Returns HAProxy's message.
     pub fn message(self) -> &'static str {
         match self {
             WeightError::Empty => "Empty weight string empty or preceded by garbage",
@@ -77,8 +77,8 @@ impl WeightError {
     }
 }
 
-/// `N` or `N%` of the weight that the file gives; a percentage is cut to the highest weight. Where weights are not
-/// `dynamic`, only 0 and the file's are good.
+/// Parses `N`, or `N%` of the configured weight; a percentage is limited to the highest weight. If weights are not
+/// `dynamic`, only 0 and the configured weight are accepted.
 pub fn parse_weight(text: &str, initial: u16, dynamic: bool) -> Result<u32, WeightError> {
     let weight = read_weight(text, initial)?;
     if !dynamic && weight != 0 && weight != u32::from(initial) {
@@ -110,7 +110,8 @@ fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: b
     transit(status, server, |status| *(if inherited { &mut status.inherited } else { &mut status.admin }) = to);
 }
 
-/// Makes a change that may take a server into maintenance or out of it, and all that comes with that.
+/// Makes a change that may take a server into maintenance or out of it, and resets its health and operation
+/// accordingly.
 pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: impl FnOnce(&mut ServerStatus)) {
     let before = (status.admin(), status.is_running());
     change(status);
@@ -134,7 +135,7 @@ impl Site {
         self.direct_by(running, server, directive, "CLI");
     }
 
-    /// The same for another originator, which is named in the log.
+    /// Like [`direct`](Self::direct), for another originator, which is named in the log.
     pub fn direct_by(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive, by: &str) {
         let now = Instant::now();
         let state = Before::of(server, now);
@@ -222,8 +223,8 @@ impl Site {
         }
     }
 
-    /// Records that the server's name has an address, or has none for this `reason`: without one it is in maintenance.
-    /// Returns whether that is new.
+    /// Records that the server's name has an address or, with the `reason`, that it has none; without one the server is
+    /// in maintenance. Returns whether that is a change.
     pub fn set_resolved(&self, running: &Arc<Running>, server: &ServerRun, resolved: Result<(), &str>) -> bool {
         let unresolved = resolved.is_err();
         if server.shared.status().unresolved == unresolved {
@@ -242,23 +243,23 @@ impl Site {
 }
 
 impl ServerRun {
-    /// Changes where it is checked.
+    /// Changes the address or port to which checks connect.
     pub(crate) fn check_elsewhere(&self, change: impl FnOnce(&mut Moved)) {
         self.shared.set_moved(change);
     }
 
-    /// Changes what its agent is sent.
+    /// Changes the text that is sent to the server's agent.
     pub(crate) fn send_to_agent(&self, text: &[u8]) {
         self.shared.set_agent_send(text);
     }
 
-    /// Returns its address where it has one and no port of its own.
+    /// Returns the server's address if it has one, but no port of its own.
     pub(crate) fn host_only(&self) -> Option<SocketAddr> {
         self.address().map(|ip| SocketAddr::new(ip, 0))
     }
 
-    /// Moves it to another address and, unless `port` is empty, another port, for `by`; returns HAProxy's answer. Idle
-    /// connections to the address before are closed.
+    /// Changes the server's address and, unless `port` is empty, its port, on behalf of `by`; returns HAProxy's
+    /// message. Idle connections to the previous address are closed.
     pub fn move_to(&self, address: &str, port: &str, by: &str) -> String {
         if !matches!(self.config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) {
             return "Update for the current server address family is only supported through configuration file."

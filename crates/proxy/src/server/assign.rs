@@ -31,7 +31,7 @@ use crate::worker::Worker;
 /// The pause before the same server is tried again.
 const TURN_AROUND: Duration = Duration::from_secs(1);
 
-/// The reason why no server connection was made. All answer 503; the log's termination state differs.
+/// The reason why there is no server connection. The response is always a 503; the log's termination state differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFailure {
     /// No server is usable (`SC`, `<NOSRV>`).
@@ -44,7 +44,7 @@ pub enum ServerFailure {
     Refused,
     /// `timeout connect`, after all retries (`sC`).
     ConnectTimeout,
-    /// No descriptor, port or memory left here (`RC`).
+    /// This machine has no descriptor, port or memory left (`RC`).
     Resource,
 }
 
@@ -124,18 +124,18 @@ pub(super) struct Assignment<'a> {
     pub(super) destination: Option<SocketAddr>,
     /// The PROXY header for each server.
     pub(super) headers: (&'a Headers, Made),
-    /// The address that it comes from, by server, where that is not this machine's.
+    /// The source address of the connection to each server, for servers with `usesrc`.
     pub(super) foreign: source::Foreign,
     pub(super) allow_reuse: bool,
-    /// The session, by its place among its worker's.
+    /// The session, by its index among its worker's.
     pub(super) keeper: Keeper,
-    /// The hash of the request's key, where `balance` asks for one.
+    /// The hash of the request's key, if the `balance` algorithm needs one.
     pub(super) hash: Option<u32>,
     /// The number of retries of a failed connection.
     pub(super) retries: u32,
-    /// Its turn in queues.
+    /// The request's priority in queues.
     pub(super) priority: Priority,
-    /// The server that persistence asks for, and whether even its full queue is no reason for another.
+    /// The server that persistence selects, and whether the request stays with it even if its queue is full.
     pub(super) asked_for: Option<(usize, bool)>,
     /// `force-persist`: no retry goes to another server.
     pub(super) stays: bool,
@@ -143,15 +143,15 @@ pub(super) struct Assignment<'a> {
     pub(super) preferred: Option<usize>,
 }
 
-/// Lets the stats socket see where the stream is.
+/// Records the stream's state for commands of the stats socket.
 fn note(log: &LogRecord, side: Reached, server: Option<usize>) {
     if let Some(card) = &log.card {
         card.set_side(side, server, log.retries);
     }
 }
 
-/// Returns the pause before a retry: after a refusal that the kernel reported later than `connect`, unless more than
-/// one server is active and the retry may go to another.
+/// Returns the pause before a retry. There is one after a refusal that the kernel reported later than `connect`, unless
+/// more than one server is active and the retry may go to another.
 pub(super) fn turn_around(
     error: ConnectError,
     redispatch: bool,
@@ -170,7 +170,7 @@ async fn sleep(pause: Option<Duration>) {
     }
 }
 
-/// A wait in the queue that notes its position in the log however it ends.
+/// A wait in the queue that records its position in the log however the wait ends.
 struct Queued<'a> {
     wait: Wait<'a>,
     log: &'a mut LogRecord,
@@ -190,8 +190,9 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Returns a place among the server's connections. Under `strict-maxconn` idle ones make room; as the request has a
-/// slot, there is one unless it is just being taken, or `maxconn` was lowered.
+/// Returns permission for one more connection to the server. Under `strict-maxconn` idle connections are closed to make
+/// room. Since the request has a slot, there is room unless an idle connection is just being taken, or `maxconn` was
+/// lowered.
 async fn room(server: &ServerRun) -> Option<Open> {
     const TRIES: u32 = 4;
     for _ in 0..TRIES {
@@ -223,7 +224,8 @@ impl Assignment<'_> {
         self.connect_in(slot, log).await
     }
 
-    /// A server was chosen whose queue was full, or which went down while the request waited; another took it.
+    /// Records in the log that another server took the request, because the chosen server's queue was full or the
+    /// server went down while the request waited.
     fn note_elsewhere(&self, chosen: usize, slot: &Slot, log: &mut LogRecord) {
         if chosen != slot.server.shared.index {
             self.count(&self.servers[chosen], |counters| counters.wredis.add(1));
@@ -231,8 +233,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Sends a request once more, to the same server or where `option redispatch` lets it go; there is nothing to wait
-    /// for, as the server could be connected to.
+    /// Sends a request again, to the same server or, with `option redispatch`, to another one. There is no pause,
+    /// because the server accepted the previous connection.
     async fn again(&self, slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         log.retries += 1;
         let active = self.backend.usable_servers().0;
@@ -293,7 +295,7 @@ impl Assignment<'_> {
         }
     }
 
-    /// After a failed attempt: the same slot after a pause, or another server's.
+    /// Returns the slot for the next attempt after a failed one: the same slot after a pause, or one of another server.
     async fn retry(&self, slot: Slot, error: ConnectError, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         let active = self.backend.usable_servers().0;
         let redispatch = self.redispatches(&slot.server, log, active);
@@ -354,8 +356,8 @@ impl Assignment<'_> {
             && self.config.max_keep_alive_queue.is_none_or(waits)
     }
 
-    /// Returns a slot of the server that persistence asks for; none if there is no such server, or if it went down
-    /// meanwhile or its queue is full and the request may go to another.
+    /// Returns a slot of the server that persistence selects. Returns none if there is no such server, or if the
+    /// request may go to another and this one went down or has a full queue.
     async fn assign_asked(
         &self,
         asked: Option<(usize, bool)>,
@@ -385,7 +387,7 @@ impl Assignment<'_> {
         ServerFailure::QueueFull
     }
 
-    /// Returns a slot of some server, at once or through the queue.
+    /// Returns a slot of any server, immediately or through the queue.
     async fn assign(&self, avoid: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         // The server whose queue sent the request away.
         let mut left = None;
@@ -464,8 +466,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Takes an idle connection if `http-reuse` allows it, or opens a new one; also returns the number of requests it
-    /// served before and the time at which it was ready.
+    /// Takes an idle connection if `http-reuse` allows it, or opens a new one. Also returns the number of requests that
+    /// the connection has served, and the time at which it was ready.
     async fn open(
         &self,
         server: &Arc<ServerRun>,
@@ -537,7 +539,7 @@ impl Assignment<'_> {
         server.shared.figures.at(self.worker)
     }
 
-    /// Counts the same for the backend and the server.
+    /// Updates a counter of both the backend and the server.
     fn count(&self, server: &ServerRun, count: impl Fn(&Counters)) {
         count(self.backend_counters());
         count(self.server_counters(server));

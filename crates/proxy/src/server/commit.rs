@@ -10,8 +10,8 @@ use super::shared::{Admin, Moved, Operation, ServerStatus};
 use super::{admin, idle};
 use crate::site::Site;
 
-/// Applies the changes to the objects shared by `before` and `after`. Each change is reported in a line; unchanged
-/// definitions keep their run-time state.
+/// Applies a changed configuration to the objects shared by `before` and `after`. Each change is reported in one line;
+/// unchanged definitions keep their run-time state.
 pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn FnMut(String)) {
     if !Arc::ptr_eq(&before.backend, &after.backend) {
         after.backend.succeed(&before.backend, now);
@@ -91,7 +91,8 @@ pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn Fn
     }
 }
 
-/// A server whose `rise` or `fall` changed, or that is checked now, or no longer: up stays up, down stays down.
+/// Resets the health of a server whose `rise` or `fall` changed, or whose checks were added or removed. A server that
+/// was up stays up, one that was down stays down.
 fn recount(status: &mut ServerStatus, rules: Option<(u32, u32)>) {
     let up = status.operation != Operation::Stopped;
     status.health = match rules {

@@ -22,11 +22,11 @@ pub struct ServerConnection {
     /// Released before the slot: the next owner of the slot may need it.
     pub(super) open: Open,
     pub(super) slot: Slot,
-    /// Requests that it served before.
+    /// The number of requests served on this connection before.
     pub(super) reuses: u32,
-    /// The label that a request must have to take it when it is idle.
+    /// The label that a request must have to take the connection when it is idle.
     pub(super) label: Option<Arc<[u8]>>,
-    /// Its owner where connections are not shared.
+    /// The session that owns the connection, if connections are not shared.
     pub(super) keeper: Keeper,
 }
 
@@ -44,7 +44,7 @@ impl ServerConnection {
     /// The response is complete and both sides keep the connection open: it becomes idle, or is closed because of a
     /// limit. The slot goes to the next waiter, who may take this very connection.
     ///
-    /// Only on the worker that made or took it, to its idle connections.
+    /// Must be called on the worker that opened or took the connection, with its idle connections.
     pub(crate) fn release(self, owner: &Arc<IdleConnections>, worker: usize) {
         let ServerConnection { socket, open, slot, reuses, label, keeper } = self;
         idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
@@ -55,17 +55,17 @@ impl ServerConnection {
 /// The reason why a connection failed; it decides whether, when and where it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectError {
-    /// The peer or the network refused, after the attempt had begun.
+    /// The peer or the network refused the connection, after the attempt had begun.
     Refused,
-    /// The system refused at once (unix sockets): a retry needs no pause.
+    /// The system refused immediately (unix sockets): a retry needs no pause.
     RefusedAtOnce,
     /// `timeout connect`.
     TimedOut,
-    /// No descriptor, port or memory left here; trying again would not help.
+    /// This machine has no descriptor, port or memory left; another attempt would not help.
     Resource,
 }
 
-/// Makes a connection. `limit` is `timeout connect`.
+/// Opens a connection. `limit` is `timeout connect`.
 pub(super) async fn connect(
     server: &ServerRun,
     destination: Option<SocketAddr>,
@@ -90,7 +90,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Connects by TCP within `limit`; running out of time is [`io::ErrorKind::TimedOut`].
+/// Connects by TCP within `limit`; a timeout is [`io::ErrorKind::TimedOut`].
 pub(super) async fn connect_tcp(
     address: SocketAddr,
     local: Option<Local<'_>>,
@@ -108,7 +108,8 @@ pub(super) async fn connect_tcp(
     }
 }
 
-/// Sends the bytes that precede the stream's. They are few and the connection is new, so there is room for them.
+/// Sends the bytes that precede the stream's data. They are few and the connection is new, so the socket has room for
+/// them.
 pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duration>) -> Result<(), ConnectError> {
     let saying = async {
         while !bytes.is_empty() {
@@ -136,7 +137,7 @@ pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     }
 }
 
-/// Returns the kernel's probes of idle connections, if options ask for them.
+/// Returns the settings of the kernel's keep-alive probes, if options ask for them.
 pub(crate) fn keepalive(probes: &Probes) -> Option<TcpKeepalive> {
     probes.on.then(|| {
         let mut settings = TcpKeepalive::new();
@@ -158,7 +159,8 @@ fn classify(error: &io::Error) -> ConnectError {
     }
 }
 
-/// Returns whether idle connections may be taken, by `http-reuse`: `None` no, `Some(true)` only proven ones.
+/// Returns whether `http-reuse` allows idle connections to be taken: `None`: no; `Some(true)`: only those that have
+/// served more than one request.
 pub(super) fn reuse_policy(
     mode: Mode,
     policy: HttpReuse,

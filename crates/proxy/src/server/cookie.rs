@@ -13,14 +13,14 @@ use sluicegate_config::model::{self, ServerAddress, ServerPort};
 
 use super::shared::ServerRun;
 
-/// The inputs of a backend's values.
+/// The settings from which the values of a backend's servers are computed.
 #[derive(Debug)]
 pub struct CookieMaker {
     on: AtomicBool,
     key: RwLock<Option<Arc<str>>>,
 }
 
-/// A server's value once it was made.
+/// A server's cached value, once it has been computed.
 #[derive(Debug, Default)]
 pub(super) struct Made(Mutex<Option<Value>>);
 
@@ -47,7 +47,7 @@ impl CookieMaker {
         self.enable(config.cookie.as_ref().is_some_and(|cookie| cookie.dynamic));
     }
 
-    /// Goes on as another one.
+    /// Takes over the key and the setting of another backend version, on a change of configuration.
     pub(super) fn follow(&self, other: &CookieMaker) {
         self.set_key(other.key.read().as_deref());
         self.enable(other.on.load(Ordering::Relaxed));
@@ -63,7 +63,7 @@ impl CookieMaker {
         *self.key.write() = key.map(Arc::from);
     }
 
-    /// Returns the value of a server that has none of its own.
+    /// Returns the computed value, for a server without a configured `cookie` value.
     pub(crate) fn value(&self, server: &ServerRun) -> Option<Arc<str>> {
         if !self.on.load(Ordering::Relaxed) {
             return None;
@@ -82,8 +82,8 @@ impl CookieMaker {
     }
 }
 
-/// Returns the address and port from which a value is computed; for a port relative to the client's, the offset is
-/// used.
+/// Returns the address and port from which a value is computed. If the server's port is relative to the port that the
+/// client connected to, the offset is used as the port.
 fn place(server: &ServerRun) -> Option<Place> {
     let configured = match &server.config.address {
         ServerAddress::Inet(_, port) | ServerAddress::Name(_, port) => *port,

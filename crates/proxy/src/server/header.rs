@@ -16,12 +16,12 @@ use crate::log::line::LineCode;
 use crate::sample::{FetchScope, FormatMode};
 use crate::stream::StreamContext;
 
-/// The headers of a backend.
+/// The PROXY protocol headers of a backend's servers.
 #[derive(Default)]
 pub struct Headers {
-    /// The codes of its parts, each of a different kind.
+    /// The code of each distinct header.
     codes: Vec<HeaderCode>,
-    /// The kind of each server; empty where no server has any.
+    /// The index of each server's header in `codes`; empty if no server has one.
     of_server: Box<[Option<usize>]>,
 }
 
@@ -30,11 +30,11 @@ struct HeaderCode {
     tlvs: Vec<(u8, LineCode)>,
 }
 
-/// The headers that one request would begin with, by [`Headers::of_server`].
+/// The headers for one request, indexed by [`Headers::of_server`].
 pub(super) type Made = Vec<Arc<[u8]>>;
 
 impl Headers {
-    /// Compiles a backend's.
+    /// Compiles the headers of a backend.
     pub fn compile(
         proxy: &model::Proxy,
         engines: &Engines,
@@ -70,7 +70,7 @@ impl Headers {
         self.codes.iter().map(|code| code.make(cx)).collect()
     }
 
-    /// Returns the one sent to a server.
+    /// Returns the header that is sent to a server.
     pub(super) fn of<'a>(&self, server: usize, made: &'a Made) -> Option<&'a Arc<[u8]>> {
         made.get((*self.of_server.get(server)?)?)
     }
@@ -79,7 +79,8 @@ impl Headers {
 /// A type of TLV and the format of its value.
 type TlvFormat = (u8, Arc<model::LogFormat>);
 
-/// Two servers' options come to the same header. Formats are the same where they come from one `default-server`.
+/// Returns whether two servers' options yield the same header. Formats are the same if they come from one
+/// `default-server`.
 fn is_same(one: &SendProxy, other: &SendProxy) -> bool {
     let flags = |options: &SendProxy| (options.v2, options.checksum, options.unique_id, options.authority);
     let same = |(one, other): (&TlvFormat, &TlvFormat)| one.0 == other.0 && Arc::ptr_eq(&one.1, &other.1);
@@ -87,7 +88,7 @@ fn is_same(one: &SendProxy, other: &SendProxy) -> bool {
 }
 
 impl HeaderCode {
-    /// Returns a TLV that does not fit is left out.
+    /// Builds the header; a TLV that does not fit is left out.
     fn make(&self, cx: &StreamContext) -> Arc<[u8]> {
         let mut out = Vec::new();
         if !self.config.v2 {

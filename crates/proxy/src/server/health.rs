@@ -15,9 +15,9 @@ use super::shared::Operation;
 pub struct Health {
     /// 0 to `rise + fall - 1`.
     pub level: u32,
-    /// Successes that bring it up.
+    /// The number of successes that bring the server up.
     pub rise: u32,
-    /// Failures that bring it down.
+    /// The number of failures that bring the server down.
     pub fall: u32,
 }
 
@@ -33,7 +33,7 @@ impl Health {
         Health { level: 1, rise: 1, fall: 1 }
     }
 
-    /// Returns whether it may serve.
+    /// Returns whether the server is up.
     pub fn is_up(&self) -> bool {
         self.level >= self.rise
     }
@@ -42,7 +42,7 @@ impl Health {
         self.rise + self.fall - 1
     }
 
-    /// A check passed; whether that changed anything.
+    /// Records a passed check; returns whether that changed anything.
     pub fn passed(&mut self) -> bool {
         if self.level >= self.top() {
             return false;
@@ -54,7 +54,7 @@ impl Health {
         true
     }
 
-    /// A check failed; whether that changed anything.
+    /// Records a failed check; returns whether that changed anything.
     pub fn failed(&mut self) -> bool {
         if self.level == 0 {
             return false;
@@ -66,7 +66,7 @@ impl Health {
         true
     }
 
-    /// Time to the next check of a server that works so.
+    /// Returns the time until the next check of a server in this state.
     pub fn interval(&self, check: &Check, operation: Operation) -> Duration {
         if self.level == self.top() {
             check.inter
@@ -83,7 +83,7 @@ impl Health {
 pub struct CheckReport {
     /// The status at its end.
     pub status: CheckStatus,
-    /// The numeric code of the answer's protocol; meaningful if the status has one.
+    /// The protocol's numeric code, such as the HTTP status; meaningful if the check status has one.
     pub code: u32,
     /// The message of the system or the server; empty if there is none.
     pub info: Vec<u8>,
@@ -92,7 +92,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// The end of a line about it: `, reason: …`.
+    /// Appends the end of a log line about the check: `, reason: …`.
     pub(super) fn append_reason(&self, line: &mut String) {
         use std::fmt::Write as _;
         // Writing to a string can't fail.

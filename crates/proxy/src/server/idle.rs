@@ -1,23 +1,23 @@
 //! Idle server connections: a LIFO list per worker and server.
 //!
-//! A stream takes a connection from its own worker's list; if that is empty it takes another worker's connection, which
-//! is then registered with its own runtime (2.6 µs), before it opens a new one. Each list is behind a leaf lock that is
-//! held for a push or a pop.
+//! A stream takes a connection from its own worker's list. If that is empty, then before opening a new connection it
+//! takes one from another worker, which is then registered with the runtime of the taking worker (2.6 µs). Each list is
+//! behind a leaf lock that is held for a push or a pop.
 //!
 //! A connection that the peer closes while idle is detected immediately: while it is idle, the socket's reader slot
 //! holds the list's waker, which starts a sweep on the list's worker. Taking a connection also checks the readiness
 //! that the runtime has already recorded, which costs no system call.
 //!
-//! Unneeded connections are closed: every `pool-purge-delay`, half of those untouched since the last purge.
+//! Unneeded connections are closed: every `pool-purge-delay`, half of those that were not used since the last purge.
 //! `pool-max-conn` limits the idle connections of all workers, `max-reuse` the number of uses of a connection, and
-//! below `pool-low-conn` of them no worker takes another's.
+//! while there are fewer than `pool-low-conn` idle connections, no worker takes one from another.
 //!
 //! Under `http-reuse never` a connection belongs to its client: it is labelled with the session, only that session's
 //! next requests take it, and it is closed with the session ([`forget`]) and not by a purge, as in HAProxy. A session
 //! has at most `max-session-srv-conns` of them.
 //!
-//! When descriptors run out, the requester closes the older half of all idle connections ([`shed`]) and retries: an
-//! unused connection never prevents a client's.
+//! When descriptors run out, the requester closes the older half of all idle connections ([`shed`]) and retries, so an
+//! unused connection never prevents a client connection.
 //!
 //! Limits: [`LIST_MAX`] per worker and server, [`WORKER_MAX`] per worker; beyond, a released connection is closed.
 
@@ -65,13 +65,13 @@ impl IdleConnections {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// There are none.
+    /// Returns whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A connection that counts among those of its server.
+/// Counts one open connection to a server for as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Open(Arc<AtomicU32>);
 
@@ -96,11 +96,11 @@ impl Drop for Open {
 struct Idle {
     socket: Socket,
     open: Open,
-    /// Requests that it served after its first. One is enough to know that it survives being idle (`http-reuse
-    /// aggressive`).
+    /// The number of requests served after the first. A value of at least 1 shows that the server keeps idle
+    /// connections open (`http-reuse aggressive`).
     reuses: u32,
-    /// The label that a request must have to take it: the PROXY protocol header that it began with, its source, its
-    /// destination if that depends on the request, its session.
+    /// The label that a request must have to take this connection. It contains the PROXY protocol header sent on the
+    /// connection, its source address, its destination if that depends on the request, and its session.
     label: Option<Arc<[u8]>>,
     _place: Place,
 }
@@ -113,7 +113,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None`: there is no room. `keeper` is the session that alone may use the connection.
+    /// Returns `None` if there is no room. `keeper` is the only session that may use the connection, if it is reserved.
     fn take(owner: &Arc<IdleConnections>, keeper: Option<Keeper>) -> Option<Place> {
         if let Some(Keeper { session, most }) = keeper {
             let mut own = owner.own.lock();
@@ -144,8 +144,8 @@ impl Drop for Place {
 }
 
 impl Idle {
-    /// Nothing came since it became idle: no end, no error, no stray data. Asks the system only if the runtime has
-    /// recorded an event.
+    /// Returns whether nothing has arrived since the connection became idle: no end, no error, no stray data. Makes a
+    /// system call only if the runtime has recorded an event.
     fn is_alive(&self) -> bool {
         matches!(self.socket.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
@@ -154,7 +154,7 @@ impl Idle {
 #[derive(Debug, Default)]
 struct Connections {
     idle: Vec<Idle>,
-    /// The fewest there were since the last purge: those were not needed.
+    /// The smallest number of connections since the last purge, which is the number that was not needed.
     spare: usize,
 }
 
@@ -200,7 +200,7 @@ impl IdleList {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns the last one returned that lives; dead ones on the way are closed.
+    /// Takes the most recently added matching connection that is alive; dead ones found before it are closed.
     fn pop(&self, proven_only: bool, label: Option<&[u8]>) -> Option<Idle> {
         if self.len() == 0 {
             return None;
@@ -231,7 +231,7 @@ impl IdleList {
         true
     }
 
-    /// Closes what died. The watch was used up by waking, so the survivors are watched anew.
+    /// Closes dead connections. A wake-up consumes the watch, so the remaining connections are watched again.
     fn sweep(&self) {
         let mut dead = Vec::new();
         {
@@ -249,7 +249,7 @@ impl IdleList {
         }
     }
 
-    /// Asks to be woken when something happens to this socket; `false` if something already did.
+    /// Registers the waker for events of this socket; returns `false` if an event has occurred already.
     fn watches(&self, socket: &Socket) -> bool {
         let mut cx = Context::from_waker(&self.waker);
         loop {
@@ -257,7 +257,7 @@ impl IdleList {
                 Poll::Pending => return true,
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok(())) => {
-                    // A readiness that is left over from the last response is forgotten by this read.
+                    // This read clears a readiness left over from the last response.
                     if !matches!(socket.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
                         return false;
                     }
@@ -266,7 +266,7 @@ impl IdleList {
         }
     }
 
-    /// Closes those whose label begins so.
+    /// Closes the connections whose label starts with `label`.
     fn forget(&self, label: &[u8]) {
         if self.len() == 0 {
             return;
@@ -285,7 +285,7 @@ impl IdleList {
         drop(connections);
     }
 
-    /// Closes the oldest.
+    /// Closes the oldest connection.
     fn close_one(&self) -> bool {
         if self.len() == 0 {
             return false;
@@ -331,38 +331,40 @@ impl IdleList {
 }
 
 /// Returns the label prefix of a connection reserved for one session of a worker. No PROXY protocol header and no
-/// address begins like it.
+/// address starts with these bytes.
 pub(super) fn own_label(worker: usize, session: u32) -> [u8; 7] {
     let [a, b] = (worker as u16).to_be_bytes();
     let [c, d, e, f] = session.to_be_bytes();
     [0xff, a, b, c, d, e, f]
 }
 
-/// Closes the idle connections of a session that ends, or that goes on under another configuration.
+/// Closes the idle connections of a session that ends or continues with a new configuration.
 pub(crate) fn forget(servers: &[Arc<ServerRun>], worker: usize, session: u32) {
     let label = own_label(worker, session);
     servers.iter().for_each(|server| server.shared.idle[worker].forget(&label));
 }
 
-/// Closes the older half of the idle connections to `server`, whichever worker holds them; gives how many.
+/// Closes the older half of the idle connections to `server` of all workers; returns the number closed.
 pub(super) fn shed(server: &ServerRun) -> usize {
     server.shared.idle.iter().map(IdleList::shed).sum()
 }
 
-/// Closes an idle connection to `server` of any worker, to make room for another; `false`: there is none.
+/// Closes an idle connection to `server` of any worker, to make room for another; returns `false` if there is none.
 pub(super) fn close_one(server: &ServerRun) -> bool {
     server.shared.idle.iter().any(IdleList::close_one)
 }
 
-/// Closes every idle connection to `server`: it is somewhere else now.
+/// Closes every idle connection to `server`, because its address has changed.
 pub(crate) fn clear(server: &ServerRun) {
     for list in &server.shared.idle {
         while list.shed() > 0 {}
     }
 }
 
-/// Takes an idle connection to `server`: this worker's, or another's, which is then registered here. Its label must be
-/// this one, or empty. Also returns the number of the next request among those after its first.
+/// Takes an idle connection to `server` from this worker or else, unless connections are reserved for sessions, from
+/// another one; it is then registered with this worker. Only a connection with exactly this label is taken; `None`
+/// takes those without a label. Also returns the number of requests it will have served after its first, including the
+/// next one.
 pub(super) fn take(
     server: &ServerRun,
     worker: usize,
@@ -382,7 +384,7 @@ pub(super) fn take(
     }
     for other in (1..lists.len()).map(|step| (worker + step) % lists.len()) {
         while let Some(idle) = lists[other].pop(proven_only, label) {
-            // A descriptor that can't be moved is closed; the next one may do.
+            // A socket that cannot be moved is closed, and the next one is tried.
             if let Ok(socket) = idle.socket.adopt() {
                 return Some((socket, idle.open, idle.reuses + 1));
             }
@@ -401,7 +403,7 @@ pub(super) fn keep(
 ) {
     let list = &server.shared.idle[worker];
     let pool = &server.config.pool;
-    // The pool's limits are about what clients share.
+    // The pool's limits apply only to connections that clients share.
     let own = server.reuse == HttpReuse::Never;
     let spent = !own && pool.max_reuse.is_some_and(|max| reuses >= max);
     let crowded = !own && pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
@@ -427,7 +429,8 @@ async fn mind(server: Arc<ServerRun>, worker: usize, delay: Duration) {
                 let left = if server.reuse == HttpReuse::Never { list.len() > 0 } else { list.purge() };
                 if !left {
                     list.swept.store(false, Ordering::Relaxed);
-                    // A connection that came in between found the sweeper still there.
+                    // A connection added in the meantime did not start a sweeper, because this one was still marked as
+                    // running.
                     if list.len() == 0 || list.swept.swap(true, Ordering::Relaxed) {
                         return;
                     }

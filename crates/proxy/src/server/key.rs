@@ -20,7 +20,7 @@ pub struct KeyCode {
 }
 
 impl KeyCode {
-    /// Compiles a proxy's; `None` where it needs no key.
+    /// Compiles the key of a proxy's `balance` algorithm; `None` if it needs no key.
     pub fn compile(
         proxy: &model::Proxy,
         engines: &Engines,
@@ -43,7 +43,7 @@ impl KeyCode {
         (cx.request.method() == b"POST" && lacks()).then_some(*check_post)
     }
 
-    /// Returns the data that the expression needs besides heads.
+    /// Returns which data the expression needs besides the message heads.
     pub fn looks(&self) -> Looks {
         self.expression.as_ref().map_or_else(Looks::default, |code| code.fetch.looks())
     }

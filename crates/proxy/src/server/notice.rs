@@ -25,7 +25,7 @@ pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, s
     }
 }
 
-/// Logs the conclusion from a report, and carries out its consequences.
+/// Logs what was concluded from a report, and carries out its consequences.
 pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, concluded: Concluded) {
     let Concluded { opinion, report, notable, health, weight, turn, before } = concluded;
     let logs = site.config.health.log_checks;
@@ -94,7 +94,7 @@ pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, tu
     }
 }
 
-/// The state from which a server's log lines are made.
+/// The part of a server's state on which its log lines depend.
 pub(super) type Glimpse = (Admin, bool, Operation);
 
 pub(super) fn glimpse(status: &ServerStatus) -> Glimpse {
@@ -106,9 +106,9 @@ pub(super) fn glimpse(status: &ServerStatus) -> Glimpse {
 pub(super) enum Why<'a> {
     /// A decision about this server.
     Decided,
-    /// It came with the server that it tracks.
+    /// Caused by a change of the tracked server.
     Tracked,
-    /// Its name lost its address for this reason, or has one again.
+    /// The server's name has no address any more, for this reason, or has one again.
     Name(&'a str),
 }
 
@@ -130,14 +130,14 @@ pub(super) struct Notice<'a> {
     proxy: &'a Site,
     server: &'a ServerRun,
     logger: &'a Logger,
-    /// Requests that stood in its own queue before.
+    /// The number of requests in the server's queue before the change.
     waiting: u32,
-    /// And in the backend's.
+    /// The number of requests in the backend's queue before the change.
     common: u32,
 }
 
 impl<'a> Notice<'a> {
-    /// Returns the lines about a change of `server`; `before` was taken before it.
+    /// Returns the log lines about a change of `server`; `before` is its state before the change.
     pub(super) fn new(before: &Before, running: &'a Running, proxy: &'a Site, server: &'a ServerRun) -> Notice<'a> {
         Notice { proxy, server, logger: &running.logger, waiting: before.waiting, common: before.common }
     }
@@ -201,7 +201,7 @@ impl<'a> Notice<'a> {
         (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
     }
 
-    /// Logs that the server takes requests, or no longer new ones.
+    /// Logs that the server accepts requests, or no longer accepts new ones.
     fn comes(&self, what: &str) {
         let (active, backup, on_backup) = self.usable();
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl<'a> Notice<'a> {
         say(self.proxy, self.logger, "WARNING", Severity::Notice, &line);
     }
 
-    /// Logs that the server takes no requests.
+    /// Logs that the server accepts no requests.
     fn goes(&self, what: &str, severity: Severity) {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);

@@ -38,7 +38,7 @@ type Wakers = SmallVec<[Waker; 4]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     class: i16,
-    /// Milliseconds since the queue was made, and the offset.
+    /// The time of arrival in milliseconds since the queue was created, plus the priority offset.
     moment: i64,
     ticket: u64,
 }
@@ -48,7 +48,7 @@ struct Rank {
 pub struct Priority {
     /// The class, from -2047 to 2047; lower ones go first.
     pub class: i16,
-    /// Milliseconds by which it seems to have come later, or earlier.
+    /// Milliseconds added to the time of arrival; a negative offset moves the request forward.
     pub offset: i32,
 }
 
@@ -69,19 +69,19 @@ enum NodeState {
     Free,
     Waiting(Option<Waker>),
     Granted(usize, Positions),
-    /// Its server is out of service: choose again.
+    /// The waiter's server is out of service: it must choose again.
     SentAway(Positions),
 }
 
 #[derive(Debug)]
 struct Node {
     state: NodeState,
-    /// The server whose queue it stands in; `NONE` is the backend's.
+    /// The server whose queue the waiter is in; `NONE` means the backend's queue.
     list: u32,
     rank: Rank,
-    /// The list's `passed` when it joined; the difference is its position for the log.
+    /// The list's `passed` when the waiter joined; the difference is its position for the log.
     passed: u32,
-    /// Whether it waits for its server even while that is down (`force-persist`).
+    /// Whether the waiter waits for its server even while that is down (`force-persist`).
     stays: bool,
 }
 
@@ -106,7 +106,7 @@ struct State {
 pub(super) enum Turn {
     /// The wait ends with a slot of this server.
     Granted(usize),
-    /// The server that it waited for takes no more requests: another is to be chosen.
+    /// The server that the request waited for takes no more requests: another one must be chosen.
     Again,
 }
 
@@ -196,12 +196,12 @@ impl Queue {
         }
     }
 
-    /// Requests that wait, in the backend's queue and in those of its servers.
+    /// Returns the number of waiting requests, in the backend's queue and in those of its servers.
     pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns whether there are waiters, here or for one server.
+    /// Returns whether there are waiters in the backend's queue or in that of one of its servers.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
@@ -213,7 +213,7 @@ impl Queue {
         self.backend_waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Requests in the backend's own queue (`qcur` of its BACKEND line).
+    /// Returns the number of requests in the backend's own queue (`qcur` of its BACKEND line).
     pub fn len(&self) -> u32 {
         self.backend_waiting.load(Ordering::Relaxed)
     }
@@ -223,18 +223,18 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Highest value of [`Queue::len`] (`qmax`).
+    /// Returns the highest value of [`Queue::len`] (`qmax`).
     pub fn highest(&self) -> u32 {
         self.backend_max.load(Ordering::Relaxed)
     }
 
-    /// Forgets the highest value (`clear counters`).
+    /// Resets the highest value (`clear counters`).
     pub fn clear_highest(&self) {
         self.backend_max.store(self.len(), Ordering::Relaxed);
     }
 
-    /// Joins the backend's queue, or that of one server. The wait ends with a server's slot, or with the server itself
-    /// unless it `stays`.
+    /// Joins the backend's queue, or that of one server. The wait ends when a slot is granted or, unless it `stays`,
+    /// when the server stops serving.
     pub(super) fn wait<'a>(
         &'a self,
         backend: &'a BackendShared,
@@ -352,8 +352,8 @@ impl Queue {
     }
 }
 
-/// A place in a queue; resolves to how the wait ended. Dropped, it leaves the queue or gives the grant
-/// to the next.
+/// A place in a queue; the future resolves to the reason for which the wait ended. If it is dropped, it leaves the
+/// queue, or passes the granted slot to the next waiter.
 #[derive(Debug)]
 pub(super) struct Wait<'a> {
     queue: &'a Queue,

@@ -16,7 +16,7 @@ use sluicegate_config::model::{InitAddr, Position, Proxy, Server, ServerAddress}
 use crate::running::Running;
 use crate::server::{Operation, ServerRun};
 
-/// A server's name that has no address.
+/// The error for a server whose name has no address.
 #[derive(Debug)]
 pub struct ResolveError {
     /// The position of the server.
@@ -99,8 +99,8 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     }
 }
 
-/// Gives the servers of a snapshot the addresses that those of the same name have in another one, whose names are the
-/// same.
+/// Copies the resolved addresses of an older snapshot's servers to the servers of the same name in a new one. The host
+/// names must be the same in both.
 pub(crate) fn keep_addresses(next: &Running, old: &Running) {
     for proxy in &next.proxies {
         let Some(before) = old.proxy(&proxy.config.name, proxy.config.kind) else { continue };
@@ -116,7 +116,7 @@ pub(crate) fn keep_addresses(next: &Running, old: &Running) {
     }
 }
 
-/// A server without an address is in maintenance.
+/// Puts a server without an address into maintenance.
 fn wait(server: &ServerRun) {
     server.backend.update(server.shared.index, Instant::now(), |status| {
         status.unresolved = true;
@@ -135,10 +135,10 @@ pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
 
 /// The result of resolving a server's name.
 enum Found {
-    /// It is no name.
+    /// The server's address is not a name.
     NoName,
     Address(IpAddr),
-    /// It starts without one (`init-addr none`).
+    /// The server starts without an address (`init-addr none`).
     Later,
 }
 

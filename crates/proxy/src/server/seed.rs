@@ -1,8 +1,9 @@
-//! The source of a server's points on the ring of `hash-type consistent` (`hash-key`): its number, or its address and
-//! port, so that several balancers with the same servers in another order choose alike.
+//! The seed from which a server's points on the ring of `hash-type consistent` are computed (`hash-key`): its id, or
+//! its address with or without its port. With an address, several balancers that list the same servers in a different
+//! order make the same choice.
 //!
-//! An address may change while the process runs ([`ServerRun::set_moved`]), and a name may have none yet; code that
-//! sets one calls [`ServerRun::rekey`], which moves the server's points.
+//! A server's address may change at run time ([`ServerRun::set_moved`]), and a server configured by name may not be
+//! resolved yet. Code that sets an address calls [`ServerRun::rekey`], which recomputes the server's points.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ use sluicegate_config::model::{self, ServerAddress, ServerHashKey, ServerPort};
 use super::shared::{Moved, ServerRun};
 use crate::balance::{Member, WEIGHT_SCALE, full_hash};
 
-/// Returns HAProxy's number for an address and a port; without an address the server's own number.
+/// Returns the seed that HAProxy computes for an address and a port, or one computed from the server's id if there is
+/// no address.
 fn seed(config: &model::Server, ip: Option<IpAddr>, port: Option<u16>) -> u32 {
     let key = match config.hash_key {
         ServerHashKey::Id => None,
@@ -20,13 +22,13 @@ fn seed(config: &model::Server, ip: Option<IpAddr>, port: Option<u16>) -> u32 {
     };
     match key {
         None => config.sid.wrapping_mul(WEIGHT_SCALE * 256),
-        // HAProxy adds the address as it lies in memory.
+        // HAProxy adds the address in its in-memory byte order.
         Some((IpAddr::V4(ip), port)) => full_hash(port.wrapping_add(u32::from_ne_bytes(ip.octets()))),
         Some((IpAddr::V6(ip), port)) => xxhash_rust::xxh32::xxh32(&ip.octets(), port),
     }
 }
 
-/// Returns the port by the file, where it is one of its own.
+/// Returns the configured port, unless it is an offset to the port that the client connected to.
 fn fixed_port(config: &model::Server) -> Option<u16> {
     match config.address {
         ServerAddress::Inet(_, ServerPort::Fixed(port)) | ServerAddress::Name(_, ServerPort::Fixed(port)) => Some(port),
@@ -34,7 +36,7 @@ fn fixed_port(config: &model::Server) -> Option<u16> {
     }
 }
 
-/// Returns a server as its balancer first sees it.
+/// Returns the initial balancer entry of a server.
 pub(super) fn member(config: &model::Server, effective: u32) -> Member {
     let ip = match config.address {
         ServerAddress::Inet(ip, _) => Some(ip),
@@ -50,18 +52,18 @@ pub(super) fn member(config: &model::Server, effective: u32) -> Member {
 }
 
 impl ServerRun {
-    /// Returns its port, unless that depends on a client's.
+    /// Returns the server's port, or `None` if it depends on the port that the client connected to.
     pub(super) fn port(&self) -> Option<u16> {
         self.shared.moved().port.or_else(|| fixed_port(&self.config))
     }
 
-    /// Moves it; idle connections to where it was are closed by the caller.
+    /// Changes the server's address or port. The caller closes idle connections to the old address.
     pub(crate) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
         self.shared.set_moved(change);
         self.rekey();
     }
 
-    /// Its address or port may be another one.
+    /// Recomputes the server's seed after its address or port may have changed.
     pub(crate) fn rekey(&self) {
         if self.config.hash_key != ServerHashKey::Id {
             self.backend.set_seed(self.shared.index, seed(&self.config, self.address(), self.port()));

@@ -43,11 +43,11 @@ struct Pressure {
     served: Option<Arc<AtomicU32>>,
 }
 
-/// A server, outside any snapshot.
+/// A server, independent of the configuration's snapshots.
 pub struct ServerShared {
-    /// Returns its name.
+    /// Its name.
     pub name: Arc<str>,
-    /// Its place in the backend.
+    /// Its index in the backend.
     pub index: usize,
     /// Its identity across snapshots: a later server may have the same name.
     pub life: u64,
@@ -61,7 +61,7 @@ pub struct ServerShared {
     pub queued: AtomicU32,
     /// Highest value of `queued`.
     pub queued_max: AtomicU32,
-    /// Slots that were given to requests which have not left the queue's care yet.
+    /// The number of slots granted to requests that have not yet noticed it.
     pub(super) granted: AtomicU32,
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
@@ -69,14 +69,14 @@ pub struct ServerShared {
     minconn: u32,
     /// `slowstart`.
     slowstart: Option<Duration>,
-    /// The percentage of its slots that it has; below 100 only while it starts slowly.
+    /// The percentage of its slots that may be used; below 100 only during slow start.
     share: AtomicU32,
     pressure: Arc<Pressure>,
     /// `maxqueue`; 0 means none.
     maxqueue: u32,
     weight: AtomicU32,
     status: Mutex<ServerStatus>,
-    /// Whether `moved` was ever changed; spares connections its lock otherwise.
+    /// Whether `moved` was ever changed; if not, connections need not acquire its lock.
     has_moved: AtomicBool,
     moved: Mutex<Moved>,
     /// `set server … agent-send`.
@@ -87,9 +87,9 @@ pub struct ServerShared {
     target: Mutex<Option<Arc<str>>>,
     /// Its value in the cookie, if computed from its address.
     pub(super) cookie: Made,
-    /// Failures of traffic in a row that `observe` saw.
+    /// The number of consecutive failures that `observe` has seen in traffic.
     pub(super) failures: AtomicU32,
-    /// The next check is due earlier than was thought.
+    /// Notified if the next check is due earlier than planned.
     pub(super) hurry: Notify,
     pub(super) idle: Box<[IdleList]>,
     /// Connections for requests, in use, being made or idle, under this name in any configuration.
@@ -171,7 +171,7 @@ impl ServerShared {
         self.status.lock().clone()
     }
 
-    /// Returns whether it is up and past its slow start.
+    /// Returns whether the server is up and past its slow start.
     pub(super) fn is_warm(&self) -> bool {
         let status = self.status.lock();
         status.is_running() && !status.starting
@@ -182,7 +182,7 @@ impl ServerShared {
         if self.has_moved.load(Ordering::Acquire) { *self.moved.lock() } else { Moved::default() }
     }
 
-    /// Moves it; idle connections to where it was are closed by the caller.
+    /// Changes the server's address or port. The caller closes idle connections to the old address.
     pub(crate) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
         change(&mut self.moved.lock());
         self.has_moved.store(true, Ordering::Release);
@@ -206,7 +206,7 @@ impl ServerShared {
         *self.target.lock() = Some(name.into());
     }
 
-    /// Takes that target, for the code that queries name servers from now on.
+    /// Takes the target out, for the code that queries name servers from now on.
     pub(crate) fn take_target(&self) -> Option<Arc<str>> {
         self.target.lock().take()
     }
@@ -268,12 +268,12 @@ impl ServerShared {
         self.idle.iter().map(IdleList::len).sum()
     }
 
-    /// Forgets the highest number of queued requests (`clear counters`).
+    /// Resets the highest number of queued requests (`clear counters`).
     pub fn clear_highest(&self) {
         self.queued_max.store(self.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Returns whether a request would not have to wait for it.
+    /// Returns whether a request would get a slot of this server without waiting.
     pub(super) fn has_room(&self) -> bool {
         self.limit().is_none_or(|limit| self.in_flight() < limit)
     }
@@ -297,7 +297,7 @@ impl ServerShared {
         self.figures.scur.load(Ordering::Relaxed).saturating_sub(self.granted.load(Ordering::Relaxed))
     }
 
-    /// Requests are being served by it, or wait for it.
+    /// Returns whether the server serves requests or requests wait for it.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight() > 0
     }
@@ -328,7 +328,7 @@ impl ServerShared {
         true
     }
 
-    /// Gives a slot back without looking for waiters; the caller does.
+    /// Releases a slot without looking for waiters; the caller does that.
     pub(super) fn give_slot(&self) {
         self.figures.scur.fetch_sub(1, Ordering::SeqCst);
         if let Some(served) = &self.pressure.served {
@@ -347,9 +347,9 @@ impl fmt::Debug for ServerShared {
     }
 }
 
-/// A backend, outside any snapshot: its queue, balance and figures.
+/// A backend, independent of the configuration's snapshots: its queue, balance and figures.
 pub struct BackendShared {
-    /// Returns its name.
+    /// Its name.
     pub name: Arc<str>,
     /// Its counters; `scur` is the number of streams in this backend.
     pub figures: Arc<Figures>,
@@ -364,9 +364,10 @@ pub struct BackendShared {
     /// The maker of the persistence cookie's values.
     pub cookies: CookieMaker,
     algorithm: model::Balance,
-    /// Waiters for a server that goes down may choose another one.
+    /// Whether waiters for a server that goes down may choose another one.
     lets_go: bool,
-    /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
+    /// Whether weights other than 0 and the configured one are possible at run time, because the algorithm keeps no
+    /// table of them.
     pub dynamic: bool,
     status: Mutex<BackendStatus>,
     /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
@@ -459,8 +460,8 @@ impl BackendShared {
         self.servers.iter().find(|server| &*server.name == name)
     }
 
-    /// Takes over from the same backend of an earlier snapshot: states, and slots in use there. From now on a slot
-    /// freed in one of them goes to waiters of both, those of the earlier one first.
+    /// Takes over from the same backend of an earlier snapshot: server states, and slots in use there. From then on, a
+    /// slot freed in either backend goes to waiters of both, those of the earlier one first.
     pub(super) fn succeed(self: &Arc<Self>, before: &Arc<BackendShared>, now: Instant) {
         let mut family: Vec<Weak<BackendShared>> = before.kin.lock().clone();
         family.retain(|kin| kin.strong_count() > 0);
@@ -523,7 +524,7 @@ impl BackendShared {
         self.pressure.fullconn
     }
 
-    /// Returns a stream enters this backend; it counts as current until the guard is dropped.
+    /// Records that a stream enters this backend; it counts as current until the returned guard is dropped.
     pub fn enter(self: &Arc<Self>, worker: usize, now: Instant) -> BackendGuard {
         self.figures.enter();
         self.figures.at(worker).session(now);
@@ -544,7 +545,7 @@ impl BackendShared {
         }
     }
 
-    /// Gives a slot back without looking for waiters; the caller does.
+    /// Releases a slot without looking for waiters; the caller does that.
     pub(super) fn give_slot(&self, server: usize) {
         self.servers[server].give_slot();
         self.load_changed(server);
@@ -555,12 +556,12 @@ impl BackendShared {
         self.balancer.lock().serves_any(server)
     }
 
-    /// Usable servers: active, backup.
+    /// Returns the numbers of usable servers: active ones and backups.
     pub fn usable_servers(&self) -> (usize, usize) {
         self.balancer.lock().usable()
     }
 
-    /// Returns the backend's state in one piece.
+    /// Returns a consistent summary of the backend's state.
     pub fn summary(&self, now: Instant) -> BackendSummary {
         let ((active, backup), weight) = {
             let balancer = self.balancer.lock();
@@ -579,8 +580,8 @@ impl BackendShared {
         }
     }
 
-    /// Changes a server's state and lets the balancer and the queue act on it at once: a server that stops serving
-    /// hands its queue to the backend, one that begins takes waiting requests.
+    /// Changes a server's state and applies the change to the balancer and the queue: a server that stops serving
+    /// returns its queue to the backend, one that starts takes waiting requests.
     pub fn update<T>(&self, index: usize, now: Instant, change: impl FnOnce(&mut ServerStatus) -> T) -> T {
         let server = &self.servers[index];
         let mut status = server.status.lock();
@@ -644,7 +645,7 @@ impl BackendShared {
         }
     }
 
-    /// Forgets how often a server failed and how long it was down (`clear counters all`).
+    /// Resets a server's failure count and down time (`clear counters all`).
     pub fn forget_failures(&self, index: usize) {
         let mut status = self.servers[index].status.lock();
         (status.failed_checks, status.times_down, status.observed) = (0, 0, 0);
@@ -657,7 +658,7 @@ impl BackendShared {
         self.slot_freed(index);
     }
 
-    /// A server's places on the ring of `hash-type consistent` follow from this.
+    /// Sets the seed from which a server's points on the ring of `hash-type consistent` are computed.
     pub(super) fn set_seed(&self, index: usize, seed: u32) {
         self.balancer.lock().set_seed(index, seed);
     }
@@ -754,7 +755,7 @@ pub struct ServerRun {
     pub backend: Arc<BackendShared>,
     /// The backend's `http-reuse`.
     pub(super) reuse: HttpReuse,
-    /// The address of a name, once [`resolve_names`](super::resolve_names) has asked.
+    /// The address of a server given by name, once [`resolve_names`](super::resolve_names) has resolved it.
     pub(super) resolved: OnceLock<IpAddr>,
 }
 
@@ -783,14 +784,14 @@ impl ServerRun {
         })
     }
 
-    /// Returns whether it follows the records of a service.
+    /// Returns whether the server's address and port come from a service's DNS records.
     pub(crate) fn follows_service(&self) -> bool {
         matches!(&self.config.address, ServerAddress::Name(name, _) if name.starts_with('_'))
             && self.config.resolve.is_some()
     }
 
-    /// Address or port are those that a client connected to, so that connections may be shared only by requests that
-    /// wanted to go to the same place.
+    /// Returns whether the server's address or port is the one that the client connected to, so that connections may be
+    /// shared only by requests with the same destination.
     pub(super) fn follows_clients(&self) -> bool {
         match &self.config.address {
             ServerAddress::Inet(ip, port) => ip.is_unspecified() || matches!(port, ServerPort::Offset(_)),

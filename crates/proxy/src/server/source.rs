@@ -75,7 +75,7 @@ pub(super) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Ser
     source(proxy, server).map(|source| Local { source, foreign: None })
 }
 
-/// Connects to an address from there.
+/// Connects to an address from the local address.
 pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<Socket> {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let Source { address: own, ports, interface, .. } = local.source;

@@ -14,7 +14,7 @@ pub enum Admin {
     /// Serves while it is healthy.
     #[default]
     Ready,
-    /// Takes only new traffic that is persistent on it.
+    /// Accepts only new traffic that is persistent on it.
     Drain,
     /// Maintenance (`disabled`, `disable server`): no traffic, no checks.
     Maintenance,
@@ -26,9 +26,9 @@ pub enum Operation {
     /// It serves.
     #[default]
     Running,
-    /// It serves, but takes only new traffic that is persistent on it.
+    /// Serves, but accepts only new traffic that is persistent on it.
     Stopping,
-    /// It does not.
+    /// Does not serve.
     Stopped,
 }
 
@@ -37,10 +37,10 @@ pub enum Operation {
 pub(crate) enum Turn {
     /// It is down.
     Down {
-        /// Whether it took no new traffic before.
+        /// Whether the server accepted no new traffic before.
         expected: bool,
     },
-    /// It takes no new traffic from now on.
+    /// The server accepts no new traffic from now on.
     Stopping,
     /// It is up.
     Up,
@@ -49,11 +49,11 @@ pub(crate) enum Turn {
 /// The state reported by an agent.
 #[derive(Clone, Debug)]
 pub struct AgentStatus {
-    /// There is one, and it is asked.
+    /// Whether the agent is configured and its checks are enabled.
     pub enabled: bool,
-    /// Its report, as a counter with a threshold of one.
+    /// The agent's report, as a counter with a threshold of one.
     pub health: Health,
-    /// Whether it is being asked.
+    /// Whether an agent check is in progress.
     pub asking: bool,
     /// Its last answer.
     pub report: Option<CheckReport>,
@@ -76,15 +76,15 @@ pub struct ServerStatus {
     pub agent: AgentStatus,
     /// Whether a check is under way.
     pub checking: bool,
-    /// `enable health`, `disable health`: its checks run, as far as it has any.
+    /// Whether checks are enabled (`enable health`, `disable health`).
     pub checks: bool,
     /// The level that HAProxy shows for a server without `check`: only its administrative state counts.
     pub unchecked_level: u32,
     /// User weight at run time, 0–256.
     pub weight: u32,
-    /// Whether it came back a short while ago and starts slowly (`slowstart`).
+    /// Whether the server came up recently and is in its slow start (`slowstart`).
     pub starting: bool,
-    /// The parts of its weight, out of [`WEIGHT_SCALE`], that it has: all of them except in slow start.
+    /// The part of its weight, out of [`WEIGHT_SCALE`], that is in effect: the whole except in slow start.
     pub steps: u32,
     /// The time of its last change between up and down.
     pub changed: Instant,
@@ -101,13 +101,13 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Returns the weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
+    /// Returns the weight that the balancer uses: the user weight times [`WEIGHT_SCALE`], less during slow start.
     pub fn effective_weight(&self) -> u32 {
         let serves = self.admin() == Admin::Ready && self.operation == Operation::Running;
         if serves { self.weight * self.steps } else { 0 }
     }
 
-    /// Returns its weight as it would count now, rounded up.
+    /// Returns its current weight, including slow start, in user weights and rounded up.
     pub fn current_weight(&self) -> u32 {
         (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
     }
@@ -121,7 +121,7 @@ impl ServerStatus {
         self.starting.then(share)
     }
 
-    /// Moves a slow start on; gives the percentage of its slots that the server has.
+    /// Advances a slow start; returns the percentage of the server's slots that may be used.
     pub(super) fn warm(&mut self, now: Instant, slowstart: Duration, weighs: bool) -> u32 {
         if !self.starting {
             return 100;
@@ -137,7 +137,7 @@ impl ServerStatus {
         (100 * elapsed / whole) as u32
     }
 
-    /// Up: healthy and not in maintenance, even if drained or of weight 0.
+    /// Returns whether the server is up: healthy and not in maintenance, even if drained or of weight 0.
     pub fn is_running(&self) -> bool {
         self.admin() != Admin::Maintenance && self.operation != Operation::Stopped
     }
@@ -148,7 +148,7 @@ impl ServerStatus {
         if self.unresolved { Admin::Maintenance } else { self.admin.max(self.inherited) }
     }
 
-    /// Turns it, unless it is so already or in maintenance.
+    /// Changes the operational state, unless the server is in that state already or in maintenance.
     pub(crate) fn turn(&mut self, to: Operation) -> Option<Turn> {
         if self.admin() == Admin::Maintenance || self.operation == to {
             return None;
@@ -164,7 +164,7 @@ impl ServerStatus {
         })
     }
 
-    /// Time spent down so far, milliseconds excluded by the caller.
+    /// Returns the time spent down so far; the caller rounds it to seconds.
     pub fn downtime_at(&self, now: Instant) -> Duration {
         if self.is_running() { self.downtime } else { self.downtime + now.saturating_duration_since(self.changed) }
     }
@@ -175,7 +175,7 @@ impl ServerStatus {
 pub struct Moved {
     /// `set server … addr`.
     pub ip: Option<IpAddr>,
-    /// Its name lost its first address.
+    /// Whether the server's name has no address any more; the one resolved at the start is then not used either.
     pub lost: bool,
     /// `set server … addr … port`, or the port of a service's record.
     pub port: Option<u16>,

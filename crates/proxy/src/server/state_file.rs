@@ -34,7 +34,7 @@ const ENABLED: u32 = 0x04;
 /// The highest number of a check's status that HAProxy knows.
 const LAST_CHECK_STATUS: u32 = 20;
 
-/// Columns of a line before `srv_use_ssl`: those of HAProxy 1.8, without which there is no line.
+/// The number of columns of a line before `srv_use_ssl`: those of HAProxy 1.8. A shorter line is rejected.
 const FEWEST: usize = 20;
 
 /// The lines of a text by `backend server`.
@@ -45,7 +45,7 @@ type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a str>>;
 pub enum Fault {
     /// It does not begin with the line `1`.
     Version,
-    /// This line, counted from 1, is none of a server.
+    /// This line, counted from 1, does not describe a server.
     Line(usize),
 }
 
@@ -70,7 +70,7 @@ pub fn parse(text: &str) -> Result<Lines<'_>, Fault> {
     Ok(found)
 }
 
-/// The fuzz target of the file: any text is one, good or refused.
+/// The fuzz target of the parser: any text is either parsed or rejected.
 pub fn fuzz_state_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(lines) = parse(text) {
@@ -105,7 +105,7 @@ struct State {
     service: Option<Arc<str>>,
 }
 
-/// Returns the words behind the server's name; `Err` names all that mean nothing.
+/// Parses the words after the server's name; `Err` lists all invalid ones.
 fn read(words: &[&str]) -> Result<State, String> {
     let mut wrong = String::new();
     let mut number = |index: usize, name: &str, good: &dyn Fn(u32) -> bool| {
@@ -236,7 +236,7 @@ pub fn restore(
 }
 
 impl State {
-    /// Returns whether it was found through the records of a service that the server no longer follows.
+    /// Returns whether the address came from the records of a service that the server no longer follows.
     fn is_of_another_service(&self, server: &ServerRun) -> bool {
         server.follows_service() && self.service.is_some() && self.service != server.hostname()
     }
@@ -304,7 +304,8 @@ impl State {
         self.move_there(server);
     }
 
-    /// Ports, and where it is checked, were changed by commands; an address is taken over of names alone, by `init-addr`.
+    /// Restores the ports and check addresses that commands have changed. A server's address is not restored here:
+    /// `init-addr` does that, for servers given by name only.
     fn move_there(&self, server: &ServerRun) {
         let config = &server.config;
         let port = self.port.filter(|_| {

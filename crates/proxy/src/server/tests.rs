@@ -284,7 +284,7 @@ fn without_a_server_it_fails_at_once() {
     assert_eq!(proxy.backend.figures.sum(|c| &c.econ), 1);
 }
 
-/// Returns a port of the loopback that refuses.
+/// Returns a loopback address that refuses connections.
 fn refusing() -> SocketAddr {
     ([127, 0, 0, 1], sluicegate_testkit::free_port()).into()
 }

@@ -15,9 +15,9 @@ use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
 /// The source of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opinion {
-    /// A check's, or traffic's that counts as one.
+    /// A check, or an observation of traffic that counts as one.
     Check,
-    /// The agent's.
+    /// The agent.
     Agent,
 }
 
@@ -72,9 +72,9 @@ impl ServerStatus {
 pub(super) struct Concluded {
     pub(super) opinion: Opinion,
     pub(super) report: CheckReport,
-    /// Whether the health moved, or the report is another than the last.
+    /// Whether the health changed, or the report differs from the last one.
     pub(super) notable: bool,
-    /// The health that the report is about.
+    /// The health counter that the report changed.
     pub(super) health: Health,
     pub(super) weight: u32,
     /// The operation changed.
@@ -115,7 +115,7 @@ pub(super) fn conclude(
     Concluded { opinion, report, notable, health, weight, turn, before }
 }
 
-/// The state before a change, for the lines about it.
+/// A server's state before a change, for the log lines about it.
 pub(super) struct Before {
     pub(super) backend_up: bool,
     pub(super) waiting: u32,
@@ -138,9 +138,9 @@ pub(crate) enum Observed {
     NotConnected,
     /// A good response came.
     GoodResponse,
-    /// A response came whose status is a failure.
+    /// A response came whose status counts as a failure.
     WrongResponse,
-    /// A response came whose head is none.
+    /// A response came whose head is malformed.
     InvalidHead,
     /// A response came whose body is malformed.
     InvalidBody,
@@ -159,7 +159,7 @@ impl Observed {
         }
     }
 
-    /// Returns whether it is a failure at a layer; `None`: it has no meaning for that layer.
+    /// Returns whether the observation is a failure at a layer; `None`: it has no meaning for that layer.
     fn failed(self, layer7: bool) -> Option<bool> {
         match self {
             Observed::Connected => (!layer7).then_some(false),

@@ -12,7 +12,7 @@ use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 use super::Session;
 use crate::proxied::{HandshakeError, Proxied};
 
-/// Reads the header; `false`: there is none, which is logged.
+/// Reads the PROXY protocol header; returns `false` if there is none, which is logged.
 pub(super) async fn receive(session: &mut Session) -> bool {
     match header(session).await {
         Ok(Header { len, addresses, tlvs, .. }) => {

@@ -21,7 +21,7 @@ use crate::stream::http::{self, After};
 use crate::stream::{Active, Fault, tcp};
 use crate::worker::Worker;
 
-/// Serves a connection, here or, if `to` is another worker with room in its inbox, there.
+/// Serves a connection on this worker or, if `to` is another worker with room in its inbox, there.
 pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
     if to != worker.index {
         match worker.hand_over(accepted, to) {
@@ -38,7 +38,8 @@ pub(crate) fn start(worker: &Rc<Worker>, mut accepted: Accepted, to: usize) {
 
 /// Returns a session's task.
 ///
-/// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
+/// This is not an `async fn`, because the future of such a function stores its argument twice: as received, and where
+/// it is used.
 #[allow(clippy::manual_async_fn)]
 pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     async move {
@@ -68,8 +69,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     }
 }
 
-/// Runs `tcp-request connection`, reads the PROXY protocol header if there is to be one, and runs `tcp-request
-/// session`; `false`: the connection is refused.
+/// Runs `tcp-request connection`, reads the PROXY protocol header if one is expected, and runs `tcp-request session`;
+/// returns `false` if the connection is refused.
 async fn admit(session: &mut Session) -> bool {
     let Some(expects_header) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
     if (expects_header || session.listener().accepts_header()) && !handshake::receive(session).await {
@@ -78,7 +79,7 @@ async fn admit(session: &mut Session) -> bool {
     run_rules(session, Hook::TcpRequestSession).await.is_some()
 }
 
-/// Runs the rules of a connection; `None`: it is refused. Otherwise returns whether they expect a PROXY protocol
+/// Runs the rules of a connection; returns `None` if it is refused, otherwise whether the rules expect a PROXY protocol
 /// header.
 async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     let worker = session.worker().clone();
@@ -109,14 +110,14 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
 
 /// The result of waiting for a request.
 enum Arrival {
-    /// A complete head, and when it was.
+    /// A complete head, and the time at which it was complete.
     Request(Active, RequestHead, Instant),
     Invalid(HeadError),
     /// `timeout http-request`, or `http-keep-alive` with nothing received.
     TimedOut,
     /// The client ended or broke the connection.
     Gone,
-    /// The process stops and this connection is idle.
+    /// The process is stopping and this connection is idle.
     Stopping,
 }
 
@@ -147,11 +148,11 @@ async fn serve_http(session: &mut Session) {
 
 /// The wait for a complete request head.
 struct NextRequest {
-    /// Taken when bytes have arrived; they are parsed into its message.
+    /// The stream, acquired when bytes have arrived; they are parsed into its message.
     stream: Option<Active>,
     /// The arrival of the head's first byte; before that, the start of the wait for it.
     started: Instant,
-    /// There are bytes that were not looked at.
+    /// Whether there are bytes that were not parsed yet.
     fresh: bool,
 }
 
@@ -228,8 +229,8 @@ impl NextRequest {
     }
 }
 
-/// Notes when the first byte of a request came, and since when it was waited for: since the connection was accepted or
-/// since the request before it ended.
+/// Records when the first byte of a request arrived, and when the wait for it began: at the acceptance of the
+/// connection, or at the end of the previous request.
 fn note_start(session: &Session, stream: &mut Active, started: Instant) {
     let (worker, log) = (session.worker(), &mut stream.cx.log);
     log.request_started_at = worker.wall_clock(started);
@@ -237,7 +238,8 @@ fn note_start(session: &Session, stream: &mut Active, started: Instant) {
     log.accepted = session.client.last_active();
 }
 
-/// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
+/// Answers a connection on which no valid request arrived, as HAProxy's H1 layer does: the page is sent unchanged and
+/// no rule sees it.
 async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     let silent = session.front.input().is_empty();
     let mut fault = None;

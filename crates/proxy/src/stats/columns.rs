@@ -26,7 +26,7 @@ pub enum Cell {
     Empty,
     /// A number.
     Number(i64),
-    /// A text; quoted on output where it needs to be.
+    /// A text; quoted on output if necessary.
     Text(Cow<'static, str>),
 }
 
@@ -54,7 +54,7 @@ pub struct View<'a> {
     object: Object<'a>,
     now: Instant,
     status: Option<ServerStatus>,
-    /// Whether a backend's status has the numbers of its servers, as where some servers are left out.
+    /// Whether a backend's status includes the numbers of its servers, which it does where some servers are omitted.
     counts: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct View<'a> {
 pub struct Column {
     /// Its name in the header.
     pub name: &'static str,
-    /// Origin, nature and scope, a letter each, as the typed format shows them.
+    /// Origin, nature and scope, one letter each, as the typed format shows them.
     pub tags: &'static str,
     /// Its type in the typed format.
     pub kind: &'static str,
@@ -414,7 +414,7 @@ fn description(report: Option<&CheckReport>) -> Cell {
     report.map_or("Initializing", |report| report.status.description()).into()
 }
 
-/// Returns a server's status by its own state, and by the health of the server whose health is its own.
+/// Returns a server's status from its own state, and from the health of the server that it tracks.
 fn server_status(status: &ServerStatus, first: &ServerStatus, configured: bool) -> Cell {
     let health = first.health;
     let checked = configured && first.checks;
@@ -496,7 +496,7 @@ impl<'a> View<'a> {
         configured && self.status.as_ref().is_some_and(|status| status.checks)
     }
 
-    /// Returns the proxy that it is, or that it belongs to.
+    /// Returns the proxy that the object is or belongs to.
     pub fn proxy(&self) -> &'a ProxyRun {
         match self.object {
             Object::Frontend(proxy) | Object::Backend(proxy) => proxy,
@@ -518,7 +518,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns whether it is an object of the frontend's side.
+    /// Returns whether the object belongs to the frontend's side.
     fn is_front(&self) -> bool {
         matches!(self.object, Object::Frontend(_) | Object::Socket(..))
     }
@@ -592,17 +592,17 @@ impl<'a> View<'a> {
         self.status.as_ref().map_or(Empty, cell)
     }
 
-    /// Returns a cell of servers with `check`.
+    /// Returns a cell that only servers with `check` have.
     fn checked(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
         if self.is_checked() { self.status(cell) } else { Empty }
     }
 
-    /// Returns a cell of the results of a server's checks, none while it is in maintenance.
+    /// Returns a cell with results of a server's checks; it is empty during maintenance.
     fn checking(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
         self.checked(|status| if status.admin() == Admin::Maintenance { Empty } else { cell(status) })
     }
 
-    /// Returns a cell of the results of a server's agent.
+    /// Returns a cell with results of a server's agent.
     fn asking(&self, cell: impl FnOnce(&AgentStatus) -> Cell) -> Cell {
         match self.object {
             Object::Server(_, server) if server.config.health.agent.is_some() => {
@@ -612,7 +612,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the server that one tracks, as `BACKEND/SERVER`.
+    /// Returns the server that a server tracks, as `BACKEND/SERVER`.
     fn tracked_by(&self, server: &ServerRun) -> Option<String> {
         let (proxy, index) = server.config.health.track.as_ref()?.target?;
         let proxy = &self.running.proxies[proxy.0 as usize];
@@ -624,7 +624,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The header line.
+/// Appends the header line.
 pub fn header(out: &mut Vec<u8>) {
     out.extend_from_slice(b"# ");
     for column in COLUMNS {
@@ -662,7 +662,7 @@ impl Row {
         place(name).and_then(|place| self.0.get(place)).unwrap_or(&Empty)
     }
 
-    /// Returns the cell of a column, which is empty from then on.
+    /// Returns the cell of a column, and leaves an empty one.
     pub fn take(&mut self, name: &str) -> Cell {
         place(name).and_then(|place| self.0.get_mut(place)).map_or(Empty, |cell| std::mem::replace(cell, Empty))
     }
@@ -673,7 +673,7 @@ pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
     Row(cells(running, object, now, false).map(|(_, cell)| cell).collect())
 }
 
-/// Returns an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
+/// Appends an object's line. `counts`: a backend's status includes the numbers of its servers that are up, and of all.
 pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, out: &mut Vec<u8>) {
     for (_, cell) in cells(running, object, now, counts) {
         match cell {
@@ -686,7 +686,8 @@ pub fn line(running: &Running, object: Object<'_>, now: Instant, counts: bool, o
     out.push(b'\n');
 }
 
-/// One object's filled cells for the typed formats; positions do not count the mark between proxy and module columns.
+/// Returns an object's non-empty cells for the typed formats; positions do not count the marker between the proxy
+/// columns and the module columns.
 pub fn fields(running: &Running, object: Object<'_>, now: Instant, counts: bool) -> Vec<Field> {
     let mut position = 0;
     let mut fields = Vec::new();
@@ -713,7 +714,7 @@ pub fn fields(running: &Running, object: Object<'_>, now: Instant, counts: bool)
     fields
 }
 
-/// A text as RFC 4180 wants it: quoted only where it holds a comma, a quote or a line end.
+/// Appends a text according to RFC 4180: quoted only if it contains a comma, a quote or a line end.
 fn csv(text: &str, out: &mut Vec<u8>) {
     if !text.contains(['"', ',', '\n', '\r']) {
         out.extend_from_slice(text.as_bytes());

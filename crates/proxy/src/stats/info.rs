@@ -16,7 +16,7 @@ use crate::running::Running;
 /// The version reported to HAProxy's tools.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));
 
-/// The date of the HAProxy version that is followed.
+/// The release date of the HAProxy version that this program follows.
 pub const RELEASE_DATE: &str = "2025/05/28";
 
 /// The source of rows.
@@ -27,7 +27,7 @@ pub struct View<'a> {
 
 /// A row.
 pub struct Row {
-    /// Its place among HAProxy's keys, some of which are shown only where they apply.
+    /// Its position among HAProxy's keys, some of which are shown only if they apply.
     pub position: usize,
     /// Its key.
     pub name: &'static str,
@@ -144,7 +144,7 @@ impl View<'_> {
         self.running.process.started.elapsed().as_secs()
     }
 
-    /// Bytes of buffers that hold something.
+    /// Returns the bytes of the buffers that contain data.
     fn buffers_used(&self) -> u64 {
         let free = self.running.process.workers.iter().map(|worker| worker.buffers_free.load(Ordering::Relaxed));
         allocated().saturating_sub(free.sum())
@@ -162,20 +162,20 @@ impl View<'_> {
         self.running.process.workers.iter().map(figure).sum::<u64>().to_string()
     }
 
-    /// Bytes a second that compression takes or gives.
+    /// Returns the bytes per second that enter or leave compression.
     fn compressed(&self, which: impl Fn(&Cost) -> &Rate) -> String {
         let now = second(std::time::Instant::now());
         self.sum(|worker| u64::from(which(&worker.compression).at(now.saturating_sub(1))))
     }
 
-    /// Sum over the frontends; a process's rate is theirs together.
+    /// Returns the sum over the frontends, which is the rate of the process.
     fn frontends(&self, rate: impl Fn(&Figures, std::time::Instant) -> u32) -> String {
         let now = std::time::Instant::now();
         let rates = self.running.proxies.iter().map(|proxy| u64::from(rate(&proxy.frontend.figures, now)));
         rates.sum::<u64>().to_string()
     }
 
-    /// Highest of the frontends' highest rates, a lower bound of the process's.
+    /// Returns the maximum of the frontends' highest rates, which is a lower bound for the process.
     fn highest(&self, rate: impl Fn(&Figures) -> u32) -> String {
         self.running.proxies.iter().map(|proxy| rate(&proxy.frontend.figures)).max().unwrap_or(0).to_string()
     }
@@ -213,8 +213,8 @@ pub fn lines(fields: &[Field], describe: Option<Describe>, out: &mut String) {
     }
 }
 
-/// Returns every row; with `fractions` the times that HAProxy has to the microsecond. As in HAProxy, a process that is
-/// not described has no row for it.
+/// Returns every row; with `fractions`, the times that HAProxy reports in microseconds include fractions. As in
+/// HAProxy, a process without a description has no row for it.
 pub fn fields(running: &Running, fractions: bool) -> Vec<Field> {
     let view = View { running, pid: std::process::id() };
     let field = |row: &Row| Field {

@@ -30,7 +30,7 @@ use crate::server::{Admin, ServerRun, warm_up};
 pub enum Object<'a> {
     /// A frontend, or the frontend side of a listen.
     Frontend(&'a ProxyRun),
-    /// A listening socket with figures of its own (`option socket-stats`).
+    /// A listening socket with its own figures (`option socket-stats`).
     Socket(&'a ProxyRun, &'a Listener),
     /// A server.
     Server(&'a ProxyRun, &'a ServerRun),
@@ -124,8 +124,8 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
     objects(running).filter(|object| filter.takes(*object))
 }
 
-/// Folds finished seconds into the highest rates, moves slow starts on and gives stick tables their huge pages for as
-/// long as the future lives. Runs on the control thread's runtime.
+/// Folds finished seconds into the highest rates, advances slow starts and settles the memory of stick tables, for the
+/// lifetime of the future. Runs on the control thread's runtime.
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));

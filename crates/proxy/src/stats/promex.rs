@@ -57,7 +57,7 @@ pub struct Wanted {
     not: HashSet<String>,
 }
 
-/// The query can't be understood.
+/// The error for a query that cannot be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid;
 
@@ -109,11 +109,11 @@ impl Wanted {
 /// The conversion of a cell's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Nothing.
+    /// No conversion.
     Plain,
     /// Milliseconds become seconds.
     Milliseconds,
-    /// The class of a status is a label.
+    /// The class of an HTTP status becomes a label.
     Code,
     /// A line for each state.
     Status,
@@ -137,7 +137,7 @@ const G: &str = "gauge";
 
 use Shape::{Check, Checked, Checks, Code, Http, Milliseconds, Plain, Servers, Status};
 
-/// The classes of a status, each with a column: that of the metric and those behind it.
+/// The classes of an HTTP status, each with a column: that of the metric and the columns after it.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 
 /// All metrics, in the order of the columns, which is that of every scope.
@@ -285,10 +285,10 @@ const PROCESS: &[(&str, &str, &str)] = &[
     ("total_warnings", C, "TotalWarnings"),
 ];
 
-/// The key of what only a program with zlib counts; HAProxy with another library has no number for it either.
+/// The key of values that exist only with zlib; HAProxy with another library has no number for them either.
 const ZLIB: &str = "zlib";
 
-/// Counters of HAProxy's that it declares as gauges in the scope of servers.
+/// Counters that HAProxy declares as gauges in the scope of servers.
 const SERVER_GAUGES: [&str; 3] = ["check_failures_total", "check_up_down_total", "downtime_seconds_total"];
 
 /// A metric of name servers: its name after the scope, its description, the figure. HAProxy never counts two of them.
@@ -332,7 +332,7 @@ const STORES: &[NamedMetric<Figures>] = &[
     ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
 ];
 
-/// The metrics of engines, by their names behind `sluicegate_engine_`.
+/// The metrics of engines, by their names after `sluicegate_engine_`.
 const ENGINES: &[NamedMetric<Connections>] = &[
     ("connections", G, "Connections that serve", |c| c.connected),
     ("connections_connecting", G, "Connections that are being made", |c| c.connecting),
@@ -352,7 +352,7 @@ const ENGINES: &[NamedMetric<Connections>] = &[
     ("breaker_open", G, "Whether the engine is not asked for a while", |c| u64::from(c.is_open)),
 ];
 
-/// The metrics of engines' nodes, by their names behind `sluicegate_engine_node_`.
+/// The metrics of engines' nodes, by their names after `sluicegate_engine_node_`.
 const NODES: &[NamedMetric<NodeFigures>] = &[
     ("connections", G, "Connections to a node that serve", |n| n.connected),
     ("connections_connecting", G, "Connections to a node that are being made", |n| n.connecting),
@@ -410,7 +410,8 @@ impl Scrape {
         }
     }
 
-    /// One step: all of the process, some objects of one metric, all of the stores. `false`: there is no more.
+    /// Performs one step: all metrics of the process, some objects of one metric, or all stores. Returns `false` if
+    /// there is no more.
     fn step(&mut self, out: &mut String) -> bool {
         let scopes = self.wanted.scopes;
         match self.section {
@@ -526,16 +527,16 @@ fn head(metric: &str, kind: &str, help: &str, out: &mut String) {
 struct Family<'a> {
     metric: &'a str,
     kind: &'a str,
-    /// The metric's column and those behind it.
+    /// The metric's column and the columns after it.
     columns: &'static [Column],
     module: Option<&'a str>,
-    /// There is a line, and so there is a head.
+    /// Whether a line was written, and before it the head.
     begun: bool,
     out: &'a mut String,
 }
 
 impl Family<'_> {
-    /// The lines of one object.
+    /// Writes the lines of one object.
     fn tell(&mut self, view: &View<'_>, shape: Shape) {
         let proxy = view.proxy();
         let number = |column: &Column| match view.cell(column) {
@@ -584,7 +585,7 @@ impl Family<'_> {
         }
     }
 
-    /// A line for each state that there is, with how many are in it.
+    /// Writes one line for each existing state, with the number of objects in it.
     fn states<const N: usize>(
         &mut self,
         view: &View<'_>,
@@ -629,7 +630,7 @@ fn state(status: &ServerStatus) -> &'static str {
     }
 }
 
-/// Returns the result of the last check, of servers whose checks run.
+/// Returns the result of the last check, for servers with running checks.
 fn result(status: &ServerStatus) -> Option<&'static str> {
     status.check.as_ref().filter(|_| status.checks).map(|check| check.status.name())
 }
@@ -698,7 +699,7 @@ fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
     named("store", STORES, &running.told(|engine| engine.figures()), wanted, out);
 }
 
-/// A line of each metric for each store, or each engine.
+/// Writes a line of each metric for each store, or each engine.
 fn named<T>(kind_of: &str, metrics: &[NamedMetric<T>], told: &[(&str, T)], wanted: &Wanted, out: &mut String) {
     for (name, kind, help, figure) in metrics {
         let metric = format!("sluicegate_{kind_of}_{name}");
@@ -761,7 +762,7 @@ fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
     }
 }
 
-/// The metrics of limits, by their names behind `sluicegate_limit_`.
+/// The metrics of limits, by their names after `sluicegate_limit_`.
 const LIMITS: &[NamedMetric<Counts>] = &[
     ("near_total", C, "Requests that were allowed with at most a fifth left, since the start", |c| c.near),
     (

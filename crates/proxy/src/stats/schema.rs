@@ -1,18 +1,18 @@
 //! `show schema json`: the JSON Schema (draft 4) of `show info` and `show stat`.
 //!
-//! It has the names of HAProxy's own schema, but includes `properties`, which that omits, and describes that the values
-//! of each object of `show stat` are a list.
+//! It uses the names of HAProxy's schema, but adds the `properties` that HAProxy omits, and declares that each element
+//! of `show stat` is a list of values.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// Returns the schema, without a line's end.
+/// Returns the schema, without a trailing newline.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(make);
     &TEXT
 }
 
-/// Returns an object that has all of these fields.
+/// Returns the schema of an object in which all of these fields are required.
 fn object(title: &str, fields: &[(&str, String)]) -> String {
     let mut out = String::from("{");
     if !title.is_empty() {

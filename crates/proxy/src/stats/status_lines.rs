@@ -8,7 +8,7 @@ use sluicegate_config::model::ProxyKind;
 
 use crate::running::{ProxyRun, Running};
 
-/// A line with the proxy whose log targets get it.
+/// A line, with the proxy to whose log targets it is sent.
 pub type Line<'a> = (&'a Arc<ProxyRun>, String);
 
 fn enabled(running: &Running) -> impl Iterator<Item = &Arc<ProxyRun>> {

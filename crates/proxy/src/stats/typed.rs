@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// A typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its place among all values of its kind of object.
+    /// Its position among all values of its kind of object.
     pub position: usize,
     /// Its name.
     pub name: &'static str,
@@ -64,7 +64,7 @@ fn scope(tags: &str) -> &'static str {
     }
 }
 
-/// Returns the description of a value's name.
+/// A function that returns the description of the value with this name.
 pub type Describe = fn(&str) -> &'static str;
 
 /// Appends a line per value, with its description if requested.
@@ -82,7 +82,7 @@ pub fn lines(owner: Option<Owner>, fields: &[Field], describe: Option<Describe>,
     }
 }
 
-/// A JSON array of values.
+/// Appends a JSON array of values.
 pub fn json(owner: Option<Owner>, fields: &[Field], out: &mut String) {
     out.push('[');
     for (index, Field { position, name, tags, kind, value }) in fields.iter().enumerate() {
@@ -114,7 +114,7 @@ pub fn json(owner: Option<Owner>, fields: &[Field], out: &mut String) {
     out.push(']');
 }
 
-/// A JSON string.
+/// Appends a JSON string.
 fn text(value: &str, out: &mut String) {
     out.push('"');
     for c in value.chars() {

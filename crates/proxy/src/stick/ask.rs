@@ -1,11 +1,11 @@
-//! Queries of fetches and converters about an entry.
+//! Queries that fetches and converters make on a stick table entry.
 
 use sluicegate_config::catalogue::CounterFigure;
 use sluicegate_config::model::DataKind;
 
 use super::row::{Change, Row};
 
-/// Returns the answer to a figure that only reads.
+/// Returns the value of a figure that only reads the entry.
 pub fn read(row: &Row<'_>, figure: CounterFigure, element: u32) -> Option<i64> {
     use CounterFigure as F;
     let get = |kind| row.get(kind, 0);
@@ -36,7 +36,7 @@ pub fn read(row: &Row<'_>, figure: CounterFigure, element: u32) -> Option<i64> {
         F::Gpt => row.get(DataKind::Gpt, element),
         F::Gpt0 => get(DataKind::Gpt0),
         F::ServerId => get(DataKind::ServerId),
-        // Known without the row, or by a change of it.
+        // These are computed without the row, or by changing it.
         F::IncGpc | F::IncGpc0 | F::IncGpc1 | F::ClrGpc | F::ClrGpc0 | F::ClrGpc1 | F::UpdtConnCnt => None,
         F::Tracked | F::Trackers | F::In | F::Expire | F::Idle => None,
     };

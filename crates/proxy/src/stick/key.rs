@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use crate::sample::{Sample, Value};
 
-/// A key in the words of a table of its type: filled with zeros to their length.
+/// A key as 32-bit words of the length that its table's type has, padded with zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key(pub(super) SmallVec<[u32; 8]>);
 
-/// Words of a key.
+/// Returns the number of words of a key.
 pub(super) fn words(kind: TableKey) -> usize {
     match kind {
         TableKey::Ip | TableKey::Integer => 1,
@@ -21,7 +21,7 @@ pub(super) fn words(kind: TableKey) -> usize {
 }
 
 impl Key {
-    /// Returns the key that a sample is; none where it can't be cast.
+    /// Returns the key for a sample; `None` if it cannot be cast.
     pub fn new(kind: TableKey, value: &Value<'_>) -> Option<Key> {
         Some(match kind {
             TableKey::Ip => match address(value, false)? {
@@ -41,7 +41,7 @@ impl Key {
         })
     }
 
-    /// A key as it is written on the stats socket; none where it is no such key.
+    /// Parses a key in the notation of the stats socket; returns `None` if it is invalid.
     pub fn parse(kind: TableKey, text: &str) -> Option<Key> {
         match kind {
             TableKey::Ip => Some(Key(SmallVec::from_slice(&[text.parse::<Ipv4Addr>().ok()?.into()]))),
@@ -71,7 +71,7 @@ impl Key {
     }
 }
 
-/// Returns a sample as an address; text is one of the family that is asked for, as HAProxy's casts are.
+/// Returns a sample as an address; a text must be an address of the requested family, as in HAProxy's casts.
 fn address(value: &Value<'_>, v6: bool) -> Option<IpAddr> {
     match value {
         Value::Str(_) => value.to_ip().filter(|ip| ip.is_ipv6() == v6),
@@ -79,7 +79,7 @@ fn address(value: &Value<'_>, v6: bool) -> Option<IpAddr> {
     }
 }
 
-/// Returns a key's bytes, without those that fill it.
+/// Returns a key's bytes, without the padding.
 fn bytes(words: &[u32], len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     bytes.truncate(len);
@@ -91,7 +91,7 @@ fn v6(words: &[u32]) -> Ipv6Addr {
     Ipv6Addr::from(word(0) | word(1) | word(2) | word(3))
 }
 
-/// Returns the sample that a key of an entry is.
+/// Returns the sample for the key of an entry.
 pub(super) fn sample(kind: TableKey, words: &[u32]) -> Sample {
     match kind {
         TableKey::Ip => Sample::Ip(IpAddr::V4(words[0].into())),

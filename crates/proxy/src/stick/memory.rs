@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const HUGE_BYTES: usize = 2 << 20;
 const WORD_BYTES: usize = size_of::<u32>();
-/// A region with more than this part of it left over keeps its small pages, of which some were never touched.
+/// A region with more than this fraction of it unused keeps its small pages, some of which were never touched.
 const LEFT_SHARE: usize = 16;
 
 /// The allocator of a table's pieces.
@@ -22,13 +22,13 @@ pub(super) struct Memory {
     full: Vec<Arc<Region>>,
 }
 
-/// Words owned by the holder, all zero at first.
+/// Words owned by the holder; initially all zero.
 pub(super) struct Piece {
     words: NonNull<[u32]>,
     _region: Arc<Region>,
 }
 
-/// A mapping, aligned to [`HUGE_BYTES`] and as many of them long.
+/// A mapping, aligned to [`HUGE_BYTES`]; its size is a multiple of that.
 pub(super) struct Region {
     start: NonNull<u32>,
     bytes: usize,
@@ -44,7 +44,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Memory {
-    /// Returns the next piece, of this many words.
+    /// Allocates the next piece, with this number of words.
     pub(super) fn piece(&mut self, words: usize) -> Piece {
         let (region, used) = match self.open.take() {
             Some((region, used)) if used + words <= region.bytes / WORD_BYTES => (region, used),
@@ -64,7 +64,7 @@ impl Memory {
         piece
     }
 
-    /// Returns at most `most` of the regions that were used up since the last call.
+    /// Returns at most `most` of the regions that were filled since the last call.
     pub(super) fn take_full(&mut self, most: usize) -> Vec<Arc<Region>> {
         self.full.drain(..most.min(self.full.len())).collect()
     }
@@ -108,8 +108,8 @@ impl Region {
         }
     }
 
-    /// Asks the kernel for huge pages: at once from Linux 6.1 on; elsewhere it comes to it within minutes, or refuses, and
-    /// nothing is lost.
+    /// Requests huge pages from the kernel. From Linux 6.1 on this takes effect immediately; older kernels do it within
+    /// minutes, or refuse, which is harmless.
     pub(super) fn collapse(&self) {
         let start = self.start.as_ptr().cast();
         // SAFETY: the mapping belongs to this region; its content stays.

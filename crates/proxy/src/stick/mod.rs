@@ -30,18 +30,20 @@ pub use row::{Change, Row};
 pub use table::{Held, Seen, Table};
 pub use tracked::{Counted, Tracked};
 
-/// Milliseconds on the scale of tables. They wrap like HAProxy's ticks, so differences count and not values.
+/// Returns the current time in milliseconds on the scale of tables. Like HAProxy's ticks it wraps, so only differences
+/// are meaningful.
 pub fn now_ms() -> u32 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_millis() as u32
 }
 
-/// Returns a duration on that scale; HAProxy's are below 2^31 milliseconds, and so are the configuration's.
+/// Returns a duration on that scale. HAProxy's durations are below 2^31 milliseconds, and so are those of the
+/// configuration.
 fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(i32::MAX as u32)
 }
 
-/// `at` has come.
+/// Returns whether the time `at` has passed.
 fn is_past(at: u32, now: u32) -> bool {
     now.wrapping_sub(at) as i32 >= 0
 }

@@ -1,15 +1,15 @@
 //! HAProxy's estimate of events per period (its `freq_ctr`): the running period and the one before it, of which as much
 //! counts as the running one has not passed yet.
 
-/// Words of a rate: when the running period began, its events, those of the one before.
+/// The number of words of a rate: the start of the current period, its events, and those of the previous period.
 pub(super) const WORDS: usize = 3;
 
-/// A rate without an event.
+/// Initializes a rate without events.
 pub(super) fn clear(words: &mut [u32], now: u32) {
     words.copy_from_slice(&[now, 0, 0]);
 }
 
-/// Counts `n` events; gives the running period's.
+/// Counts `n` events; returns the number of events in the current period.
 pub(super) fn add(words: &mut [u32], period: u32, now: u32, n: u32) -> u32 {
     let [began, current, previous] = words else { return 0 };
     if now.wrapping_sub(*began) < period {
@@ -23,12 +23,12 @@ pub(super) fn add(words: &mut [u32], period: u32, now: u32, n: u32) -> u32 {
     n
 }
 
-/// Makes it look as if `n` events came now (`set table`).
+/// Sets the rate as if `n` events had occurred now (`set table`).
 pub(super) fn set(words: &mut [u32], now: u32, n: u32) {
     words.copy_from_slice(&[now, n, 0]);
 }
 
-/// Events in the last period.
+/// Returns the number of events in the last period.
 pub(super) fn read(words: &[u32], period: u32, now: u32) -> u32 {
     let [began, current, previous] = *words else { return 0 };
     let period = u64::from(period.max(1));

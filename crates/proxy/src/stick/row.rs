@@ -4,14 +4,14 @@ use sluicegate_config::model::{DataForm, DataKind, TableData};
 
 use super::rate;
 
-/// A datum's place.
+/// The position of a datum in an entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: u32,
     data: TableData,
 }
 
-/// The place of each datum in a table's entries.
+/// The position of each datum in a table's entries.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     places: [Option<Place>; DataKind::ALL.len()],
@@ -36,7 +36,7 @@ impl Layout {
         layout
     }
 
-    /// Words of an entry's data.
+    /// Returns the number of words of an entry's data.
     pub(super) fn words(&self) -> usize {
         self.words
     }
@@ -50,7 +50,7 @@ impl Layout {
         self.places[kind as usize].is_some()
     }
 
-    /// An entry's data at its creation.
+    /// Initializes the data of a new entry.
     pub(super) fn clear(&self, words: &mut [u32], now: u32) {
         words.fill(0);
         for place in self.places.iter().flatten().filter(|place| place.data.kind.form() == DataForm::Rate) {
@@ -65,9 +65,9 @@ impl Layout {
 /// A change of a general purpose counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Increases it by this amount, and its rate by as many events.
+    /// Increases the counter by this amount, and its rate by the same number of events.
     Add(u32),
-    /// It becomes 0.
+    /// Sets the counter to 0.
     Clear,
 }
 
@@ -97,7 +97,7 @@ impl Row<'_> {
         (element < place.data.elements).then(|| (place.offset as usize + element as usize * size, place.data))
     }
 
-    /// Returns a datum's value, a rate's estimate; none if it is not stored.
+    /// Returns a datum's value (for a rate, its estimate); `None` if it is not stored.
     pub fn get(&self, kind: DataKind, element: u32) -> Option<u64> {
         let (at, data) = self.find(kind, element)?;
         Some(match data.kind.form() {
@@ -110,7 +110,7 @@ impl Row<'_> {
         })
     }
 
-    /// Adds to a datum; gives its new value, a rate's of the running period. They wrap, as HAProxy's do.
+    /// Adds to a datum; returns its new value (for a rate, that of the current period). Values wrap, as in HAProxy.
     pub fn add(&mut self, kind: DataKind, element: u32, n: u64) -> Option<u64> {
         let (at, data) = self.find(kind, element)?;
         Some(match data.kind.form() {
@@ -131,7 +131,7 @@ impl Row<'_> {
         })
     }
 
-    /// Sets a datum; `false`: it is not stored.
+    /// Sets a datum; returns `false` if it is not stored.
     pub fn set(&mut self, kind: DataKind, element: u32, value: u64) -> bool {
         let Some((at, data)) = self.find(kind, element) else { return false };
         match data.kind.form() {
@@ -157,8 +157,9 @@ impl Row<'_> {
         }
     }
 
-    /// Changes a counter, and the rate that `gpc0`, `gpc1` and `gpc` have. Gives the counter's new value, the rate's
-    /// where only that is stored, and for [`Change::Clear`] the value before; none if neither is stored.
+    /// Changes a counter and the rate that belongs to it (`gpc0`, `gpc1` and `gpc`). Returns the new value of the
+    /// counter or, if only the rate is stored, of the rate; for [`Change::Clear`] the previous value; `None` if neither
+    /// is stored.
     pub fn change(&mut self, kind: DataKind, element: u32, change: Change) -> Option<u64> {
         let rate = match kind {
             DataKind::Gpc0 => Some(DataKind::Gpc0Rate),

@@ -22,17 +22,18 @@ use crate::sample::Sample;
 
 /// Tables up to this size have one shard, so that they evict exactly the oldest entries.
 pub(super) const SMALL: u32 = 4_096;
-/// Shards of others.
+/// The number of shards of larger tables.
 const SHARDS: usize = 64;
-/// Entries of one chunk.
+/// The number of entries of one chunk.
 const CHUNK: u32 = 64;
 /// No entry.
 const NONE: u32 = u32::MAX;
-/// Expired entries that go by the way when a shard is used.
+/// The maximum number of expired entries removed along the way when a shard is used.
 const SWEPT: usize = 4;
-/// Expired entries removed under one lock acquisition when no request waits for them.
+/// The maximum number of expired entries removed under one lock acquisition when no request waits for them.
 const SWEPT_ASIDE: usize = 256;
-/// Regions of memory that get huge pages at once, each of which takes the kernel some hundred microseconds.
+/// The maximum number of memory regions that get huge pages in one call; each costs the kernel some hundred
+/// microseconds.
 const COLLAPSED_MAX: usize = 32;
 /// The maximum distance from the list's end for inserting an entry that was tracked for longer than since its last use.
 const REORDERED: usize = 64;
@@ -57,24 +58,24 @@ pub struct Table {
     pub name: Arc<str>,
     /// The type of its keys.
     pub key: TableKey,
-    /// Entries name servers by their addresses.
+    /// Whether entries refer to servers by their addresses.
     pub by_address: bool,
     /// The maximum number of entries.
     size: AtomicU32,
-    /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
+    /// The lifetime of an unused entry, in ticks; [`NEVER`] if none expires.
     expire: AtomicU32,
     nopurge: AtomicBool,
-    /// The data of each entry, in the order of the file.
+    /// The data of each entry, in the order of the configuration.
     data: Vec<TableData>,
     layout: Layout,
     key_words: usize,
     stride: usize,
     shards: Box<[Mutex<Shard>]>,
-    /// Locked under a shard's lock.
+    /// Acquired while a shard's lock is held.
     memory: Mutex<Memory>,
     entries: AtomicUsize,
     hasher: RandomState,
-    /// Names of servers, which entries refer to by their place here, from 1.
+    /// The names of servers; entries refer to them by their index in this list, from 1.
     names: RwLock<Vec<Arc<str>>>,
 }
 
@@ -82,18 +83,18 @@ pub struct Table {
 struct Shard {
     index: HashTable<u32>,
     chunks: Vec<Piece>,
-    /// The first free entry; the next stands in its [`NEXT`].
+    /// The first free entry; its [`NEXT`] refers to the next one.
     free: u32,
-    /// Entries that were ever used.
+    /// The number of entries that were ever used.
     used: u32,
-    /// Longest untouched.
+    /// The entry that was unused for longest.
     oldest: u32,
-    /// Touched last.
+    /// The entry that was used last.
     newest: u32,
     stride: usize,
 }
 
-/// An entry that is tracked: it stays until this is dropped.
+/// A tracked entry: it is not removed until this is dropped.
 pub struct Held {
     /// Its table.
     pub table: Arc<Table>,
@@ -107,9 +108,9 @@ pub struct Seen<'a> {
     pub key: Sample,
     /// The number of its trackers.
     pub trackers: u32,
-    /// Milliseconds until it expires; 0 in a table where none does.
+    /// The time in milliseconds until it expires; 0 in a table without expiry.
     pub expires_ms: u32,
-    /// A number that no other entry has.
+    /// A number that is unique in the table.
     pub number: u64,
     /// Its data.
     pub row: Row<'a>,
@@ -146,7 +147,7 @@ impl Shard {
         self.index.find(spread(hash), same).copied()
     }
 
-    /// Takes an entry out of the list.
+    /// Removes an entry from the list.
     fn unlink(&mut self, entry: u32) {
         let words = self.words(entry);
         let (previous, next) = (words[PREVIOUS], words[NEXT]);
@@ -160,7 +161,7 @@ impl Shard {
         }
     }
 
-    /// Puts an entry into the list behind `previous`.
+    /// Inserts an entry into the list after `previous`.
     fn link(&mut self, entry: u32, previous: u32) {
         let next = match previous {
             NONE => std::mem::replace(&mut self.oldest, entry),
@@ -174,7 +175,7 @@ impl Shard {
         (words[PREVIOUS], words[NEXT]) = (previous, next);
     }
 
-    /// Makes an entry, untracked and in no list.
+    /// Creates an entry that is untracked and in no list.
     fn create(&mut self, hash: u32, key: &[u32], memory: &Mutex<Memory>) -> u32 {
         let entry = match self.free {
             NONE => {
@@ -216,7 +217,8 @@ impl Shard {
     }
 }
 
-/// The index wants 64 bits of which the upper and the lower ones differ; a shard's hashes share their lowest.
+/// Returns the hash for the index, which needs 64 bits whose upper and lower parts differ; all hashes of a shard have
+/// the same lowest bits.
 fn spread(hash: u32) -> u64 {
     let product = u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     product ^ product >> 32
@@ -257,15 +259,15 @@ impl Table {
         }
     }
 
-    /// Returns whether its entries are what this definition wants: the same keys and data.
+    /// Returns whether the table's entries fit this definition: the same keys and data.
     pub fn holds(&self, config: &model::StickTable) -> bool {
         self.key == config.key
             && self.by_address == config.by_address
             && format!("{:?}", self.data) == format!("{:?}", config.data)
     }
 
-    /// Takes over a definition whose entries it [holds](Table::holds): `size`, `expire` and `nopurge` hold for what
-    /// comes from here on.
+    /// Applies a new definition whose entries the table [holds](Table::holds): `size`, `expire` and `nopurge` take
+    /// effect for later operations.
     pub(crate) fn redefine(&self, config: &model::StickTable) {
         self.size.store(config.size, Ordering::Relaxed);
         let before = self.expire.swap(config.expire.map_or(NEVER, ticks), Ordering::Relaxed);
@@ -292,27 +294,27 @@ impl Table {
         Some(self.expire.load(Ordering::Relaxed)).filter(|ticks| *ticks != NEVER)
     }
 
-    /// Entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Milliseconds that an untouched entry lives; 0 where none expires.
+    /// Returns the lifetime of an unused entry in milliseconds; 0 if none expires.
     pub fn expire_ms(&self) -> u32 {
         self.expire_after().unwrap_or(0)
     }
 
-    /// A full one takes no new entry (`nopurge`).
+    /// Returns whether a full table accepts no new entry (`nopurge`).
     pub fn is_nopurge(&self) -> bool {
         self.nopurge.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it has none.
+    /// Returns whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries hold this.
+    /// Returns whether entries store this datum.
     pub fn has(&self, kind: DataKind) -> bool {
         self.layout.has(kind)
     }
@@ -335,7 +337,7 @@ impl Table {
         })
     }
 
-    /// Returns the name of such a number.
+    /// Returns the server name with this number.
     pub fn name_of(&self, number: u64) -> Option<Arc<str>> {
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
         self.names.read().get(at).cloned()
@@ -363,7 +365,7 @@ impl Table {
         self.entries.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Lets go of expired entries, `most` of them; gives how many went.
+    /// Removes at most `most` expired entries; returns the number removed.
     fn sweep(&self, shard: &mut Shard, now: u32, most: usize) -> usize {
         for swept in 0..most {
             match shard.oldest {
@@ -386,7 +388,7 @@ impl Table {
         }
     }
 
-    /// Moves grown regions to huge pages. To be called twice a second.
+    /// Moves full regions to huge pages. Must be called twice a second.
     pub(crate) fn settle(&self) {
         let full = self.memory.lock().take_full(COLLAPSED_MAX);
         full.iter().for_each(|region| region.collapse());
@@ -406,7 +408,7 @@ impl Table {
         }
     }
 
-    /// Runs `f` on the entry of a key, if there is one, without touching it.
+    /// Runs `f` on the entry of a key, if there is one, without marking it as used.
     pub fn read<R>(&self, key: &Key, f: impl FnOnce(&Row<'_>, &Life) -> R) -> Option<R> {
         let (hash, at) = self.place(key);
         let now = now_ms();
@@ -433,13 +435,13 @@ impl Table {
         })
     }
 
-    /// Runs `f` on the entry of a key and touches it, if there is one.
+    /// Runs `f` on the entry of a key, if there is one, and marks it as used.
     pub fn change_known<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
         self.read(key, |_, _| ())?;
         self.change(key, f)
     }
 
-    /// Tracks the entry of a key, made if it is not there, and runs `f` on it.
+    /// Tracks the entry of a key, creating it if necessary, and runs `f` on it.
     pub fn track<R>(self: &Arc<Self>, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<(Held, R)> {
         let at = self.place(key).1 as u32;
         self.entry(key, |table, shard, entry, now| {
@@ -488,7 +490,8 @@ impl Table {
         self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
-    /// Evicts the oldest entries, a 256th of the table, in every shard a share; `false`: all are tracked.
+    /// Evicts the oldest entries: a 256th of the table, spread over all shards. Returns `false` if all entries are
+    /// tracked.
     fn purge_oldest(&self, first: usize) -> bool {
         let mut wanted = (self.size() as usize >> 8) + 1;
         let share = wanted.div_ceil(self.shards.len());
@@ -511,7 +514,7 @@ impl Table {
         any
     }
 
-    /// Removes the entry of a key. `false`: it is tracked, and stays.
+    /// Removes the entry of a key; returns `false` if it is tracked and therefore stays.
     pub fn remove(&self, key: &Key) -> bool {
         let (hash, at) = self.place(key);
         let mut shard = self.shards[at].lock();
@@ -575,14 +578,14 @@ impl Table {
 pub struct Life {
     /// The number of its trackers.
     pub trackers: u32,
-    /// Milliseconds until it expires.
+    /// The time until it expires, in milliseconds.
     pub left_ms: u32,
-    /// Milliseconds that an untouched entry lives.
+    /// The lifetime of an unused entry, in milliseconds.
     pub expire_ms: u32,
 }
 
 impl Held {
-    /// Runs `f` on the entry and touches it.
+    /// Runs `f` on the entry and marks it as used.
     pub fn change<R>(&self, f: impl FnOnce(&mut Row<'_>) -> R) -> R {
         let now = now_ms();
         let mut shard = self.table.shards[self.shard as usize].lock();
@@ -599,12 +602,12 @@ impl Held {
         f(&self.table.row(&mut shard, self.entry, now), &life)
     }
 
-    /// Returns its key as a sample.
+    /// Returns the entry's key as a sample.
     pub fn key_sample(&self) -> Sample {
         super::key::sample(self.table.key, &self.key().0)
     }
 
-    /// Returns its key, for a table with keys of the same type.
+    /// Returns the entry's key, for a table with keys of the same type.
     pub fn key(&self) -> Key {
         let shard = self.table.shards[self.shard as usize].lock();
         Key(shard.words(self.entry)[HEAD..HEAD + self.table.key_words].into())

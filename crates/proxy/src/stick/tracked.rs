@@ -14,7 +14,7 @@ use crate::sample::Value;
 #[derive(Debug, Default)]
 pub struct Tracked(Option<Box<Slots>>);
 
-/// The first ones, and those beyond them (`tune.stick-counters`), for which there is room once one is tracked.
+/// The first slots, and the further ones (`tune.stick-counters`), which are allocated once one of them is tracked.
 #[derive(Debug, Default)]
 struct Slots {
     first: [Option<Slot>; TRACKED_COUNTERS],
@@ -44,7 +44,7 @@ impl Slots {
         self.first.iter().chain(&self.more).flatten()
     }
 
-    /// Returns one more than the highest number that may track something.
+    /// Returns an upper limit of the numbers in use: one more than the highest number that may track an entry.
     fn end(&self) -> usize {
         TRACKED_COUNTERS + self.more.len()
     }
@@ -53,11 +53,11 @@ impl Slots {
 #[derive(Debug)]
 struct Slot {
     held: Held,
-    /// Whether it was tracked by a backend's rule.
+    /// Whether a backend's rule tracked it.
     backend: bool,
 }
 
-/// Something that is counted.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// A connection became a session.
@@ -66,7 +66,7 @@ pub enum Counted {
     Request,
     /// A request that was refused or that the server answered with 4xx.
     Error,
-    /// A response of 5xx except 501 and 505, or none.
+    /// A 5xx response except 501 and 505, or no response.
     Failure,
     /// Bytes from the client and to it.
     Bytes(u64, u64),
@@ -102,8 +102,8 @@ impl Counted {
 }
 
 impl Tracked {
-    /// Tracks a sample as a key of `table` under a number that tracks nothing yet, and counts the connection and
-    /// `events`. A sample that can't be a key, and a table without room, track nothing.
+    /// Tracks a sample as a key of `table` under an unused number, and counts the connection and `events`. If the
+    /// sample cannot be a key, or the table has no room, nothing is tracked.
     pub fn track(&mut self, number: usize, table: &Arc<Table>, sample: &Value<'_>, backend: bool, events: &[Counted]) {
         if self.get(number).is_some() {
             return;
@@ -131,7 +131,7 @@ impl Tracked {
         Some(&self.0.as_ref()?.get(number)?.held)
     }
 
-    /// Tracks nothing any more.
+    /// Stops all tracking.
     pub fn clear(&mut self) {
         if let Some(slots) = &mut self.0 {
             slots.first = Default::default();
@@ -139,7 +139,7 @@ impl Tracked {
         }
     }
 
-    /// Counts an event of a stream, in its own counters and for the other numbers in the session's.
+    /// Counts an event of a stream in its own counters and, for the other numbers, in those of the session.
     #[inline]
     pub fn count(stream: &Tracked, session: &Tracked, event: Counted) {
         if !stream.is_unused() || !session.is_unused() {

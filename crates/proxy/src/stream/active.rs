@@ -19,20 +19,21 @@ use crate::stick::{Counted, now_ms};
 use crate::worker::Worker;
 use sluicegate_wire::http::NameCases;
 
-/// Streams that a worker keeps for the next request.
+/// The number of unused streams that a worker keeps for later requests.
 const KEPT: usize = 256;
 
 /// The interval at which a long stream's bytes are added to tracked counters; HAProxy's.
 const TALLIED_EVERY_MS: u32 = 5_000;
 
-/// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
+/// The maximum capacity, in bytes, of the output buffer that the next stream inherits. A head or a chunked body may
+/// have grown it.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// A stream in use. When it is dropped, and be it with its task, its end is counted and logged and its memory goes to
-/// the free list.
+/// A stream in use. When it is dropped, even together with its task, its end is counted and logged, and its memory goes
+/// to the free list.
 pub(crate) struct Active {
     worker: Rc<Worker>,
-    /// `None` only while it is dropped.
+    /// `None` only while the value is being dropped.
     stream: Option<Box<Stream>>,
     begun: bool,
     /// The log record's bytes, of the request and of the response, that are already in the figures.
@@ -95,14 +96,14 @@ impl Active {
         }
     }
 
-    /// Its backend is chosen.
+    /// Records that a backend has been chosen.
     pub(crate) fn set_backend(&mut self, backend: &ProxyRun) {
         self.count_failed_rewrites();
         self.card.set_backend(backend.id);
         self.cx.backend = Some(backend.site.clone());
     }
 
-    /// Leaves no trace: streams of HTTP take over.
+    /// Ends the stream without counting or logging it, because streams of HTTP take over.
     pub(crate) fn abandon(mut self) {
         if std::mem::take(&mut self.begun) {
             self.card.end();
@@ -189,7 +190,7 @@ impl Active {
         }
     }
 
-    /// Credits the server with its response, whatever rules make of it.
+    /// Counts the server's response, whatever the rules do with it.
     pub(crate) fn count_server_response(&self, status: u16) {
         if let Some(server) = &self.cx.log.server {
             let counters = server.shared.figures.at(self.worker.index);
@@ -207,7 +208,7 @@ impl Active {
         }
     }
 
-    /// Counts something there and, once it is known, at the backend.
+    /// Updates a counter as [`at_front`](Self::at_front) does and, once the backend is known, also there.
     pub(crate) fn each_side(&self, count: impl Fn(&Counters)) {
         let index = self.worker.index;
         self.at_front(&count);
@@ -216,7 +217,7 @@ impl Active {
         }
     }
 
-    /// And at the server that was chosen, if one was.
+    /// Like [`each_side`](Self::each_side), and also at the server, if one was chosen.
     fn each_side_and_server(&self, count: impl Fn(&Counters)) {
         self.each_side(&count);
         if let Some(server) = &self.cx.log.server {
@@ -224,7 +225,7 @@ impl Active {
         }
     }
 
-    /// Counts a request that rules refuse, and where they are a backend's, there too.
+    /// Counts a request that rules refuse; a refusal by a backend's rules is also counted at the backend.
     pub(crate) fn count_refused_request(&self) {
         self.each_side(|counters| counters.dreq.add(1));
     }
@@ -242,7 +243,7 @@ impl Active {
         self.each_side_and_server(|counters| counters.dresp.add(1));
     }
 
-    /// Counts who ended a transfer too early, on each side.
+    /// Counts an aborted transfer on each side, by the side that ended it.
     pub(crate) fn count_ending(&self, ending: Endings) {
         match ending.who {
             b'C' | b'c' => self.each_side_and_server(|counters| counters.cli_abrt.add(1)),
@@ -258,14 +259,14 @@ impl Active {
         (self.counted.1, self.tallied.1) = (0, 0);
     }
 
-    /// Notes the addresses of the connection to the server, where a log line wants them.
+    /// Records the addresses of the connection to the server, if a log line needs them.
     pub(crate) fn note_addresses(&mut self, connection: &ServerConnection) {
         if self.frontend().log.wants_server_addresses {
             self.cx.log.server_addresses = (connection.socket.local_addr(), connection.socket.peer_addr());
         }
     }
 
-    /// There is a connection to the server: what rules said about its packets is done.
+    /// Records that there is a connection to the server, and applies the settings of rules to its packets.
     pub(crate) fn use_server(&mut self, connection: &ServerConnection) {
         let cx = &mut self.cx;
         cx.sockets.set_server(&connection.socket, connection.was_reused());
@@ -317,7 +318,7 @@ impl Active {
         worker.running.logger.so_far(&mut self.cx, codes, until.unwrap_or_else(Instant::now));
     }
 
-    /// Notes for the log line alone how much came of what never became a request.
+    /// Records, for the log line only, the number of received bytes that did not form a request.
     pub(crate) fn note_received(&mut self, bytes: usize) {
         self.cx.log.bytes_uploaded = bytes as u64;
         (self.counted.0, self.tallied.0) = (bytes as u64, bytes as u64);

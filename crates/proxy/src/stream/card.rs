@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::ProxyId;
 
-/// Cards that one job looks at.
+/// The number of cards that one job visits.
 pub const BATCH: usize = 64;
 
 const NONE: u32 = u32::MAX;
@@ -22,13 +22,13 @@ const NONE: u32 = u32::MAX;
 /// The state of a stream's server side, with HAProxy's numbers of a stream connector's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// No server is looked for yet.
+    /// No server is being chosen yet.
     Initial = 0,
-    /// It waits in a queue.
+    /// The stream waits in a queue.
     Queued = 2,
     /// A connection is being made.
     Connecting = 5,
-    /// There is a connection.
+    /// The connection is open.
     Established = 8,
 }
 
@@ -39,7 +39,7 @@ pub enum Killer {
     Admin,
     /// Its server went down (`on-marked-down shutdown-sessions`).
     Down,
-    /// A server came back for which its own, a backup, stood in (`on-marked-up shutdown-backup-sessions`).
+    /// A server came back up that this backup server had replaced (`on-marked-up shutdown-backup-sessions`).
     Up,
 }
 
@@ -54,7 +54,7 @@ impl Killer {
     }
 }
 
-/// A stream as others may see it.
+/// The state of a stream that other parts of the worker can read.
 #[derive(Debug)]
 pub struct Card {
     pub(super) id: Cell<u64>,
@@ -96,7 +96,7 @@ impl Card {
         })
     }
 
-    /// Makes it that of another stream: its number, its session and its frontend, the client's two addresses, the
+    /// Assigns the card to another stream: its number, its session and its frontend, the client's two addresses, the
     /// descriptor of the client's connection, and when it began.
     pub(crate) fn begin(
         &self,
@@ -120,7 +120,7 @@ impl Card {
         self.used.set(true);
     }
 
-    /// Its stream has ended.
+    /// Records that the stream has ended.
     pub(crate) fn end(&self) {
         self.used.set(false);
     }
@@ -142,7 +142,7 @@ impl Card {
     }
 }
 
-/// The cards of a worker's streams, and of the memory that waits for the next ones; places are used again.
+/// The cards of a worker's streams, including unused ones that later streams take over; indices are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Cards {
     places: RefCell<Vec<Option<Rc<Card>>>>,
@@ -170,7 +170,7 @@ impl Cards {
         }
     }
 
-    /// Visits [`BATCH`] places from `from` on; gives where to go on, or `None` at the end.
+    /// Visits [`BATCH`] indices starting with `from`; returns the index at which to continue, or `None` at the end.
     pub(super) fn visit(&self, from: usize, mut each: impl FnMut(&Card)) -> Option<usize> {
         let places = self.places.borrow();
         let until = (from + BATCH).min(places.len());

@@ -63,7 +63,8 @@ pub(crate) struct Beginning<'a> {
 
 /// A stream as its rules see it.
 pub struct StreamContext {
-    /// Unique in the process while it lives; a Lua handle names it, so a handle of an ended stream is known as such.
+    /// Unique in the process while the stream exists. A Lua handle contains this id, so a handle of an ended stream is
+    /// recognized.
     pub id: u64,
     /// The process, whose figures a log-format may print.
     pub process: Arc<Process>,
@@ -79,7 +80,7 @@ pub struct StreamContext {
     pub destination: Option<SocketAddr>,
     /// `expect-proxy`: the connection begins with such a header.
     pub expects_header: bool,
-    /// The connection ended before its first byte was looked at.
+    /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
     /// The request's head; empty in TCP mode and before it is parsed.
     pub request: Message,
@@ -101,11 +102,11 @@ pub struct StreamContext {
     pub request_number: u32,
     /// The frontend's `unique-id-format`, compiled.
     pub unique_id_code: Option<Arc<dyn UniqueId>>,
-    /// The unique id once it was asked for; see [`StreamContext::unique_id`].
+    /// The unique id, once it has been requested; see [`StreamContext::unique_id`].
     pub made_unique_id: OnceCell<Box<[u8]>>,
     /// Whether the unique id is being computed.
     pub making_unique_id: Cell<bool>,
-    /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
+    /// Its priority in queues (`set-priority-class`, `set-priority-offset`).
     pub priority: Priority,
     /// `disable-l7-retry`.
     pub no_l7_retry: bool,
@@ -126,7 +127,7 @@ pub struct StreamContext {
     pub held_most: [Option<u32>; 2],
     /// Edits that did not fit.
     pub failed_rewrites: u32,
-    /// The server that it asks for.
+    /// The server that the request selects by persistence.
     pub persistence: Persistence,
     /// The counters tracked by the stream's rules.
     pub tracked: Tracked,
@@ -141,7 +142,8 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
-    /// Returns whether the request is one for a proxy: its target names a host, and the frontend minds that.
+    /// Returns whether the request is meant for a proxy: its target contains a host, and the frontend has
+    /// `option http-use-proxy-header`.
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
@@ -210,8 +212,8 @@ impl StreamContext {
         }
     }
 
-    /// Returns the stream's unique id by `unique-id-format` of its frontend; made when it is first asked for, and kept.
-    /// While it is made, what asks for it finds it empty, as in HAProxy.
+    /// Returns the stream's unique id by its frontend's `unique-id-format`. It is computed at the first request and
+    /// kept. A format that refers to the unique id itself finds it empty, as in HAProxy.
     pub fn unique_id(&self) -> Option<&[u8]> {
         let code = self.unique_id_code.as_ref()?;
         if let Some(id) = self.made_unique_id.get() {
@@ -227,7 +229,8 @@ impl StreamContext {
         Some(self.made_unique_id.get_or_init(|| id.into()))
     }
 
-    /// Returns whether something went wrong enough for `option dontlog-normal` and `log-separate-errors`.
+    /// Returns whether the stream had an error, a retry or a redispatch, for `option dontlog-normal` and
+    /// `log-separate-errors`.
     pub(crate) fn has_failed(&self) -> bool {
         let log = &self.log;
         let http_error = self.frontend.config.mode == Mode::Http && log.status >= 500;
@@ -277,7 +280,7 @@ impl StreamContext {
         }
     }
 
-    /// Makes it the context of the next stream of a connection, with its memory kept.
+    /// Reinitializes the context for the next stream of a connection; its memory is kept.
     pub(crate) fn begin(&mut self, of: &Beginning<'_>) {
         let client = of.client;
         self.id = of.id;
@@ -348,7 +351,7 @@ pub struct LogRecord {
     pub request_done: Option<Instant>,
     /// Left the queue.
     pub queue_done: Option<Instant>,
-    /// Whether it ended while it waited in a queue.
+    /// Whether the stream ended while it waited in a queue.
     pub left_queue: bool,
     /// Connected to the server.
     pub connect_done: Option<Instant>,
@@ -366,7 +369,7 @@ pub struct LogRecord {
     pub bytes_uploaded: u64,
     /// `%s` is its name, `<NOSRV>` without one.
     pub server: Option<Arc<ServerRun>>,
-    /// The service of a script that answered, as a server's name: `<lua.NAME>`.
+    /// The script's service that answered, printed in place of a server name: `<lua.NAME>`.
     pub applet: Option<Arc<str>>,
     /// The proxy's own address on the connection to the server and the server's, where the frontend's line prints them.
     pub server_addresses: (Option<SocketAddr>, Option<SocketAddr>),
@@ -394,7 +397,7 @@ pub struct LogRecord {
     pub server_queue: u32,
     /// `%bq`.
     pub backend_queue: u32,
-    /// Stores and engines that did not answer its rules.
+    /// The number of stores and engines that did not answer the stream's rules.
     pub store_failures: u32,
     /// The last rule that ended its list.
     pub last_rule: Option<RulePlace>,
@@ -437,8 +440,8 @@ impl LogRecord {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
     }
 
-    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a
-    /// whole one and to move it costs more than to fill it.
+    /// Reinitializes the record for the next stream; its memory and its card are kept. The fields are assigned one by
+    /// one, because building and moving a whole record costs more.
     fn begin(&mut self, now: SystemTime, at: Instant) {
         // Named one by one, so that none can be forgotten.
         let LogRecord {

@@ -20,23 +20,23 @@ use crate::mux::{Body, End, FlowError, Moved, Wait, h1};
 pub(crate) struct Flow {
     passing: h1::Passing,
     filter: Option<Box<Filter>>,
-    /// Fields behind a body, until it ends.
+    /// The trailers of a body, until it ends.
     trailers: Option<Message>,
     /// Whether the end of the message was passed to the sink.
     ended: bool,
     /// Whether nothing is left to read and to write.
     done: bool,
-    /// Something of the message was written, collected or skipped.
+    /// Whether any part of the message was written, collected or skipped.
     begun: bool,
 }
 
 impl Flow {
-    /// Returns a direction whose message has a body that is framed so.
+    /// Returns a direction for a message whose body has this framing.
     pub(crate) fn new(source: Framing) -> Flow {
         Flow { done: matches!(source, Framing::None | Framing::Length(0)), ..Flow::default() }
     }
 
-    /// A head precedes the body, or precedes it once more.
+    /// Called when a head is about to precede the body, also if that happens again.
     pub(crate) fn start(&mut self) {
         self.done = false;
     }
@@ -46,17 +46,18 @@ impl Flow {
         self.passing.no_trailers = true;
     }
 
-    /// Reads the body without sending it: the head is all that the sink gets.
+    /// Discards the body: only the head is sent to the sink.
     pub(crate) fn drop_body(&mut self) {
         self.passing.silent = true;
     }
 
-    /// Lets a filter see the body.
+    /// Passes the body through a filter.
     pub(crate) fn filter(&mut self, filter: Filter) {
         self.filter = Some(Box::new(filter));
     }
 
-    /// Bytes of the body before and after compression since the last call, and whether that leaves them as they are.
+    /// Returns the bytes of the body before and after compression since the last call, and whether the encoding is the
+    /// identity.
     pub(crate) fn take_encoded(&mut self) -> Option<(u64, u64, bool)> {
         Some(self.filter.as_mut()?.take_encoded())
     }
@@ -66,7 +67,7 @@ impl Flow {
         self.done
     }
 
-    /// Bytes went to the sink.
+    /// Returns whether bytes were written to the sink.
     pub(crate) fn has_written(&self) -> bool {
         self.begun
     }
@@ -241,9 +242,9 @@ mod tests {
         &got[end + 4..]
     }
 
-    /// Relays `body`, which arrives in pieces of `piece` bytes behind a head that is written first; gives what the sink
-    /// got behind it, how many body bytes were counted, and what was left in the input. The bytes pass unseen, or, with
-    /// `seen`, as events.
+    /// Relays `body`, which arrives in pieces of `piece` bytes after a head that is written first. Returns the bytes
+    /// that the sink received after the head, the number of body bytes counted, and the rest of the input. The bytes
+    /// pass unseen or, with `seen`, as events.
     fn relay(body: &[u8], piece: usize, source: Framing, sink: Framing, seen: bool) -> (Vec<u8>, usize, Vec<u8>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

@@ -60,16 +60,16 @@ use crate::stick::Counted;
 
 /// The way in which a local response marks its end.
 struct Ending {
-    /// By its length; otherwise by the connection's end.
+    /// Whether the length marks the end; otherwise the end of the connection does.
     length: bool,
-    /// Whether the connection is closed behind it.
+    /// Whether the connection is closed after the response.
     close: bool,
-    /// Whether it has its own `connection: close`.
+    /// Whether the response already has a `connection: close` of its own.
     said: bool,
 }
 
 impl Ending {
-    /// By its length.
+    /// Returns the ending of a response with a known length.
     fn length(close: bool) -> Ending {
         Ending { length: true, close, said: close }
     }
@@ -82,7 +82,7 @@ pub(crate) enum After {
     KeepAlive,
     /// It is closed.
     Close,
-    /// It is closed once the client, which may still be sending, had time to read the answer.
+    /// It is closed once the client, which may still be sending, has had time to read the answer.
     Drain,
 }
 
@@ -155,7 +155,8 @@ fn is_monitored(uri: &[u8], target: &[u8]) -> bool {
     uri == target || (uri.first() == Some(&b'/') && path_and_query(target) == Some(uri))
 }
 
-/// `option httpclose` of either side wins over `http-server-close`, and that over keeping alive.
+/// Returns the stricter mode: `option httpclose` of either side wins over `http-server-close`, and that over
+/// keep-alive.
 fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
     match (one, other) {
         (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
@@ -164,14 +165,15 @@ fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
     }
 }
 
-/// One request with everything it needs. An `Err` of its steps is an early end that was answered or can't be.
+/// One request with everything it needs. An `Err` of its steps means that the request ended early and was answered, or
+/// cannot be answered.
 struct Exchange<'a> {
     front: Front<'a>,
     stream: Active,
     head: RequestHead,
     /// The method that the server sees: rules may have changed the client's.
     sent_method: Method,
-    /// The client's.
+    /// The HTTP version of the client's request.
     version: Version,
     mode: ConnectionMode,
     /// The compression of the response, if possible.
@@ -181,17 +183,18 @@ struct Exchange<'a> {
     up: Flow,
     /// How far rules have read the request's body, if any did.
     peek: Option<Peek>,
-    /// Whether the client left while its body was waited for: as in HAProxy, rules go on and no server is asked.
+    /// Whether the client disconnected while its body was awaited: as in HAProxy, rules go on and no server is
+    /// contacted.
     left: bool,
-    /// Whether the server takes no more of the request; its response may still come.
+    /// Whether the server accepts no more of the request; its response may still come.
     up_failed: bool,
-    /// Bytes of a final response went to the client.
+    /// Whether bytes of a final response were sent to the client.
     answered: bool,
     /// Whether the response's body is malformed where it came with the head: to `observe` its head is.
     begins_malformed: bool,
     /// `option independent-streams` of the backend: a server that takes the request is not active by that.
     independent: bool,
-    /// Whether the answer is sent as it is: rules failed on it before.
+    /// Whether the answer is sent unchanged, because rules failed on it before.
     constant: bool,
     client_active: Instant,
     server_active: Instant,
@@ -199,7 +202,7 @@ struct Exchange<'a> {
 
 type Step<T> = Result<T, After>;
 
-/// Bytes of the largest body that is read without being sent to anybody.
+/// The size of the largest body that is read without being forwarded.
 const DRAINED_MAX: u64 = 4 * 1024 * 1024;
 
 impl Exchange<'_> {
@@ -270,7 +273,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Provides the hash key of the server's choice, if it is not in the head.
+    /// Makes the data available from which the hash key for the server's choice is computed. Waits for the body if all
+    /// of it is required.
     async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
         let Some(key) = &backend.rules.balance_key else { return Ok(()) };
         let in_body = key.in_body(&self.stream.cx);
@@ -322,7 +326,7 @@ impl Exchange<'_> {
         self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
 
-    /// Returns the rules of responses; `coming` is the server's, if one answers.
+    /// Runs the response rules; `coming` is the server's response, if a server answers.
     async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
         if let Err(after) = self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await {
             // To HAProxy a response that content rules refused was none.
@@ -439,8 +443,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns a connection to a server of `backend`, or another one for a request that was sent before, and perhaps in
-    /// place of the one that it was sent on; the client may leave meanwhile.
+    /// Returns a connection to a server of `backend`. A request that was sent before gets another connection, perhaps
+    /// to replace the one on which it was sent. The client may disconnect meanwhile.
     async fn connect(
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,
@@ -727,7 +731,7 @@ impl Exchange<'_> {
         Ok(Outcome::Done { after: After::Close, keep_server: false })
     }
 
-    /// From here on both directions are plain bytes.
+    /// Relays plain bytes in both directions.
     async fn tunnel(&mut self, frontend: &ProxyRun, backend: &ProxyRun, back: &mut Back) -> Outcome {
         self.send_tunnel_head();
         self.front.open_tunnel();
@@ -748,7 +752,7 @@ impl Exchange<'_> {
         self.answered = true;
     }
 
-    /// Sends the head of a response behind which plain bytes follow.
+    /// Sends the head of a response that is followed by plain bytes.
     fn send_tunnel_head(&mut self) {
         let names = self.stream.client_names();
         let form = HeadForm { framing: Framing::None, connection: ConnectionField::None, names };
@@ -763,13 +767,13 @@ enum Outcome {
         after: After,
         keep_server: bool,
     },
-    /// The connection was dead before it answered: once more on another.
+    /// The connection was dead before the server answered: the request is sent again on another one.
     Repeat,
-    /// `retry-on`: once more, as after a connection that could not be made.
+    /// `retry-on`: the request is sent again, as after a failed connection attempt.
     Retry,
 }
 
-/// Goes through what of a body came with its head. An error: its chunks are malformed.
+/// Parses the part of a body that came with its head. Returns an error if its chunks are malformed.
 fn walk_held(
     framing: Framing,
     mut data: &[u8],

@@ -54,7 +54,7 @@ async fn more(front: &mut Front<'_>, pool: &BufferPool, deadline: Option<Instant
 /// The time limit for a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
-    /// Until then, whatever comes.
+    /// Until this time, regardless of received data.
     Until(Instant),
     /// The maximum time between two pieces of data; the framing of chunks is not data.
     Inactivity(Duration),
@@ -319,7 +319,7 @@ pub(super) async fn tcp_response(
     }
 }
 
-/// Both sides of a TCP stream while a server's bytes are looked at.
+/// Both sides of a TCP stream while rules examine the server's bytes.
 struct Answer<'a, 'f> {
     front: &'a mut Front<'f>,
     back: &'a mut Back,
@@ -327,7 +327,7 @@ struct Answer<'a, 'f> {
     /// The flow from the client to the server.
     up: &'a mut Flow,
     up_open: bool,
-    /// Bytes of the client's that are not counted yet.
+    /// The number of the client's bytes that are not counted yet.
     sent: usize,
     deadline: Option<Instant>,
 }
@@ -385,7 +385,7 @@ impl Answer<'_, '_> {
         verdict
     }
 
-    /// Reads for a script; whether it can go on.
+    /// Reads for a script; returns whether the script can continue.
     fn serve_script(&mut self, io: &ChannelIo, cx: &mut Context<'_>) -> bool {
         self.take_edited(io);
         if !io.wants.get() {
@@ -412,7 +412,7 @@ impl Answer<'_, '_> {
     }
 }
 
-/// Runs content rules once; `over`: nothing more is waited for.
+/// Runs content rules once; with `over`, nothing more is waited for.
 async fn run(list: &RuleList, hook: Hook, stream: &mut Active, over: bool) -> Verdict {
     let worker = stream.worker().clone();
     stream.cx.inspection.set_open(!over);

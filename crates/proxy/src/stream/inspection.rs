@@ -18,8 +18,8 @@ pub struct Content {
     pub outgoing: Vec<u8>,
     /// The length that an HTTP message's head announces.
     pub announced: Option<u64>,
-    /// Whether the bytes of a TCP client are no HTTP request, however many more come; or the request is not here any
-    /// more.
+    /// Whether the bytes of a TCP client are not an HTTP request, however many more arrive, or the request has already
+    /// been forwarded.
     pub no_http: bool,
     /// The form in which fetches read it.
     pub form: ContentForm,
@@ -38,12 +38,12 @@ pub enum ContentForm {
 }
 
 impl Content {
-    /// Bytes of a TCP stream's buffer that are known here.
+    /// Returns the number of a TCP stream's bytes that are stored here.
     pub(crate) fn known(&self) -> usize {
         self.outgoing.len() + self.data.len()
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Clears the content; its memory is kept.
     pub fn clear(&mut self) {
         self.data.clear();
         self.outgoing.clear();
@@ -71,7 +71,7 @@ impl Inspection {
         self.open.get()
     }
 
-    /// Returns whether nothing is waited for any more.
+    /// Returns whether the wait for more data is over.
     pub fn is_over(&self) -> bool {
         if self.open.get() {
             self.missed.set(true);
@@ -79,7 +79,7 @@ impl Inspection {
         !self.open.get()
     }
 
-    /// A fetch found too little, or something that may still change.
+    /// Records that a fetch found too little data, or data that may still change.
     pub fn miss(&self) {
         if self.open.get() {
             self.missed.set(true);
@@ -91,7 +91,7 @@ impl Inspection {
         self.missed.set(false);
     }
 
-    /// Returns whether one did since the last call.
+    /// Returns whether a fetch found too little since the last call, and resets that.
     pub fn take_missed(&self) -> bool {
         self.missed.take()
     }

@@ -16,7 +16,7 @@ use sluicegate_wire::http::{HeadError, is_token};
 
 use crate::date::{Clock, append_date};
 
-/// Bytes that are kept of a message.
+/// The maximum number of bytes of a message that are stored.
 pub const KEPT_MAX: usize = 16_384;
 
 /// Columns of a line of the dump.
@@ -29,7 +29,7 @@ pub enum Fault {
     Head(HeadError),
     /// The framing of a chunked body.
     Chunk,
-    /// A response that means something else than its request allows.
+    /// A response that its request does not allow.
     Unexpected,
 }
 
@@ -60,7 +60,7 @@ pub struct Invalid {
     pub state: (&'static str, u32),
 }
 
-/// The place of a proxy's last invalid message.
+/// The last invalid message of a proxy.
 #[derive(Debug, Default)]
 pub struct LastInvalid(Mutex<Option<Box<Invalid>>>);
 
@@ -96,7 +96,7 @@ impl Invalid {
         }
     }
 
-    /// The whole entry of `show errors`; `what` names the proxy and which message it was.
+    /// Appends the whole entry of `show errors`; `what` names the proxy and which message it was.
     pub fn describe(&self, what: &str, other: &str, bufsize: usize, out: &mut String) {
         let mut date = Vec::new();
         append_date(self.at, Clock::LocalMilliseconds, &mut date);
@@ -128,7 +128,7 @@ impl Invalid {
     }
 }
 
-/// Bytes as lines that start with their offset; a line that goes on a broken one has a `+` behind it.
+/// Appends bytes as lines that start with their offset; a `+` after the offset marks the continuation of a broken line.
 fn dump(data: &[u8], out: &mut String) {
     let mut at = 0;
     let mut fresh = true;

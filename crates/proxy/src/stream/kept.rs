@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Card, Client, StreamContext};
 
-/// A stream's state: the context that rules see, and memory that the next stream uses again.
+/// A stream's state: the context that rules use, and memory that the next stream reuses.
 pub(crate) struct Stream {
     pub(crate) cx: StreamContext,
     /// Its descriptor among the worker's, as long as this memory is used.
@@ -21,7 +21,7 @@ pub(crate) struct Stream {
 #[allow(clippy::vec_box)]
 pub(crate) struct FreeList {
     pub(super) kept: RefCell<Vec<Box<Stream>>>,
-    /// The client of those that are not in use.
+    /// The placeholder client of unused streams.
     pub(super) nobody: Rc<Client>,
 }
 

@@ -81,7 +81,8 @@ impl Selection {
     }
 }
 
-/// Places of one worker's streams under one configuration, as commands count on through several.
+/// The distance between the positions of two configurations in a listing: positions of one worker's streams under
+/// several configurations form a single range.
 const SNAPSHOT: usize = 1 << 40;
 
 /// The result of a job for some of a worker's streams.
@@ -96,8 +97,9 @@ pub struct Found {
 }
 
 impl Worker {
-    /// Goes through the streams of this worker, under one configuration after the other, from one place on: `visit`
-    /// sees those of one worker from there, and gives where to go on there.
+    /// Visits the streams of this worker under one configuration; the position `from` selects the configuration and the
+    /// place in it. `visit` returns the position at which to continue there, or `None` at the end; the next
+    /// configuration follows then.
     fn each_snapshot(
         self: &Rc<Self>,
         from: usize,
@@ -114,7 +116,7 @@ impl Worker {
         found
     }
 
-    /// Describes the selected streams, from one place on.
+    /// Describes the selected streams, starting at a position.
     pub fn describe_streams(self: &Rc<Self>, selection: &Selection, detail: Detail, from: usize) -> Found {
         self.each_snapshot(from, |worker, place, found| worker.describe_own(selection, detail, place, found))
     }
@@ -132,7 +134,7 @@ impl Worker {
         })
     }
 
-    /// Ends the streams that are meant, with their connections, from one place on.
+    /// Ends the selected streams with their connections, starting at a position.
     pub fn end_streams(self: &Rc<Self>, which: Which, killer: Killer, from: usize) -> Found {
         self.each_snapshot(from, |worker, place, found| worker.end_own(which, killer, place, found))
     }
@@ -167,7 +169,7 @@ fn address(address: Option<SocketAddr>) -> String {
     }
 }
 
-/// Returns its frontend, backend and server by name.
+/// Returns the names of a stream's frontend, backend and server.
 fn names<'r>(card: &Card, running: &'r Running) -> (&'r str, &'r str, &'r str) {
     let proxy = |index: u32| running.proxies.get(index as usize);
     let backend = proxy(card.backend.get());
@@ -263,7 +265,7 @@ pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared, kille
     }
 }
 
-/// Ends streams on all workers; returns how many.
+/// Ends streams on all workers; returns their number.
 pub(crate) async fn end_streams(running: &Running, which: Which, killer: Killer) -> usize {
     let mut count = 0;
     for worker in 0..running.process.workers.len() {

@@ -59,15 +59,15 @@ pub(crate) struct Relay<'a, 'f> {
     down: Flow,
     up_ended: bool,
     down_ended: bool,
-    /// A direction waits for room at its sink.
+    /// Whether a direction waits for room at its sink.
     up_blocked: bool,
     down_blocked: bool,
     client_active: Instant,
     server_active: Instant,
-    /// The time of a side's last own bytes.
+    /// The time at which a side itself last sent bytes.
     client_sent: Instant,
     server_sent: Instant,
-    /// The first timeout.
+    /// The termination state of the first timeout, if there was one.
     late: Option<Endings>,
 }
 
@@ -75,7 +75,7 @@ const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
 const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
 
 impl<'a, 'f> Relay<'a, 'f> {
-    /// A relay between two ends that were made tunnels; `up` may have something on its way already.
+    /// Returns a relay between two ends that were switched to tunnels; `up` may hold data already.
     pub(crate) fn new(
         front: &'a mut Front<'f>,
         stream: &'a mut Active,
@@ -103,7 +103,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         }
     }
 
-    /// Runs to the end; returns the termination state.
+    /// Runs the relay to its end; returns the termination state.
     pub(crate) async fn run(mut self) -> Endings {
         let ending = poll_fn(|cx| self.poll(cx)).await;
         self.late.unwrap_or(ending)

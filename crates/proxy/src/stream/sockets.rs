@@ -59,12 +59,12 @@ struct Gone {
 }
 
 impl Sockets {
-    /// Returns the client's, as long as its stream is in use.
+    /// Returns the sockets of a stream whose client connection has this descriptor.
     pub(crate) fn of_client(client: Option<RawFd>) -> Sockets {
         Sockets { client, ..Sockets::default() }
     }
 
-    /// The stream has a server connection, which served another before or not.
+    /// Records the stream's server connection, and whether it was used before.
     pub(crate) fn set_server(&mut self, socket: &Socket, reused: bool) {
         self.server = Some((socket.fd().as_raw_fd(), reused));
     }
@@ -134,8 +134,8 @@ impl Sockets {
         };
     }
 
-    /// Makes the following close invisible to the client, or, if the process may not do that or a time to live is
-    /// given, makes it send a reset that lives for this many hops.
+    /// Makes the next close of the client's connection invisible to the client. If the process may not do that, or a
+    /// time to live is given, the close sends a reset that lives for this many hops.
     pub fn drop_silently(&self, ttl: Option<u8>) {
         let Some(fd) = self.client else { return };
         let set = |level, name, value: libc::c_int| {

@@ -25,7 +25,8 @@ enum Outcome {
     Read,
     /// There may be unread data of the client.
     Unread,
-    /// Its bytes, none of which were consumed, are HTTP: its backend is one of `mode http`, or a rule said so.
+    /// The bytes, none of which were consumed, are to be handled as HTTP: the backend is in `mode http`, or a rule
+    /// decided so.
     Http,
 }
 
@@ -153,8 +154,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
 }
 
-/// Runs the content rules of a request. An error ends the stream: a service answers it, or it is refused, counted and
-/// its ending said.
+/// Runs the content rules of a request. An error ends the stream: a service answers it, or the stream was refused,
+/// counted, and its termination state recorded.
 async fn request_rules(
     proxy: &ProxyRun,
     front: &mut Front<'_>,
@@ -188,7 +189,7 @@ fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<
     Err(None)
 }
 
-/// Lets a script's service talk with the client, until it returns; then the connection is closed.
+/// Runs a script's service, which exchanges data with the client until it returns; then the connection is closed.
 async fn answer(service: Option<BoundService>, front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let Some(service) = service else { return Outcome::Unread };
     let worker = stream.worker().clone();
@@ -220,8 +221,8 @@ struct Talk {
 }
 
 impl Talk {
-    /// Moves bytes until the service can continue, or, without one, until everything was written; `false` once the
-    /// client has disconnected.
+    /// Moves bytes until the service can continue or, without one, until everything was written; returns `false` once
+    /// the client has disconnected.
     async fn go_on(
         &mut self,
         mut service: Option<&mut dyn Applet>,

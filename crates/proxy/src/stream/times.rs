@@ -23,7 +23,7 @@ pub struct Timers {
     pub data: i64,
     /// `%Ta`: the whole request.
     pub active: i64,
-    /// `%Tu`: the whole as its user knows it.
+    /// `%Tu`: the total time as the user perceives it.
     pub user: i64,
     /// `%Tt`: the whole session.
     pub total: i64,
@@ -62,7 +62,7 @@ impl Timers {
     }
 }
 
-/// Milliseconds without a division of 128 bits.
+/// Returns whole milliseconds without a 128-bit division.
 fn whole_ms(duration: Duration) -> i64 {
     duration.as_secs() as i64 * 1000 + i64::from(duration.subsec_millis())
 }

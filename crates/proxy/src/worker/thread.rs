@@ -20,10 +20,10 @@ use crate::process::Phase;
 use crate::running::Running;
 use crate::session::run as session;
 
-/// Accepted connections on their way to another worker.
+/// The maximum number of accepted connections that wait for another worker.
 pub const INBOX: usize = 256;
 
-/// Jobs of the control thread that wait for a worker.
+/// The maximum number of jobs of the control thread that wait for a worker.
 const JOBS: usize = 16;
 
 /// A future that a worker runs from its start to its end, made on the worker's thread.
@@ -35,10 +35,11 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Waits until all of them have ended, for `limit` at most; the first error, if any worker could not run, and how many
-    /// have not ended. Those are left behind: nothing ends a thread that is in a function of C.
+    /// Waits until all workers have ended, for `limit` at most. Returns the first error, if any worker could not run,
+    /// and the number of workers that are still running. Those are left behind, because nothing can end a thread that
+    /// is executing a C function.
     pub async fn join_within(self, limit: Duration) -> (io::Result<()>, usize) {
-        /// Between two looks.
+        /// The interval between two checks.
         const LOOK: Duration = Duration::from_millis(1);
         let begun = Instant::now();
         let runs =
@@ -50,7 +51,7 @@ impl Workers {
         (Workers { threads: ended }.join(), left.len())
     }
 
-    /// Waits for all of them; the first error, if any worker could not run.
+    /// Waits for all workers. Returns the first error, if any worker could not run.
     pub fn join(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {
@@ -109,7 +110,7 @@ pub fn start(running: &Arc<Running>, bound: Vec<Arc<Listener>>, tasks: Vec<Vec<W
     Ok(workers)
 }
 
-/// Returns a worker thread's body.
+/// The body of a worker thread.
 fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc::Sender<()>) -> io::Result<()> {
     sluicegate_script::short_turns();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
@@ -148,7 +149,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
 type Accepting = tokio::task::JoinSet<io::Result<()>>;
 
 impl Station {
-    /// Serves a configuration from here on, alone; its scripts begin, unless they go on.
+    /// Starts to serve a configuration, as the only one; starts its scripts, unless they are running already.
     fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting, begins: bool) {
         *self.current.borrow_mut() = Some(worker.clone());
         if let Some(scripts) = worker.scripts.as_ref().filter(|_| begins) {

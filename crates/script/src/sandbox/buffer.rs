@@ -235,7 +235,7 @@ pub(crate) struct Pile {
 }
 
 impl Pile {
-    /// Adds `bytes` to the `len` bytes in the pile; gives the new number. May raise.
+    /// Adds `bytes` to the `len` bytes in the pile; returns the new number. May raise.
     ///
     /// # Safety
     /// The slot holds a userdata that this type put there, or nil if `len` is 0; `bytes` stay where they are.

@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         Some(byte)
     }
 
-    /// Skips bytes; gives where they are.
+    /// Skips bytes; returns where they are.
     fn skip(&mut self, count: usize) -> Option<Range<usize>> {
         let start = self.at;
         let end = start.checked_add(count)?;

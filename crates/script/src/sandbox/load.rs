@@ -204,7 +204,7 @@ unsafe fn answered(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int
     }
 }
 
-/// Takes the piece, or the error, on top; gives what `load` returns once that is known.
+/// Takes the piece, or the error, on top; returns the result of `load` once that is known.
 unsafe fn take(lua: *mut lua_State, status: c_int) -> Option<c_int> {
     // SAFETY: as `ask`; the length is kept in its userdata.
     unsafe {

@@ -49,7 +49,7 @@ pub(crate) unsafe fn push(lua: *mut lua_State, number: f64) {
     }
 }
 
-/// Writes a number as `tostring` of Lua 5.1 does; gives the length.
+/// Writes a number as `tostring` of Lua 5.1 does; returns the length.
 pub(crate) fn write(number: f64, text: &mut [u8; TEXT_MAX]) -> usize {
     let whole = number as i64;
     if whole as f64 == number && number.abs() < EXACT && (whole != 0 || number.is_sign_positive()) {
@@ -61,7 +61,7 @@ pub(crate) fn write(number: f64, text: &mut [u8; TEXT_MAX]) -> usize {
     decimal.len()
 }
 
-/// Writes an integer in decimal; gives the length.
+/// Writes an integer in decimal; returns the length.
 pub(crate) fn write_integer(number: i64, text: &mut [u8; TEXT_MAX]) -> usize {
     let mut digits = [0u8; 20];
     let mut at = digits.len();

@@ -226,7 +226,7 @@ unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
     unsafe { ffi::lua_touserdata(lua, PROGRESS) as *mut Progress }
 }
 
-/// Adds to the result; gives the state, which may have moved.
+/// Adds to the result; returns the state, which may have moved.
 unsafe fn add(lua: *mut lua_State, mut state: *mut Progress, bytes: &[u8]) -> *mut Progress {
     // SAFETY: the result's bytes lie behind the state, as many as it says.
     unsafe {
@@ -315,7 +315,7 @@ unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// Adds the value on top in place of the match; gives the state, and whether there may be more matches.
+/// Adds the value on top in place of the match; returns the state, and whether there may be more matches.
 unsafe fn take(lua: *mut lua_State, state: *mut Progress, subject: &[u8]) -> (*mut Progress, bool) {
     // SAFETY: as `go_on`.
     unsafe {

@@ -67,7 +67,7 @@ fn sandbox() -> State {
     State::sandboxed(Arc::new(MemoryLimit::new(0)), ()).expect("a sandbox")
 }
 
-/// Runs a script; gives its result and how many bursts were ended early.
+/// Runs a script; returns its result and how many bursts were ended early.
 fn run(state: &mut State, code: &str) -> (Result<String, Error>, u32) {
     let function = state.compile(code.as_bytes(), c"=x").expect("it compiles").expect("on a patient thread");
     let coroutine = state.begin(&function, &[], &[]).expect("a coroutine");

@@ -16,17 +16,17 @@ use super::{path_of, reason};
 
 /// The bound sockets.
 pub struct Sockets {
-    /// For each worker, its own.
+    /// The sockets of each worker.
     pub of_workers: Vec<Vec<OwnedFd>>,
     /// The TCP port, if there is one.
     pub port: Option<u16>,
-    /// An address that other machines may reach.
+    /// An address that other machines may be able to reach, if there is one.
     pub public: Option<IpAddr>,
-    /// There is a unix socket.
+    /// Whether there is a unix socket.
     pub has_unix: bool,
 }
 
-/// Binds everything that is asked for; the error is the last line of the log.
+/// Binds all configured addresses; the error is the last line of the log.
 pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
     let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
     sockets.of_workers.resize_with(workers, Vec::new);
@@ -45,8 +45,8 @@ pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Soc
     Ok(sockets)
 }
 
-/// Binds the TCP addresses of a store that serves already, for each worker. If `probes`, an address that anybody has is
-/// an error; the store itself may have it otherwise.
+/// Binds the TCP addresses of a store that is already serving, for each worker. If `probes`, an address in use is an
+/// error; otherwise the store itself may be using it.
 pub fn tcp_again(
     process: &ProcessOptions,
     workers: usize,
@@ -68,7 +68,7 @@ fn tcp_sockets(sockets: &mut Sockets, process: &ProcessOptions, probes: bool, lo
     Ok(())
 }
 
-/// One word of `bind`.
+/// Binds the address in one word of `bind`.
 fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
     let text = String::from_utf8_lossy(word);
     let (may_fail, host) = match text.strip_prefix('-') {
@@ -142,8 +142,8 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Makes the unix socket. As in Redis, the file at its path is removed; unlike Redis, a socket with a listening process
-/// is an error, since its clients would silently move to other data.
+/// Creates the unix socket. As in Redis, the file at its path is removed; unlike in Redis, a socket with a listening
+/// process is an error, because its clients would silently move to other data.
 fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     let path = path_of(&process.unixsocket);
     if sluicegate_transport::is_alive(&path) {

@@ -21,17 +21,17 @@ pub enum Level {
     Notice,
     /// `#`
     Warning,
-    /// None is.
+    /// No lines are logged.
     Nothing,
 }
 
 impl Level {
-    /// Returns the level of this number, from the one that matters least.
+    /// Returns the level with this number, starting with the least severe one.
     pub fn from_number(number: u8) -> Level {
         [Level::Debug, Level::Verbose, Level::Notice].get(usize::from(number)).copied().unwrap_or(Level::Warning)
     }
 
-    /// Returns the level of this name.
+    /// Returns the level with this name.
     fn named(name: &str) -> Level {
         match name {
             "debug" => Level::Debug,
@@ -55,7 +55,7 @@ impl Log {
         Log { file: None, least: Level::Notice }
     }
 
-    /// Returns a file that is appended to; an empty path is standard output.
+    /// Opens a file for appending; an empty path means standard output.
     pub fn open(path: &[u8], level: &str) -> io::Result<Log> {
         let file = match path {
             b"" => None,
@@ -64,8 +64,8 @@ impl Log {
         Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
     }
 
-    /// Writes a line of a script: its level as a number, and the present `loglevel`. Invalid text and line ends in it
-    /// are replaced.
+    /// Writes a line of a script, with its level as a number and the current `loglevel`. Invalid text and line ends in
+    /// it are replaced.
     pub fn say_for_script(&self, level: u8, loglevel: &str, text: &[u8]) {
         let (level, least) = (Level::from_number(level), Level::named(loglevel));
         if level >= least && least != Level::Nothing {
@@ -97,7 +97,7 @@ impl Log {
     }
 }
 
-/// `22 Nov 2026 02:00:00` in the machine's zone.
+/// Returns a time in the machine's time zone, like `22 Nov 2026 02:00:00`.
 fn local(seconds: i64) -> String {
     // SAFETY: a tm is plain data for which all zeroes are valid; both pointers are to live values.
     let tm = unsafe {

@@ -34,13 +34,13 @@ use crate::shape::notify::Notifier;
 use log::{Level, Log};
 use words::Request;
 
-/// Descriptors in addition to those of clients: listeners, runtimes, the log. Redis reserves 32.
+/// The number of descriptors in addition to those of clients: listeners, runtimes, the log. Redis reserves 32.
 const DESCRIPTORS: u64 = 32;
 
 /// The default pidfile of a store in the background, as in Redis.
 const PIDFILE: &str = "/var/run/redis.pid";
 
-/// The time for closing clients at the end.
+/// The time limit for closing clients when the process ends.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
 
 /// Executes the request of the command line.
@@ -75,7 +75,7 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
     }
 }
 
-/// Errors reported so far are in the log; the returned error is still to be reported.
+/// Starts a store. Errors found so far are already in the log; the caller must report the returned one.
 fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
     if !process.dir.is_empty() {
@@ -178,7 +178,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     }
 }
 
-/// From the start of the workers to the end of the process.
+/// Runs from the start of the workers to the end of the process.
 fn serve(
     log: &Arc<Log>,
     store: &Store,
@@ -244,7 +244,7 @@ fn serve(
     })
 }
 
-/// The way by which a worker is given further sockets.
+/// The channel through which a worker receives further sockets.
 type Sockets = UnboundedSender<(Generation, OwnedFd)>;
 
 /// Starts the workers; each serves sockets of its own.
@@ -266,7 +266,7 @@ fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<Joi
     sockets.into_iter().enumerate().map(start).collect()
 }
 
-/// Serves a worker's sockets, those that come later included, until the server is stopped.
+/// Serves a worker's sockets, including those that arrive later, until the server is stopped.
 async fn serve_sockets(
     server: Arc<Server>,
     generation: Generation,
@@ -310,8 +310,8 @@ fn listen_anew(server: &Arc<Server>, senders: Vec<Sockets>, log: &Arc<Log>) {
     });
 }
 
-/// Raises the limit of descriptors to what `maxclients` needs; lowers `maxclients` where that can't be, in Redis's
-/// words.
+/// Raises the limit of descriptors to the number that `maxclients` needs. If that is not possible, lowers `maxclients`,
+/// with Redis's messages.
 fn descriptors(options: &mut ServerOptions, workers: usize) -> Vec<String> {
     // Each worker has its listeners and its runtime.
     let reserved = DESCRIPTORS + 8 * workers as u64;
@@ -350,7 +350,7 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Returns an error as the C library words it.
+/// Returns an error in the words of the C library.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

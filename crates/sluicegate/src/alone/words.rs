@@ -35,12 +35,12 @@ signals:
   TERM, INT   stop; the exit code is 0
 ";
 
-/// The request of the command line.
+/// The action requested by the command line.
 #[derive(Debug)]
 pub enum Request {
-    /// Print this and end well.
+    /// Print this text and exit with success.
     Print(String),
-    /// Print this on stderr and fail.
+    /// Print this text to stderr and exit with failure.
     Refuse(String),
     /// Serve.
     Run(Run),
@@ -49,15 +49,15 @@ pub enum Request {
 /// The parameters of starting a store.
 #[derive(Debug)]
 pub struct Run {
-    /// The file.
+    /// The configuration file.
     pub file: Option<PathBuf>,
-    /// Lines that come after it.
+    /// Configuration lines that follow the file.
     pub lines: Vec<u8>,
-    /// There were arguments, so the start was configured deliberately.
+    /// Whether there were arguments, so that the start was configured deliberately.
     pub is_told: bool,
 }
 
-/// Reads the words after the program's name. `-` reads standard input.
+/// Parses the words after the program's name. `-` reads standard input.
 pub fn parse(name: &str, mut words: Vec<Vec<u8>>) -> Request {
     let first = words.first().cloned().unwrap_or_default();
     match &first[..] {

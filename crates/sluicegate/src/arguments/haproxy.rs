@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use super::Service;
 use crate::files::Disk;
 
-/// The request of the command line.
+/// What the command line asks the program to do.
 #[derive(Debug)]
 pub enum Request {
     /// `-v`.
     Version,
-    /// `-vv`: and how it is built.
+    /// `-vv`: show the version and the build options.
     Build,
     /// `-cc CONDITION`.
     Condition(String),
@@ -30,13 +30,13 @@ pub enum Request {
 /// The reason for refusing the arguments.
 #[derive(Debug, PartialEq)]
 pub enum Refused {
-    /// They make no sense: the usage text is shown behind the message, if there is one.
+    /// The arguments are invalid: the message, if there is one, is shown, followed by the usage text.
     Usage(Option<String>),
-    /// They do, and can't be followed.
+    /// The arguments are valid but cannot be carried out: only the message is shown.
     Message(String),
 }
 
-/// The usage text, behind the lines of the version.
+/// The usage text, shown after the version lines.
 pub const USAGE: &str = "\
 usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
 
@@ -72,7 +72,7 @@ Taken, and change nothing, since they switch off what does not exist here: -de -
 -dM[BYTE].
 ";
 
-/// The longest name of a machine (Linux).
+/// The maximum length of a host name on Linux.
 const HOST_NAME_MAX: usize = 64;
 
 /// Parses the arguments after the program's name. `name` is the name under which it was called.
@@ -80,7 +80,6 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     let mut words = words.into_iter().peekable();
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
-    // Refused at the end: together with `-c` it is only checked.
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -102,7 +101,8 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
             (b'S', _) => service.master_sockets.push(master_socket(argument(&mut words)?)?),
             (b's', b'f' | b't') => {
                 let pids = if second == b'f' { &mut service.finish } else { &mut service.terminate };
-                // A list of numbers up to the next option; an empty one (`-sf $(cat PIDFILE)`) asks for nothing.
+                // A list of process ids up to the next option. An empty list, as from `-sf $(cat PIDFILE)` with an
+                // empty file, has no effect.
                 while let Some(pid) = words.next_if(|word| !word.as_bytes().starts_with(b"-")) {
                     pids.push(process_number(&word, &pid)?);
                 }
@@ -115,13 +115,13 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     if service.files.is_empty() {
         return Err(Refused::Usage(None));
     }
-    // With `-c`, an option that replaces a running process is only checked.
+    // With `-c`, options that replace a running process are parsed but have no effect.
     let service = Box::new(service);
     Ok(if check { Request::Check(service) } else { Request::Run(service) })
 }
 
-/// Returns the words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused
-/// here.
+/// Applies an option that starts with `-d`. HAProxy reads any such option that it does not know as `-d`; here it is an
+/// error, because it is probably a typing error.
 fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
     match flag.get(1) {
         None => {
@@ -134,8 +134,8 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
         Some(b'W') => service.zero_warning = true,
         Some(b'D') => service.diagnostics = true,
         Some(b'r') => service.ignore_unresolvable = true,
-        // Pollers, system calls and shortcuts that HAProxy may do without, checks of its own memory, the verification
-        // of servers' certificates: there is nothing of the kind to switch off.
+        // These disable pollers, system calls and optimizations of HAProxy, its memory checks, or the verification of
+        // server certificates. This program has no corresponding feature to disable.
         Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'F' | b'Z' | b'V' | b'M') => {}
         Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
             let option = String::from_utf8_lossy(flag);
@@ -168,7 +168,7 @@ fn with_argument(option: u8, value: OsString, service: &mut Service) -> Result<(
     Ok(())
 }
 
-/// Returns the word behind an option; an empty one is as good as none.
+/// Returns the argument of an option; a missing one is an error.
 fn argument(words: &mut impl Iterator<Item = OsString>) -> Result<OsString, Refused> {
     words.next().ok_or(Refused::Usage(None))
 }
@@ -177,7 +177,7 @@ fn text(word: OsString) -> String {
     String::from_utf8_lossy(&word.into_vec()).into_owned()
 }
 
-/// Returns a number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
+/// Parses a number; 0 means that the option is not set. HAProxy reads an invalid number as 0; here it is an error.
 fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused> {
     let shown = value.to_string_lossy();
     match shown.trim().parse::<u64>() {
@@ -193,7 +193,7 @@ fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocke
         .map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
-/// Returns a number of `-sf` and `-st`.
+/// Parses a process id of `-sf` or `-st`.
 fn process_number(option: &OsStr, word: &OsStr) -> Result<u32, Refused> {
     let (option, shown) = (option.to_string_lossy(), word.to_string_lossy());
     match shown.trim().parse::<i32>() {

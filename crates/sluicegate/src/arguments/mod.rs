@@ -11,14 +11,14 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 
 pub use service::{Mode, Service};
 
-/// The request of the command line.
+/// The action requested by the command line.
 #[derive(Debug)]
 pub enum Command {
-    /// Print this.
+    /// Print this text.
     Help(&'static str),
     /// Print the version.
     Version,
-    /// Read files, report, touch nothing.
+    /// Read the files and report errors, without any other effect.
     Check(Box<Service>),
     /// Serve.
     Run(Box<Service>),
@@ -120,7 +120,7 @@ fn unexpected(argument: lexopt::Arg<'_>, known: &[&str]) -> lexopt::Error {
     }
 }
 
-/// Reads the words after the program's name.
+/// Parses the words after the program's name.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexopt::Error> {
     let mut parser = lexopt::Parser::from_args(words);
     let verb = match parser.next()? {
@@ -205,7 +205,7 @@ fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     pid.map(Command::Reload).ok_or_else(|| "which process? A number or a pidfile is missing".into())
 }
 
-/// Returns a process number, or the one in a file.
+/// Returns a process id, given directly or in a file.
 fn process_number(word: &std::ffi::OsStr) -> Result<u32, String> {
     let shown = word.to_string_lossy();
     if let Ok(pid) = shown.parse() {

@@ -4,42 +4,42 @@ use std::path::PathBuf;
 
 use sluicegate_config::model::{Global, StatsSocket};
 
-/// The command line's settings of the process. The file's `global` has some of them, too; [`Service::mode`] and the
-/// methods after it combine both, the command line first, as in HAProxy.
+/// The settings of the process on the command line. The configuration's `global` section contains some of them, too;
+/// [`Service::mode`] and the methods after it combine both, and the command line wins, as in HAProxy.
 #[derive(Clone, Debug, Default)]
 #[allow(dead_code, reason = "some fields are read by the process shape alone")]
 pub struct Service {
-    /// The name it was called by (the base name of `argv[0]`): the tag of its log lines.
+    /// The name under which the program was called (the base name of `argv[0]`): the tag of its log lines.
     pub name: String,
-    /// Called as `haproxy`: messages have HAProxy's form.
+    /// Whether the program was called as `haproxy`, so that messages have HAProxy's form.
     pub as_haproxy: bool,
     /// Files and folders in order (`-f`, `--`).
     pub files: Vec<PathBuf>,
-    /// `-C`: the working directory, changed to before any file is read.
+    /// `-C`: the working directory, which becomes current before any file is read.
     pub directory: Option<PathBuf>,
-    /// `-D`: goes to the background, whatever `-d` and `-db` say.
+    /// `-D`: run in the background, regardless of `-d` and `-db`.
     pub daemon: bool,
     /// `-d`, `-db`, `-Ws` and Sluicegate's own `run`: a `daemon` of the file is ignored.
     pub foreground: bool,
-    /// `-W` or `-Ws`: a master process watches the worker process.
+    /// `-W` or `-Ws`: a master process supervises the worker process.
     pub master_worker: bool,
     /// `-Ws`: notifies the service manager with READY=1.
     pub notify: bool,
-    /// `-S`: where the master listens for commands, in order.
+    /// `-S`: the sockets on which the master accepts commands, in order.
     pub master_sockets: Vec<StatsSocket>,
     /// `-p`: wins over `pidfile`.
     pub pidfile: Option<PathBuf>,
-    /// `-sf`: processes to finish, or whose service takes over this configuration.
+    /// `-sf`: processes that are to stop gracefully, or whose service takes over this configuration.
     pub finish: Vec<u32>,
-    /// `-st`: processes that are to end once this one serves.
+    /// `-st`: processes that are terminated once this one serves.
     pub terminate: Vec<u32>,
     /// `-x`: the stats socket of the process whose listening sockets this one takes over.
     pub take_over: Option<PathBuf>,
     /// `-n`: wins over `maxconn` of `global`.
     pub maxconn: Option<u32>,
-    /// `-N`: `maxconn` of frontends that set none.
+    /// `-N`: the `maxconn` of frontends that do not set one.
     pub proxy_maxconn: Option<u32>,
-    /// `-m`: memory of the process, in MiB.
+    /// `-m`: the memory limit of the process, in MiB.
     pub memory_mib: Option<u64>,
     /// `-L`: wins over `localpeer`.
     pub localpeer: Option<String>,
@@ -66,11 +66,11 @@ pub struct Service {
 pub enum Mode {
     /// One process, in the foreground.
     Foreground,
-    /// One process, in the background; the one that was started ends once it serves.
+    /// One process, in the background; the process that was started exits once this one serves.
     Daemon,
-    /// A master that watches a worker process.
+    /// A master that supervises a worker process.
     MasterWorker {
-        /// The master goes to the background.
+        /// Whether the master runs in the background.
         daemon: bool,
         /// Whether it notifies the service manager when it is ready.
         notify: bool,
@@ -78,14 +78,15 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// There is a master process.
+    /// Returns whether there is a master process.
     pub fn has_master(self) -> bool {
         matches!(self, Mode::MasterWorker { .. })
     }
 }
 
 impl Service {
-    /// Returns the shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
+    /// Returns the shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over `daemon` in the
+    /// configuration.
     pub fn mode(&self, global: &Global) -> Mode {
         let daemon = self.daemon || (global.daemon && !self.foreground);
         if self.master_worker || global.master_worker {
@@ -97,7 +98,8 @@ impl Service {
         }
     }
 
-    /// Nothing is to be printed: `-q` or the file's `quiet`, unless `-V` or a debug mode asks for more.
+    /// Returns whether nothing is printed: with `-q` or `quiet` in the configuration, unless `-V` or a debug mode
+    /// requests more.
     pub fn is_quiet(&self, global: &Global) -> bool {
         (self.quiet || (global.quiet && !self.foreground)) && !self.verbose && !self.debug
     }

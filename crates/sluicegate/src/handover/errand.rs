@@ -27,16 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The command line and directory with which a service was started, for reading it again.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// The program's name and the words behind it.
+    /// The program's name and the words after it.
     pub words: Vec<OsString>,
     /// The working directory of the command line.
     pub directory: PathBuf,
-    /// The environment that the files saw, before they changed it.
+    /// The environment as it was before the configuration changed it.
     pub environment: Vec<(String, String)>,
 }
 
 impl Origin {
-    /// This process's. To be taken before its directory or environment changes.
+    /// Returns the origin of this process. Must be called before the process changes its directory or environment.
     pub fn of_this_process() -> Origin {
         let texts = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         Origin {
@@ -52,13 +52,13 @@ impl Origin {
     }
 }
 
-/// A service that was found by its process number.
+/// A service that was found by its process id.
 pub struct Found {
     stream: UnixStream,
     pid: u32,
 }
 
-/// Connects to the service with this process number; `None` if there is none.
+/// Connects to the service with this process id; `None` if there is none.
 pub fn find(pid: u32) -> io::Result<Option<Found>> {
     let stream = match UnixStream::connect_addr(&address(pid)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
@@ -85,7 +85,7 @@ fn parent_of(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// A configuration that was read and found good.
+/// A configuration that was read and is free of errors.
 pub struct Rehearsed {
     offer: Offer,
     config: Arc<Config>,
@@ -164,7 +164,7 @@ impl Found {
         }
     }
 
-    /// Hands a configuration over and waits until it is served; `Err` is the reason for a failure.
+    /// Passes a configuration to the service and waits until it is served; `Err` is the reason for a failure.
     pub fn hand_over(&mut self, rehearsed: &Rehearsed, report: Report) -> Result<(), String> {
         let pid = self.pid;
         let failed = |error: io::Error| format!("the service {pid} does not answer ({error})");
@@ -197,8 +197,8 @@ impl Found {
     }
 }
 
-/// Makes a socket of an address in the files, and of no other: an attacker that controls the service gets no more from
-/// this process than from its files.
+/// Creates a socket for an address that the files contain, and for no other: an attacker that controls the service gets
+/// no more from this process than from its files.
 fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
     let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
     let others = config.stores.iter().flat_map(|store| &store.binds);
@@ -216,7 +216,7 @@ fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
     SystemSockets.listen(wanted.wanted())
 }
 
-/// `sluicegate reload`: reads again the configuration with which the service was started.
+/// `sluicegate reload`: rereads the configuration with which the service was started.
 pub fn reload(pid: u32) -> ExitCode {
     match run(pid) {
         Ok(code) => code,

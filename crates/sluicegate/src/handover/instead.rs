@@ -25,7 +25,8 @@ use crate::signals::{self, Signals, end_by};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Hands the configuration to a service named by `-sf`; `None` if there is none, and the start is an ordinary one.
+/// Passes the configuration to a service named by `-sf`; returns `None` if there is none, and the start continues
+/// normally.
 pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<ExitCode> {
     let mut found = service.finish.iter().find_map(|pid| match errand::find(*pid) {
         Ok(found) => found.map(|found| (*pid, found)),
@@ -72,8 +73,8 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
     })
 }
 
-/// Stays as long as the service does and forwards signals. `master`: whether this should look like a master, which
-/// notifies the service manager. Returns the signal with which to end.
+/// Runs as long as the service does, and forwards signals to it. `master`: whether this process should look like a
+/// master, and then whether it notifies the service manager. Returns the signal with which this process should end.
 fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
     let number = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     let notifier = if master == Some(true) { Notifier::from_environment()? } else { None };
@@ -106,7 +107,7 @@ fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
     })
 }
 
-/// The processes that are to end once this process has its sockets.
+/// The processes that must end once this process has its sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Retiring {
     softly: Vec<u32>,
@@ -123,7 +124,7 @@ impl Retiring {
         self.softly.iter().chain(&self.at_once).copied()
     }
 
-    /// Returns the maker of sockets: a unix socket in use is replaced, and a store's port is shared with the replaced
+    /// Returns the creator of sockets: a unix socket in use is replaced, and a store's port is shared with the replaced
     /// process until that ends.
     pub fn sockets(&self) -> &'static dyn Sockets {
         let lives = |pid: u32| {
@@ -156,7 +157,7 @@ impl Retiring {
         result
     }
 
-    /// This process has all it needs.
+    /// Ends the retiring processes, because this process has everything it needs.
     pub fn retire(&self) {
         self.softly.iter().for_each(|pid| signals::send(*pid, libc::SIGUSR1));
         self.at_once.iter().for_each(|pid| signals::send(*pid, libc::SIGTERM));

@@ -33,7 +33,7 @@ use crate::stores::{Changes, Stores};
 /// The time limit for one answer of the reloading process.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A service that runs, as reloads see it.
+/// A running service, from the perspective of a reload.
 pub struct Living {
     /// The current configuration.
     pub current: Arc<Current>,
@@ -51,7 +51,7 @@ pub struct Living {
     pub owner: u32,
 }
 
-/// A configuration that only waits to be served.
+/// A configuration that is ready to be served.
 struct Prepared {
     running: Arc<Running>,
     listeners: Vec<Arc<Listener>>,
@@ -63,7 +63,7 @@ struct Prepared {
     origin: Origin,
     maxconn: Option<u32>,
     notes: Vec<String>,
-    /// Held so that no servers are added or deleted during the preparation: they would be lost.
+    /// Held so that no servers are added or deleted during the preparation; such changes would be lost.
     turn: Turn,
 }
 
@@ -101,7 +101,7 @@ impl Living {
         }
     }
 
-    /// One errand, on a thread of its own.
+    /// Handles one reload, on a separate thread.
     fn converse(&self, mut stream: UnixStream, hand: oneshot::Sender<Handed>) {
         let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
         if ready.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).is_err() {
@@ -204,7 +204,7 @@ impl Living {
         Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes, turn })
     }
 
-    /// Switches to the prepared configuration. On the control thread.
+    /// Switches to the prepared configuration. Runs on the control thread.
     async fn change_over(&self, prepared: Prepared) -> Result<(), String> {
         let Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, turn, .. } =
             prepared;
@@ -239,7 +239,7 @@ impl Living {
     }
 }
 
-/// Returns messages about changed settings that a process keeps for its lifetime.
+/// Returns messages about changed settings that are fixed for the lifetime of a process.
 fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
     let threads = is.nbthread.map(usize::from).filter(|wanted| *wanted != workers);
     let mut notes: Vec<String> = threads
@@ -291,7 +291,7 @@ fn stats_sockets(
     if errors.is_empty() { Ok(sockets) } else { Err(errors) }
 }
 
-/// Sockets made by the errand.
+/// Sockets created by the reloading process.
 struct Remote<'a>(Mutex<&'a mut UnixStream>);
 
 impl Sockets for Remote<'_> {

@@ -24,10 +24,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use sluicegate_transport::{receive_descriptors, send_descriptors};
 
-/// The most bytes of one message: files of maps may be large.
+/// The maximum size of one message in bytes; map files may be large.
 const MESSAGE_MAX: u32 = 1 << 30;
 
-/// Returns the listening address of the process with this number.
+/// Returns the listening address of the process with this id.
 fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("sluicegate-{pid}"))
 }
@@ -42,21 +42,21 @@ pub fn listen(pid: u32) -> io::Result<UnixListener> {
 /// The kinds of messages on the connection: a kind, a length, the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The errand: everything that was read.
+    /// From the reloading process: everything that was read.
     Offer = 1,
-    /// The living process: a socket is wanted.
+    /// From the serving process: a socket is needed.
     Want = 2,
     /// From the reloading process: the socket, as a descriptor attached to the message.
     Socket = 3,
-    /// The errand: why it could not be made.
+    /// From the reloading process: the reason why the socket could not be created.
     NoSocket = 4,
-    /// The living process: something to be said, and how grave it is.
+    /// From the serving process: a message, and its severity.
     Say = 5,
-    /// The living process: it serves the new configuration.
+    /// From the serving process: it serves the new configuration.
     Done = 6,
-    /// The living process: it goes on as it was.
+    /// From the serving process: it continues with the old configuration.
     Refused = 7,
-    /// The errand: how was the service started? The answer is an offer without files.
+    /// From the reloading process: the question how the service was started. The answer is an offer without files.
     Ask = 8,
 }
 

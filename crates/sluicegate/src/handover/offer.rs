@@ -34,7 +34,7 @@ pub struct Offer {
 pub struct Broken;
 
 impl Offer {
-    /// As bytes.
+    /// Encodes the value as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         text(&mut out, self.version.as_bytes());
@@ -65,7 +65,7 @@ impl Offer {
         out
     }
 
-    /// From bytes.
+    /// Decodes the value from bytes.
     pub fn decode(bytes: &[u8]) -> Result<Offer, Broken> {
         let mut reader = Reader(bytes);
         let version = reader.string()?;
@@ -88,13 +88,13 @@ impl Offer {
     }
 }
 
-/// Added to the three values of `v6only`.
+/// A flag that is added to the three values of `v6only`.
 const TRANSPARENT: u32 = 4;
 
-/// The same.
+/// Another flag that is added to these values.
 const EXCLUSIVE: u32 = 8;
 
-/// A socket that is asked for.
+/// A socket that is requested.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
     /// The listening address.
@@ -110,7 +110,7 @@ pub struct WantedSocket {
 }
 
 impl WantedSocket {
-    /// The same, owned.
+    /// Returns an owned copy of the request.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
         let Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group } = wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
@@ -118,7 +118,7 @@ impl WantedSocket {
         WantedSocket { address, backlog, v6only, transparent, exclusive, mode, user, group }
     }
 
-    /// The same, borrowed.
+    /// Returns the borrowed form.
     pub fn wanted(&self) -> Wanted<'_> {
         let WantedSocket { address, user, group, .. } = self;
         let (user, group) = (user.as_deref(), group.as_deref());
@@ -126,7 +126,7 @@ impl WantedSocket {
         Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group }
     }
 
-    /// As bytes.
+    /// Encodes the value as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let (kind, first, second) = match &self.address {
@@ -149,7 +149,7 @@ impl WantedSocket {
         out
     }
 
-    /// From bytes.
+    /// Decodes the value from bytes.
     pub fn decode(bytes: &[u8]) -> Result<WantedSocket, Broken> {
         let mut reader = Reader(bytes);
         let (kind, first, second) = (reader.number()?, reader.text()?, reader.number()?);
@@ -180,7 +180,7 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// A number of items or bytes. What would not fit is refused by the limit of a message.
+/// Appends a number of items or bytes. A larger number is rejected anyway by the limit of a message.
 fn count(out: &mut Vec<u8>, count: usize) {
     number(out, u32::try_from(count).unwrap_or(u32::MAX));
 }
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(*number))
     }
 
-    /// Returns a number of items, each of which takes at least four bytes.
+    /// Reads a number of items, each of which takes at least four bytes.
     fn count(&mut self) -> Result<u32, Broken> {
         self.number().and_then(|count| if count as usize <= self.0.len() / 4 { Ok(count) } else { Err(Broken) })
     }

@@ -1,9 +1,9 @@
-//! `-x SOCKET`: the listening sockets of the process that this one replaces, a real HAProxy or another version of
-//! this program.
+//! `-x SOCKET`: takes over the listening sockets of the process that this one replaces, which is HAProxy or another
+//! version of this program.
 //!
 //! A connection in a socket's accept queue is lost when the socket is closed; an inherited socket stays open. Each
-//! address uses the inherited sockets bound to it; missing ones (a socket for each worker) are opened.
-//! Inherited sockets that no address of the files uses are closed.
+//! address uses the inherited sockets bound to it. If there are fewer than one for each worker, the missing ones are
+//! opened. Inherited sockets that no address of the files uses are closed.
 
 use std::cell::RefCell;
 use std::io;
@@ -24,7 +24,8 @@ use crate::report::Report;
 pub struct Taken(Vec<OwnedFd>);
 
 impl Taken {
-    /// Requests the sockets of the process named by `-x`. A worker of a master starts without, as in HAProxy.
+    /// Requests the listening sockets from the process given by `-x`. If this fails, the worker of a master process
+    /// starts without them after a warning, as in HAProxy.
     pub fn by(service: &Service, has_master: bool, report: Report) -> Result<Taken, String> {
         let Some(path) = service.take_over.as_deref().filter(|path| *path != Path::new("/dev/null")) else {
             return Ok(Taken::default());
@@ -42,7 +43,8 @@ impl Taken {
         }
     }
 
-    /// Returns the sockets for one attempt to bind all addresses; missing ones are made by `maker`.
+    /// Returns a source of sockets for one attempt to bind all addresses. Sockets that were not inherited are created
+    /// by `maker`.
     pub fn or<'a>(&'a self, maker: &'a dyn Sockets) -> impl Sockets + 'a {
         Attempt { free: RefCell::new(self.0.iter().collect()), maker }
     }
@@ -62,14 +64,14 @@ impl Sockets for Attempt<'_> {
         let socket = free.remove(at).try_clone()?;
         let raw = SockRef::from(&socket);
         raw.listen(wanted.backlog.min(i32::MAX as u32) as i32)?;
-        // Accepted connections inherit it; sockets other than TCP refuse it.
+        // Accepted connections inherit TCP_NODELAY. Sockets other than TCP reject the option, so the error is ignored.
         let _ = raw.set_tcp_nodelay(true);
         raw.set_nonblocking(true)?;
         Ok(socket)
     }
 }
 
-/// Returns whether a socket is one that is wanted.
+/// Returns whether a socket matches the wanted address.
 fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     let raw = SockRef::from(socket);
     let Ok(local) = raw.local_addr() else { return false };
@@ -87,8 +89,8 @@ fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
     }
 }
 
-/// Returns whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
-/// `PATH.NUMBER.tmp`, with HAProxy as here.
+/// Returns whether a socket is bound to `path`. The kernel reports the name under which the socket was bound before it
+/// was renamed: `PATH.NUMBER.tmp`, both in HAProxy and here.
 fn is_at(local: &SockAddr, path: &Path) -> bool {
     let Some(known) = local.as_pathname() else { return false };
     let behind = known.as_os_str().as_bytes().strip_prefix(path.as_os_str().as_bytes());

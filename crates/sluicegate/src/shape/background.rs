@@ -1,7 +1,8 @@
-//! Daemonization: the command waits until the service runs, and exits with its result.
+//! Daemonization: the foreground process waits until the service is running, and exits with a status that reports
+//! whether it started.
 //!
-//! The child leads a new session, so it has no controlling terminal. Its standard streams stay those of the command
-//! until it is ready, so that its messages appear where the command was called.
+//! The child process starts a new session, so it has no controlling terminal. Until it is ready, it keeps the standard
+//! streams of the foreground process, so that its messages appear where the command was called.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -11,26 +12,27 @@ use super::{Fork, fork, reap, redirect};
 
 /// The role of this process after [`enter`].
 pub enum Background {
-    /// The command, whose child serves or has failed.
+    /// The foreground process; its child is serving or has failed.
     Command(ExitCode),
-    /// The one in the background, with `/dev/null`.
+    /// The background process, with the open file `/dev/null`.
     Daemon(Waiting, File),
 }
 
-/// The command that waits; dropping this without [`Waiting::release`] lets it wait for this process's exit code.
+/// The connection to the waiting foreground process. If this is dropped without [`Waiting::release`], the foreground
+/// process waits for this process to exit and uses its exit code.
 pub struct Waiting(PipeWriter);
 
 impl Waiting {
-    /// Lets the command end well.
+    /// Lets the foreground process exit with success.
     pub fn release(self) {
         die_with_parent(0);
         let mut pipe = self.0;
-        // A command that was ended meanwhile needs no answer.
+        // If the foreground process has been killed in the meantime, no answer is needed.
         let _ = pipe.write_all(b"1");
     }
 }
 
-/// Forks; the command returns once its child serves or has ended.
+/// Forks. In the foreground process this returns once the child is serving or has ended.
 pub fn enter() -> io::Result<Background> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let (reader, writer) = io::pipe()?;
@@ -41,9 +43,10 @@ pub fn enter() -> io::Result<Background> {
         }
         Fork::Child => {
             drop(reader);
-            // Until it serves, ending the command ends the service.
+            // Until the service is ready, killing the foreground process also terminates the service.
             die_with_parent(libc::SIGTERM);
-            // SAFETY: takes nothing; it fails only for the leader of a group, which a child never is.
+            // SAFETY: `setsid` takes no arguments. It fails only for the leader of a process group, which a newly
+            // forked child is not.
             unsafe { libc::setsid() };
             Ok(Background::Daemon(Waiting(writer), null))
         }

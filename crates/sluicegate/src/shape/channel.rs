@@ -13,7 +13,7 @@ use sluicegate_transport::{receive_descriptors, try_send_descriptors};
 const EXPERT: u8 = 4;
 const EXPERIMENTAL: u8 = 8;
 
-/// Sends a client.
+/// Sends a client's connection.
 pub fn send(worker: &UnixStream, client: &UnixStream, rights: Rights) -> io::Result<()> {
     let level = match rights.level {
         StatsLevel::User => 0,
@@ -25,7 +25,7 @@ pub fn send(worker: &UnixStream, client: &UnixStream, rights: Rights) -> io::Res
     Ok(())
 }
 
-/// Returns the next client; `None` once the master has ended.
+/// Returns the next client's connection; `None` once the master has ended.
 pub fn receive(master: &UnixStream) -> io::Result<Option<(UnixStream, Rights)>> {
     let mut byte = [0];
     let (read, descriptors) = receive_descriptors(master, &mut byte)?;

@@ -36,18 +36,18 @@ use crate::arguments::Service;
 use crate::report::Report;
 use crate::signals::{self, Signals};
 
-/// Commands that may wait for a reload.
+/// The maximum number of commands that may wait for a reload.
 const ASKED: usize = 16;
 
 /// The byte that the worker writes to the master once it serves.
 pub const READY: u8 = b'R';
 
-/// The byte that it writes each time it serves another configuration.
+/// The byte that the worker writes each time it serves another configuration.
 pub const RELOADED: u8 = b'L';
 
 /// The resources that the master takes over.
 pub struct Start {
-    /// The command that waits for a master in the background.
+    /// The foreground process that waits for a master in the background.
     pub waiting: Option<Waiting>,
     /// `/dev/null`, for a master in the background.
     pub null: Option<File>,
@@ -98,7 +98,7 @@ pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Rol
     }
 }
 
-/// Binds the sockets of `-S`; all that can't be had are named.
+/// Binds the sockets of `-S`. The error lists every address that cannot be bound.
 fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
@@ -118,7 +118,7 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
     if errors.is_empty() { Ok(bound) } else { Err(io::Error::other(errors.join("\n"))) }
 }
 
-/// A master that does not supervise yet: earlier resources may be dropped first.
+/// A master that does not supervise yet, so that resources which it does not need can be dropped first.
 pub struct Watch {
     master: Master,
     channel: UnixStream,
@@ -126,7 +126,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches until everything has ended; gives the exit code.
+    /// Supervises until all processes have ended; returns the exit code.
     pub fn run(self) -> io::Result<ExitCode> {
         self.master.run(self.channel, self.sockets).map(ExitCode::from)
     }
@@ -136,18 +136,18 @@ impl Watch {
 struct Master {
     worker: i32,
     begun: Instant,
-    /// Whether a message says that a worker's failure ends everything, as it always does with one worker.
+    /// Whether a message reports that a worker's failure ends everything. It always does, because there is one worker.
     exit_on_failure: bool,
     notifier: Option<Notifier>,
     waiting: Option<Waiting>,
     null: Option<File>,
-    /// Unix sockets that stay behind when everything has ended.
+    /// The unix sockets that remain when all processes have ended.
     files: Vec<PathBuf>,
     report: Report,
 }
 
 impl Master {
-    /// Watches until the worker has ended; gives the exit code.
+    /// Supervises until the worker has ended; returns the exit code.
     fn run(mut self, channel: UnixStream, sockets: Vec<cli::Socket>) -> io::Result<u8> {
         self.report.notice(&format!("New worker ({}) forked", self.worker));
         let runtime = tokio::runtime::LocalRuntime::new()?;
@@ -221,7 +221,7 @@ impl Master {
         }
     }
 
-    /// An errand has ended.
+    /// Called when a reload has ended.
     fn reloaded(&self, end: &errand::Ended) {
         if end.succeeded {
             self.notify(&format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", std::process::id()));
@@ -231,7 +231,7 @@ impl Master {
         }
     }
 
-    /// The worker serves.
+    /// Called when the worker serves.
     fn ready(&mut self) -> io::Result<()> {
         self.report.notice("Loading success.");
         if let Some(notifier) = &self.notifier {
@@ -260,7 +260,7 @@ impl Master {
         unsafe { libc::kill(self.worker, signal) };
     }
 
-    /// The worker ended with this code; gives the master's.
+    /// Called when the worker has ended with this code; returns the master's exit code.
     fn ended(&self, code: i32) -> u8 {
         let worker = self.worker;
         if code < 128 {
@@ -279,7 +279,7 @@ impl Master {
     }
 }
 
-/// Microseconds of the clock that a service manager compares with its own.
+/// Returns the microseconds of the clock that a service manager compares with its own.
 fn monotonic_us() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u128::from(time.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(time.tv_nsec.unsigned_abs()) / 1_000

@@ -37,30 +37,31 @@ use background::{Background, Waiting};
 pub use master::Watch;
 use pidfile::Pidfile;
 
-/// The serving process's view of the processes around it.
+/// The serving process's connections to the processes around it.
 #[derive(Default)]
 pub struct Shape {
-    /// The command that went to the background and waits for this process.
+    /// The foreground process that waits for this process in the background.
     waiting: Option<Waiting>,
-    /// Standard streams go here once nothing is left to be said: opened early, since a chroot has no `/dev/null`.
+    /// `/dev/null`, to which the standard streams are redirected once there are no more messages. It is opened early,
+    /// because a chroot may not contain it.
     null: Option<File>,
-    /// The way to the master: it hears `ready` through it, and its end closes it.
+    /// The channel to the master, which receives `ready` through it; when the master ends, the channel is closed.
     master: Option<UnixStream>,
-    /// The file for a process number.
+    /// The pidfile.
     pub pidfile: Option<Pidfile>,
 }
 
 /// The role of this process after [`take`].
 pub enum Role {
-    /// The one that goes on.
+    /// The process that continues and serves.
     Serving(Shape),
-    /// One that watches over it.
+    /// A process that supervises it.
     Watching(Box<Watch>),
-    /// One that waited, and has nothing left to do.
+    /// A process that waited, and has nothing left to do.
     Ended(ExitCode),
 }
 
-/// Takes the shape that the command line and `global` ask for.
+/// Creates the processes that the command line and `global` ask for.
 pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Role> {
     let mode = service.mode(global);
     let path = service.pidfile.clone().map(|path| (path, None));
@@ -94,8 +95,8 @@ pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Ro
 }
 
 impl Shape {
-    /// Everything that can fail at the start succeeded: waiting processes are notified, and a daemon detaches from the
-    /// terminal.
+    /// Called when everything that can fail at the start has succeeded: waiting processes are notified, and a daemon
+    /// detaches from the terminal.
     pub fn ready(&mut self) -> io::Result<()> {
         if let Some(null) = self.null.take() {
             background::silence(&null)?;
@@ -109,7 +110,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns the number that people know the service by: the process that takes signals.
+    /// Returns the process id by which the service is known: that of the process that handles signals.
     pub fn known_as(&self) -> u32 {
         // SAFETY: takes nothing and can't fail.
         if self.master.is_some() { unsafe { libc::getppid() }.unsigned_abs() } else { std::process::id() }
@@ -120,8 +121,8 @@ impl Shape {
         self.master.as_ref().map(UnixStream::try_clone).transpose()
     }
 
-    /// Receives the clients that the master sends, for `serve`, until the master has ended; waits forever without a
-    /// master. Inside a runtime.
+    /// Receives the clients that the master sends, for `serve`, until the master has ended; without a master it waits
+    /// forever. Must be called inside a runtime.
     pub async fn orphaned(&self, serve: impl Fn(UnixStream, Rights)) -> io::Result<()> {
         let Some(master) = &self.master else { return std::future::pending().await };
         let master = master.try_clone()?;
@@ -147,9 +148,9 @@ pub fn reloaded(master: &mut UnixStream) {
     let _ = master.write_all(&[master::RELOADED]);
 }
 
-/// The side of a fork.
+/// The side of a fork on which the process is.
 enum Fork {
-    /// The old process; the child's number.
+    /// The parent process, with the child's process id.
     Parent(i32),
     Child,
 }
@@ -173,7 +174,7 @@ fn status_code(status: i32) -> i32 {
     if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
-/// Waits for a child's end, or looks whether it has come (`block` false); gives its [`status_code`].
+/// Waits for the end of a child or, if `block` is false, checks whether it has ended; returns its [`status_code`].
 fn reap(child: i32, block: bool) -> io::Result<Option<i32>> {
     let mut status = 0;
     let flags = if block { 0 } else { libc::WNOHANG };
@@ -190,7 +191,7 @@ fn reap(child: i32, block: bool) -> io::Result<Option<i32>> {
     }
 }
 
-/// Points one descriptor at what another one refers to.
+/// Redirects a descriptor to the file of another one.
 fn redirect(from: &impl AsRawFd, to: i32) -> io::Result<()> {
     // SAFETY: both are numbers; `to` is one of the three standard streams, which no Rust value owns.
     if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -32,7 +32,7 @@ impl Notifier {
         Ok(Notifier { socket, address })
     }
 
-    /// Sends one datagram. If it cannot be delivered it is lost: the manager then acts by its own timeout.
+    /// Sends one datagram. A datagram that cannot be delivered is lost; the manager then relies on its own timeout.
     pub fn send(&self, state: &str) {
         let _ = self.socket.send_to_addr(state.as_bytes(), &self.address);
     }

@@ -11,20 +11,20 @@ use crate::output;
 pub struct Pidfile {
     /// Its path.
     pub path: PathBuf,
-    /// The line of `pidfile`; `None` where the command line named it.
+    /// The position of the `pidfile` line; `None` if the command line sets the path.
     pub at: Option<Position>,
-    /// The process that takes signals: the master, or the one that serves.
+    /// The process that handles signals: the master, or the serving process.
     pub pid: u32,
 }
 
 impl Pidfile {
-    /// Writes it, replacing an existing file.
+    /// Writes the file, and replaces an existing one.
     pub fn write(&self) -> Result<(), String> {
         let write = || writeln!(output::replace(&self.path)?, "{}", self.pid);
         write().map_err(|error| self.failed(&error))
     }
 
-    /// Takes it back, for a process that fails after it was written.
+    /// Removes the file, for a process that fails after writing it.
     pub fn remove(&self) {
         // If it cannot be removed it names an ended process, which readers must expect anyway.
         let _ = std::fs::remove_file(&self.path);

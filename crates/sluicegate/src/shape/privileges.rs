@@ -23,7 +23,7 @@ pub struct Privileges {
     group: Option<Identity>,
 }
 
-/// `file:line`, as messages begin.
+/// `file:line`, with which messages begin.
 #[derive(Clone, Debug)]
 struct Place(String);
 
@@ -37,13 +37,13 @@ impl Place {
 #[derive(Clone, Debug)]
 struct Identity {
     id: u32,
-    /// The setting as in the file: `user haproxy`, `gid 99`.
+    /// The setting as written in the configuration: `user haproxy`, `gid 99`.
     words: String,
     place: Place,
 }
 
 impl Privileges {
-    /// Looks the names up; errors go to `diagnostics`, and the setting is ignored then.
+    /// Resolves the names; errors are added to `diagnostics`, and the setting is then ignored.
     pub fn resolve(global: &Global, diagnostics: &mut Diagnostics) -> Privileges {
         let user = chosen(global, ["user", "uid"], &global.user, global.uid, listener::user_id, diagnostics);
         let group = chosen(global, ["group", "gid"], &global.group, global.gid, listener::group_id, diagnostics);
@@ -51,9 +51,10 @@ impl Privileges {
         Privileges { chroot, user, group }
     }
 
-    /// Drops privileges that are not needed to serve. Before the first thread: a thread keeps its own identity.
+    /// Drops the privileges that are not needed to serve. Must be called before the first thread is created, because
+    /// each thread has its own identity.
     ///
-    /// The time zone and `/etc/hosts` are read before, because the directory has neither.
+    /// The time zone and `/etc/hosts` are read before, because the new root directory contains neither.
     pub fn drop(&self, report: Report) -> Result<(), String> {
         if let Some((path, place)) = &self.chroot {
             time_zone::local();
@@ -82,7 +83,7 @@ impl Privileges {
 }
 
 impl Identity {
-    /// Returns the outcome of a system call that changed to it.
+    /// Converts the result of the system call that changed to this identity; the error names the line that set it.
     fn becomes(&self, what: &str, result: i32) -> Result<(), String> {
         if result == 0 {
             return Ok(());
@@ -95,13 +96,13 @@ impl Identity {
     }
 }
 
-/// As whom this process runs.
+/// Returns the id of the user as whom this process runs.
 pub fn user() -> u32 {
     // SAFETY: takes nothing and can't fail.
     unsafe { libc::geteuid() }
 }
 
-/// `set-dumpable`: the kernel forbids core files of a process that has changed its user, until it asks for them.
+/// `set-dumpable`: enables core files, which the kernel otherwise forbids for a process that has changed its user.
 pub fn allow_core_files(report: Report) {
     // SAFETY: takes numbers only.
     if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) } != 0 {
@@ -109,7 +110,8 @@ pub fn allow_core_files(report: Report) {
     }
 }
 
-/// A name and a number may both be given; the one that comes first counts, as in HAProxy. The number 0 changes nothing.
+/// Returns the identity to use. A name and a number may both be given; the first one counts, as in HAProxy. The number
+/// 0 changes nothing.
 fn chosen(
     global: &Global,
     [named, numbered]: [&str; 2],
@@ -146,7 +148,7 @@ fn chosen(
     }
 }
 
-/// Checks that the users and groups of sockets exist; as in HAProxy a check of the file reports them.
+/// Checks that the users and groups of sockets exist; as in HAProxy, a check of the configuration reports missing ones.
 pub fn check_owners(config: &Config, diagnostics: &mut Diagnostics) {
     let mut check = |user: &Option<String>, group: &Option<String>, at: &Position| {
         let user = user.as_deref().filter(|name| listener::user_id(name).is_err());
@@ -179,7 +181,7 @@ fn enter(path: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Supplementary groups would keep rights that `group` means to give up.
+/// Drops the supplementary groups, which would keep rights that `group` is meant to drop.
 fn leave_groups(report: Report) {
     // SAFETY: with a size of 0 the call writes nothing and gives the number of groups.
     let groups = unsafe { libc::getgroups(0, std::ptr::null_mut()) };

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// Names in lower case, and what each is written as, which differs from it only in its case.
+/// Names in lower case, each with the form in which it is written, which differs only in its case.
 pub type NameCases = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The longest name that is looked up.
 const NAME_MAX: usize = 128;
 
-/// Gives the names of a written head, or of trailers, their case. Lines end in CRLF.
+/// Adjusts the case of the names in a rendered head, or in trailers. Lines end in CRLF.
 pub fn adjust_names(cases: &NameCases, head: &mut [u8]) {
     let mut rest = head;
     loop {

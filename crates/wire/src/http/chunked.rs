@@ -12,13 +12,13 @@ use std::ops::Range;
 
 use super::Framing;
 
-/// A chunk's largest size: what every reader can represent, those included whose numbers are floating-point.
+/// The maximum size of a chunk, which every parser can represent, including those whose numbers are floating-point.
 const MAX_SIZE: u64 = (1 << 52) - 1;
 
-/// Bytes of a chunk's size line, extensions included. No honest sender needs more.
+/// The maximum length of a chunk's size line in bytes, including extensions. No legitimate sender needs more.
 const MAX_LINE: u32 = 64 * 1024;
 
-/// Bytes of all trailer lines.
+/// The maximum length of all trailer lines in bytes.
 const MAX_TRAILERS: usize = 15 * 1024;
 
 /// The reason for refusing a chunked body. The connection is not usable any more.
@@ -26,7 +26,7 @@ const MAX_TRAILERS: usize = 15 * 1024;
 pub enum ChunkError {
     /// No digits, a size of 2^52 or more, or something else where digits belong.
     Size,
-    /// Control characters in an extension, or a line that does not end as lines do.
+    /// Control characters in an extension, or a line with an invalid end.
     Line,
     /// The data of a chunk is not followed by a line end.
     DataEnd,
@@ -53,9 +53,9 @@ impl std::error::Error for ChunkError {}
 /// The result of a step of [`ChunkedDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkEvent {
-    /// All bytes were taken, more are needed.
+    /// All bytes were consumed, more are needed.
     More,
-    /// Body data: a range of the bytes that were shown.
+    /// Body data: a range of the given bytes.
     Data(Range<usize>),
     /// The body is complete; trailers are in [`ChunkedDecoder::trailers`]. Bytes after this belong to something else.
     End,
@@ -77,18 +77,18 @@ enum State {
     Done,
 }
 
-/// Finds the data in a chunked body.
+/// A decoder that finds the data in a chunked body.
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
     state: State,
-    /// Bytes of the current size line.
+    /// The number of bytes of the current size line.
     line: u32,
-    /// Of the current chunk: while its size is read, the size so far; then the bytes still to come.
+    /// For the current chunk: while its size is parsed, the size so far; then the number of bytes still to come.
     remaining: u64,
-    /// Within an extension: in a quoted string, behind a backslash in one.
+    /// Within an extension: whether the position is in a quoted string, and whether it follows a backslash there.
     quoted: bool,
     escaped: bool,
-    /// Trailers that may still come.
+    /// The number of trailers that are still allowed.
     fields_left: u32,
     /// Complete trailer lines, each as `name: value\n`; most bodies never allocate it.
     trailers: Vec<u8>,
@@ -101,7 +101,7 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// At the start of a body.
+    /// Returns a decoder at the start of a body.
     pub fn new() -> ChunkedDecoder {
         ChunkedDecoder {
             state: State::SizeStart,
@@ -114,8 +114,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Consumes bytes from the start of `buf`; returns their number and meaning. To be called again with the rest until
-    /// it returns [`ChunkEvent::More`] or [`ChunkEvent::End`].
+    /// Consumes bytes from the start of `buf`; returns their number and meaning. Must be called again with the rest
+    /// until it returns [`ChunkEvent::More`] or [`ChunkEvent::End`].
     pub fn decode(&mut self, buf: &[u8]) -> Result<(usize, ChunkEvent), ChunkError> {
         let mut at = 0;
         while at < buf.len() {
@@ -199,13 +199,13 @@ impl ChunkedDecoder {
         Ok((buf.len(), event))
     }
 
-    /// Data of the current chunk that is still to come. A relay may move that many bytes unseen (splice) and then say
-    /// so with [`ChunkedDecoder::skip_data`].
+    /// Returns the number of bytes of the current chunk's data still to come. A relay may move that many bytes
+    /// elsewhere (splice) and then report them with [`ChunkedDecoder::skip_data`].
     pub fn data_remaining(&self) -> u64 {
         if self.state == State::Data { self.remaining } else { 0 }
     }
 
-    /// `len` bytes of the current chunk's data were moved elsewhere; never more than
+    /// Records that `len` bytes of the current chunk's data were moved elsewhere; at most
     /// [`ChunkedDecoder::data_remaining`].
     pub fn skip_data(&mut self, len: u64) {
         debug_assert!(len <= self.data_remaining());
@@ -215,12 +215,12 @@ impl ChunkedDecoder {
         }
     }
 
-    /// `true` behind the end.
+    /// Returns whether the end was reached.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Trailer fields, name and value, once the body has ended.
+    /// Returns the names and values of the trailer fields, once the body has ended.
     pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.trailers.split(|byte| *byte == b'\n').filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
@@ -246,8 +246,8 @@ impl ChunkedDecoder {
         Ok(())
     }
 
-    /// One byte of an extension. Quotes and backslashes are followed because a reader that honours them would not take
-    /// a line end between quotes for the line's (HAProxy 3.5).
+    /// Processes one byte of an extension. Quotes and backslashes are tracked because a parser that honours them would
+    /// not treat a line end between quotes as the end of the line (HAProxy 3.5).
     fn extension(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.line += 1;
         if self.line > MAX_LINE {
@@ -273,14 +273,14 @@ impl ChunkedDecoder {
         self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
     }
 
-    /// The next line goes on with the last one, as in a head: its line end becomes spaces.
+    /// Called when the next line continues the last one, as in a head: its line end becomes spaces.
     fn unfold_trailer(&mut self) {
         for byte in self.trailers.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')) {
             *byte = b' ';
         }
     }
 
-    /// Collects up to the end of one trailer line; gives the bytes taken.
+    /// Collects bytes up to the end of one trailer line; returns the number of bytes consumed.
     fn trailer(&mut self, buf: &[u8]) -> Result<usize, ChunkError> {
         let (taken, complete) = match memchr::memchr(b'\n', buf) {
             Some(end) => (end + 1, true),
@@ -320,7 +320,7 @@ fn hex_digit(byte: u8) -> Option<u8> {
 /// The result of a step of [`BodyDecoder::decode`].
 pub type BodyEvent = ChunkEvent;
 
-/// Finds the data in a body of any framing.
+/// A decoder that finds the data in a body of any framing.
 #[derive(Clone, Debug)]
 pub enum BodyDecoder {
     /// The number of bytes to come.
@@ -332,7 +332,7 @@ pub enum BodyDecoder {
 }
 
 impl BodyDecoder {
-    /// For a body framed so.
+    /// Returns a decoder for a body with this framing.
     pub fn new(framing: Framing) -> BodyDecoder {
         match framing {
             Framing::None => BodyDecoder::Length(0),
@@ -342,14 +342,15 @@ impl BodyDecoder {
         }
     }
 
-    /// Limits the trailers as the fields of a head are limited (`tune.http.maxhdr`).
+    /// Limits the number of trailers in the same way as the fields of a head (`tune.http.maxhdr`).
     pub fn limit_trailers(&mut self, max_fields: usize) {
         if let BodyDecoder::Chunked(decoder) = self {
             decoder.fields_left = u32::try_from(max_fields.saturating_sub(1)).unwrap_or(u32::MAX);
         }
     }
 
-    /// As [`ChunkedDecoder::decode`]. With `Length`, `End` comes with the call after the last data, or at once for 0.
+    /// As [`ChunkedDecoder::decode`]. With `Length`, `End` is returned by the call after the last data, or immediately
+    /// for 0.
     pub fn decode(&mut self, buf: &[u8]) -> Result<(usize, BodyEvent), ChunkError> {
         match self {
             BodyDecoder::Length(0) => Ok((0, BodyEvent::End)),

@@ -3,12 +3,12 @@
 //! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
 //! as white space here.
 
-/// SP, HT, and the rest of a fold.
+/// Returns whether a byte is SP, HT, or left over from a fold.
 pub(super) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// White space removed at both ends.
+/// Removes white space from both ends.
 pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = value
         && is_lws(*first)
@@ -23,7 +23,7 @@ pub(super) fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Returns the elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
+/// Returns the elements of a comma-separated list, trimmed, including empty ones. Commas in quotes do not separate.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
@@ -47,8 +47,8 @@ pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// One Content-Length value: a number, or a list of equal numbers. Also gives where in `value` the number stands
-/// without leading zeros, which is how it is passed on.
+/// Parses one Content-Length value: a number, or a list of equal numbers. Also returns the range of the number in
+/// `value` without leading zeros, which is the form that is passed on.
 pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize>)> {
     let mut found: Option<(u64, std::ops::Range<usize>)> = None;
     let mut at = 0;
@@ -96,8 +96,8 @@ pub(super) struct TransferEncoding {
 }
 
 impl TransferEncoding {
-    /// Adds one field; `false` is a field that can't be accepted: empty, an empty element, `chunked` twice, or (in a
-    /// request) a coding after `chunked`.
+    /// Adds one field. Returns `false` for a field that cannot be accepted: empty, with an empty element, with
+    /// `chunked` twice, or (in a request) with a coding after `chunked`.
     pub(super) fn add(&mut self, value: &[u8], is_request: bool) -> bool {
         self.present = true;
         for element in elements(value) {
@@ -183,7 +183,7 @@ pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
 }
 
 /// Returns whether a Host value may be an authority: printable ASCII without the delimiters that end or split one, and
-/// brackets only around an IP literal (HAProxy 3.2's check). A folded value fails by its line end.
+/// with brackets only around an IP literal (HAProxy 3.2's check). A folded value fails because of its line end.
 pub(super) fn is_authority(value: &[u8]) -> bool {
     let rest = match value.strip_prefix(b"[") {
         None => value,
@@ -199,8 +199,8 @@ pub(super) fn is_authority(value: &[u8]) -> bool {
     of_authority(rest)
 }
 
-/// Returns whether all bytes may stand in an authority outside of brackets. Without a branch for each: they nearly
-/// always may.
+/// Returns whether all bytes may occur in an authority outside of brackets. There is no branch for each byte, because
+/// they nearly always may.
 fn of_authority(bytes: &[u8]) -> bool {
     const TABLE: [bool; 256] = {
         let mut table = [false; 256];
@@ -214,10 +214,10 @@ fn of_authority(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |all, byte| all & TABLE[usize::from(*byte)])
 }
 
-/// The relation of a request's target and its Host field (RFC 9112 3.2, HAProxy 3.2's reading).
+/// Returns whether a request's target and its Host field fit together (RFC 9112 3.2, in HAProxy 3.2's interpretation).
 ///
-/// `host` is the Host field's value where there is one; with `lenient` it may name another authority than an absolute
-/// target does. `false`: refuse.
+/// `host` is the value of the Host field, if there is one; with `lenient` its authority may differ from that of an
+/// absolute target. `false`: the request must be refused.
 pub(super) fn target_fits_host(method: super::Method, target: &[u8], host: Option<&[u8]>, lenient: bool) -> bool {
     use super::Method;
     match target.first() {
@@ -234,7 +234,7 @@ pub(super) fn target_fits_host(method: super::Method, target: &[u8], host: Optio
     }
 }
 
-/// `http` and what follows `://`.
+/// Splits a target into its scheme and the text after `://`.
 fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b':', target)?;
     let (scheme, rest) = target.split_at(end);
@@ -249,14 +249,14 @@ fn authority_end(rest: &[u8]) -> usize {
     memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len())
 }
 
-/// Host and port, without user information, up to the path, the query or the fragment (HAProxy takes a query without a
-/// path for a part of the host before 3.5).
+/// Returns host and port, without user information, up to the path, the query or the fragment. (Before 3.5, HAProxy
+/// treats a query without a path as part of the host.)
 fn authority(rest: &[u8]) -> &[u8] {
     let all = &rest[..authority_end(rest)];
     memchr::memrchr(b'@', all).map_or(all, |at| &all[at + 1..])
 }
 
-/// Host, and the digits after the last colon where there is one.
+/// Returns the host, and the digits after the last colon, if there is one.
 fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let start = host.len() - digits;
@@ -266,15 +266,15 @@ fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// A port that goes without saying; without a scheme (CONNECT) both well-known ones do.
+/// Returns whether a port is the default of the scheme; without a scheme (CONNECT) both well-known ports are.
 fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
     let is = |name: &[u8]| scheme.is_none_or(|scheme| scheme.eq_ignore_ascii_case(name));
     port.is_empty() || (port == b"80" && is(b"http")) || (port == b"443" && is(b"https"))
 }
 
-/// Scheme-based normalisation (RFC 3986 6.2.3): an absolute target does not name its scheme's default port and does not
-/// end with its authority, unless the method is OPTIONS. Where that changes the target, the Host field that is passed
-/// on is the target's authority; a CONNECT's loses a default port. `None`: as received.
+/// Scheme-based normalization (RFC 3986 6.2.3): removes the scheme's default port from an absolute target, and adds the
+/// path `/` if it ends with its authority, unless the method is OPTIONS. If that changes the target, the Host field
+/// that is passed on is the target's authority; that of a CONNECT loses a default port. `None`: as received.
 pub(super) fn normalized(
     method: super::Method,
     target: &[u8],

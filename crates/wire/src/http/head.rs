@@ -27,11 +27,12 @@ use line::{request_line, skip_empty_lines, status_line};
 /// The limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a head, `tune.bufsize` less `tune.maxrewrite`; what may stand in them is a little less, as in HAProxy.
+    /// The maximum length of a head in bytes, `tune.bufsize` minus `tune.maxrewrite`; as in HAProxy, the usable length
+    /// is slightly less.
     pub max_head: usize,
-    /// `tune.http.maxhdr`: fields of a head, the end of the head counted as one.
+    /// `tune.http.maxhdr`: the maximum number of fields of a head, with the end of the head counted as one.
     pub max_fields: usize,
-    /// Accepts some malformed heads (`option accept-unsafe-violations-in-http-request`, `-response`).
+    /// Whether some malformed heads are accepted (`option accept-unsafe-violations-in-http-request`, `-response`).
     pub lenient: bool,
 }
 
@@ -43,8 +44,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns whether a complete head fits. HAProxy measures not the text but its own form of it, in which a message
-    /// takes 79 bytes more and every field 4 more; a proxy in its place refuses at the same byte.
+    /// Returns whether a complete head fits. HAProxy does not measure the text but its internal representation, in
+    /// which a message takes 79 bytes more and every field 4 more; so this proxy refuses a head at the same length.
     fn admit(&self, head_len: usize, fields: usize) -> bool {
         head_len + 79 + 4 * fields <= self.max_head
     }
@@ -63,7 +64,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// A request method, as far as it changes how messages are read.
+/// A request method, as far as it affects the parsing of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Method {
@@ -106,12 +107,13 @@ pub struct RequestHead {
     pub method: Method,
     /// The framing of its body; never [`Framing::UntilClose`].
     pub body: Framing,
-    /// The client wishes, and the message allows, another request on this connection. `false` also where
-    /// Transfer-Encoding came together with Content-Length or in HTTP/1.0.
+    /// Whether the client wants another request on this connection, and the message allows it. Also `false` if
+    /// Transfer-Encoding occurs together with Content-Length or in HTTP/1.0.
     pub keep_alive: bool,
     /// `Expect: 100-continue` in HTTP/1.1.
     pub expect_continue: bool,
-    /// `Connection: upgrade` with an Upgrade field that may be honoured: a response 101 makes this a tunnel.
+    /// `Connection: upgrade` with an Upgrade field that may be honoured: a 101 response turns the connection into a
+    /// tunnel.
     pub upgrade: bool,
 }
 
@@ -124,9 +126,9 @@ pub struct ResponseHead {
     pub body: Framing,
     /// Whether the server's connection may carry another request after this response.
     pub keep_alive: bool,
-    /// 100, 102–199: the response proper is still to come.
+    /// 100, 102–199: the final response is still to come.
     pub interim: bool,
-    /// 101, or a success answer to CONNECT: both directions are a tunnel from here.
+    /// 101, or a successful answer to CONNECT: both directions become a tunnel.
     pub tunnel: bool,
 }
 
@@ -137,7 +139,7 @@ pub enum HeadError {
     StartLine,
     /// The version is not `HTTP/` digit `.` digit, or is missing (HTTP/0.9), or starts HTTP/2.
     Version,
-    /// A field name is empty or has a byte that is not a token's.
+    /// A field name is empty or contains a byte that is not allowed in a token.
     FieldName,
     /// A bare CR or a NUL in a field's value.
     FieldValue,
@@ -147,7 +149,7 @@ pub enum HeadError {
     TransferEncoding,
     /// A transfer coding other than `chunked`.
     UnknownTransferCoding,
-    /// The target, or target and Host do not fit together.
+    /// The target is invalid, or target and Host do not fit together.
     Host,
     /// A Host that can't be an authority, or two that differ.
     HostValue,
@@ -157,14 +159,14 @@ pub enum HeadError {
     WebSocketKey,
     /// Larger than [`Limits::max_head`].
     TooLarge,
-    /// A request line that is larger than that by itself.
+    /// A request line that alone is longer than that.
     TargetTooLong,
     /// More fields than [`Limits::max_fields`].
     TooManyFields,
 }
 
 impl HeadError {
-    /// Returns the status that a client gets for such a request. A server's response of this kind is always a 502.
+    /// Returns the status with which such a request is answered. A server's response of this kind always causes a 502.
     pub fn request_status(self) -> u16 {
         match self {
             HeadError::BodyNotAllowed => 413,
@@ -201,10 +203,10 @@ impl std::error::Error for HeadError {}
 
 /// Reads a request head from the start of `buf` into `out`. `None`: more bytes are needed (`out` is then undefined).
 ///
-/// Empty lines before the request line are skipped. In `out`, names of fields are in lower case, Content-Length is
-/// merged to one plain number, repeated equal Host fields are one, `close` and `keep-alive` are gone from Connection,
-/// folds are spaces, and a target that names an authority is normalized and so is Host; all other values are as
-/// received.
+/// Empty lines before the request line are skipped. In `out`, field names are in lower case, Content-Length is merged
+/// into one plain number, repeated equal Host fields are merged into one, `close` and `keep-alive` are removed from
+/// Connection, folds are spaces, and a target with an authority is normalized together with Host. All other values are
+/// as received.
 pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<Option<RequestHead>, HeadError> {
     out.clear();
     let Some(skipped) = skip_empty_lines(buf)? else { return line_too_long_or(None, buf, limits) };
@@ -277,8 +279,8 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
 
 /// Reads a response head from the start of `buf` into `out`. `None`: more bytes are needed (`out` is then undefined).
 ///
-/// `request` is the method of the request that it answers, which decides whether there is a body. Fields are treated
-/// as [`parse_request`] says.
+/// `request` is the method of the request that is answered, which decides whether there is a body. Fields are treated
+/// as in [`parse_request`].
 pub fn parse_response(
     buf: &[u8],
     limits: &Limits,
@@ -329,12 +331,12 @@ pub fn parse_response(
     }))
 }
 
-/// Returns an incomplete head that already fills its room will never be complete.
+/// Returns `incomplete`, or an error if the head already fills its room and so can never be complete.
 fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TooLarge) } else { Ok(incomplete) }
 }
 
-/// The same where not even the request line is complete.
+/// Like [`too_large_or`], for a head whose request line is not complete yet.
 fn line_too_long_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.max_head { Err(HeadError::TargetTooLong) } else { Ok(incomplete) }
 }

@@ -43,7 +43,7 @@ struct Entry {
     deleted: bool,
 }
 
-/// A header field's place in its message; stays valid while fields are edited or added.
+/// The identity of a header field in its message; it stays valid while fields are edited or added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryId(u32);
 
@@ -87,13 +87,13 @@ impl Message {
         Message::default()
     }
 
-    /// Takes a parsed head over in one copy: the entries pushed before it are offsets into `head`.
+    /// Copies a parsed head in one step: the entries pushed before are offsets into `head`.
     pub(super) fn load(&mut self, head: &[u8]) {
         debug_assert!(self.arena.is_empty());
         self.arena.extend_from_slice(head);
     }
 
-    /// Makes this a request whose parts are offsets into the head that [`Message::load`] brings.
+    /// Makes this a request whose parts are offsets into the head passed to [`Message::load`].
     pub(super) fn load_request(&mut self, method: Range<usize>, target: Range<usize>, version: Version) {
         self.first = Span::of(method);
         self.second = Span::of(target);
@@ -101,7 +101,7 @@ impl Message {
         self.status = 0;
     }
 
-    /// Makes this a response whose reason is an offset into the head that [`Message::load`] brings.
+    /// Makes this a response whose reason is an offset into the head passed to [`Message::load`].
     pub(super) fn load_response(&mut self, version: Version, status: u16, reason: Range<usize>) {
         self.first = Span::default();
         self.second = Span::of(reason);
@@ -109,12 +109,12 @@ impl Message {
         self.status = status;
     }
 
-    /// Adds a field by offsets into the head that [`Message::load`] brings.
+    /// Adds a field by offsets into the head passed to [`Message::load`].
     pub(super) fn push_field(&mut self, name: Range<usize>, value: Range<usize>) {
         self.entries.push(Entry { name: Span::of(name), value: Span::of(value), deleted: false });
     }
 
-    /// Puts the names that [`Message::load`] brought in lower case.
+    /// Converts the names that were loaded by [`Message::load`] to lower case.
     pub(super) fn lower_names(&mut self) {
         for entry in &self.entries {
             let (start, len) = (entry.name.start as usize, entry.name.len as usize);
@@ -125,7 +125,7 @@ impl Message {
         }
     }
 
-    /// Fields pushed or added so far, deleted ones included.
+    /// Returns the number of fields pushed or added so far, including deleted ones.
     pub(super) fn entry_count(&self) -> usize {
         self.entries.len()
     }
@@ -142,7 +142,7 @@ impl Message {
         }
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Clears the message; its memory is kept.
     pub fn clear(&mut self) {
         self.arena.clear();
         self.entries.clear();
@@ -169,7 +169,7 @@ impl Message {
         &self.arena[span.start as usize..(span.start + span.len) as usize]
     }
 
-    /// Makes room for a usual head at once, where there is no memory yet to be used again.
+    /// Allocates memory for a usual head, if there is none yet that can be reused.
     fn reserve(&mut self) {
         if self.arena.capacity() == 0 {
             self.arena.reserve(ARENA_USUAL);
@@ -238,9 +238,9 @@ impl Message {
         self.second = self.store(target);
     }
 
-    /// Replaces host and port in a target that names them (absolute form, CONNECT), so that they go on saying what the
-    /// Host field says; user information stays. A target in another form stays as it is, and so does one whose request
-    /// line would be broken by what `authority` holds.
+    /// Replaces host and port in a target that contains them (absolute form, CONNECT), so that they still match the
+    /// Host field; user information stays. The target is left unchanged if it has another form, or if `authority`
+    /// contains a byte that would break the request line.
     pub fn set_authority(&mut self, authority: &[u8]) {
         if authority.iter().any(|byte| *byte <= b' ' || matches!(byte, b'/' | b'?' | b'#' | 0x7f)) {
             return;
@@ -254,7 +254,7 @@ impl Message {
         self.set_target(&new);
     }
 
-    /// Host and port of a target that names them, without user information.
+    /// Returns host and port of a target that contains them, without user information.
     pub fn authority(&self) -> Option<&[u8]> {
         let (start, end) = authority_of(self.method(), self.target())?;
         Some(&self.target()[start..end])
@@ -297,12 +297,12 @@ impl Message {
         self.entries[id.0 as usize].deleted = true;
     }
 
-    /// Deletes all fields of this name (ASCII case ignored); returns how many.
+    /// Deletes all fields of this name (ASCII case ignored); returns their number.
     pub fn delete_all(&mut self, name: &[u8]) -> usize {
         self.delete_where(|field| is_named(field, name))
     }
 
-    /// Deletes all fields whose name a test picks; returns how many.
+    /// Deletes all fields whose name a test selects; returns their number.
     pub fn delete_where(&mut self, picks: impl Fn(&[u8]) -> bool) -> usize {
         let mut count = 0;
         for index in 0..self.entries.len() {
@@ -321,7 +321,7 @@ impl Message {
         self.add(name, value);
     }
 
-    /// Returns all fields in order: place, name in lower case, value.
+    /// Returns all fields in order: id, name in lower case, value.
     pub fn fields(&self) -> impl DoubleEndedIterator<Item = (EntryId, &[u8], &[u8])> {
         self.entries
             .iter()
@@ -330,8 +330,8 @@ impl Message {
             .map(|(index, entry)| (EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
-    /// Returns the first field behind `place` (from the start without one), for a walk during which the message may
-    /// change.
+    /// Returns the first field after `place` (the first of all without one), for an iteration during which the message
+    /// may change.
     pub fn field_after(&self, place: Option<EntryId>) -> Option<(EntryId, &[u8], &[u8])> {
         let from = place.map_or(0, |place| place.0 as usize + 1);
         let entries = self.entries.get(from..)?;
@@ -353,7 +353,7 @@ impl Message {
             .map(|entry| self.bytes(entry.value))
     }
 
-    /// Bytes that the head needs on the wire, without framing fields that the writer adds.
+    /// Returns the number of bytes of the head on the wire, without framing fields that the writer adds.
     pub fn wire_len(&self) -> usize {
         let start = self.first.len as usize + self.second.len as usize + 16;
         start + self.fields().map(|(_, name, value)| name.len() + value.len() + 4).sum::<usize>()
@@ -367,8 +367,8 @@ fn is_named(field: &[u8], name: &[u8]) -> bool {
     field.len() == name.len() && (field == name || field.eq_ignore_ascii_case(name))
 }
 
-/// Puts ASCII letters in lower case, eight at a time. Doing it twice changes nothing, so the last word may overlap the
-/// one before.
+/// Converts ASCII letters to lower case, eight at a time. Repeating the conversion changes nothing, so the last word
+/// may overlap the one before.
 pub(super) fn lower(name: &mut [u8]) {
     if let Some(first) = name.first_chunk_mut::<8>() {
         *first = lower_eight(u64::from_le_bytes(*first)).to_le_bytes();
@@ -388,7 +388,7 @@ pub(super) fn lower(name: &mut [u8]) {
     }
 }
 
-/// Puts the first `len` of sixteen bytes in lower case: a loop that compiles to a few vector instructions.
+/// Converts the first `len` of sixteen bytes to lower case: a loop that compiles to a few vector instructions.
 #[inline]
 fn lower_sixteen(block: &mut [u8; 16], len: u8) {
     for (at, byte) in block.iter_mut().enumerate() {
@@ -397,7 +397,7 @@ fn lower_sixteen(block: &mut [u8; 16], len: u8) {
     }
 }
 
-/// Eight bytes in lower case, without a branch: the high bit of each byte says whether it is a capital letter.
+/// Converts eight bytes to lower case without a branch: the high bit of each byte indicates a capital letter.
 fn lower_eight(bytes: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let low = bytes & (ONES * 0x7f);
@@ -407,7 +407,7 @@ fn lower_eight(bytes: u64) -> u64 {
     bytes | capital >> 2
 }
 
-/// The range of host and port in a target.
+/// Returns the range of host and port in a target.
 fn authority_of(method: &[u8], target: &[u8]) -> Option<(usize, usize)> {
     if method == b"CONNECT" {
         return Some((0, target.len()));

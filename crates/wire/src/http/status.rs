@@ -2,7 +2,7 @@
 
 use super::{Message, Version};
 
-/// Returns the reason phrase that goes with a status where nothing else gives one.
+/// Returns the default reason phrase of a status.
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -84,7 +84,7 @@ pub fn reason(status: u16) -> &'static str {
     }
 }
 
-/// A built-in answer: what `http-request deny`, a refused message or a failed server gets the client.
+/// A built-in page, which the client receives after `http-request deny`, a refused message or a failed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     /// Its status.
@@ -155,14 +155,14 @@ pub static ERROR_PAGES: [ErrorPage; 21] = [
     page!(504, "Gateway Time-out", 92, "The server didn't respond in time."),
 ];
 
-/// Returns the built-in page of a status; 500's for a status that has none.
+/// Returns the built-in page of a status, or that of 500 if the status has none.
 pub fn error_page(status: u16) -> &'static ErrorPage {
     let find = |status: u16| ERROR_PAGES.iter().find(|page| page.status == status);
     find(status).or_else(|| find(500)).unwrap_or(&ERROR_PAGES[0])
 }
 
 impl ErrorPage {
-    /// Fills `message` with this page's head as rules and logs see it, and gives the body to send with it.
+    /// Fills `message` with this page's head as rules and logs see it; returns the body to send with it.
     pub fn fill(&self, message: &mut Message) -> &'static [u8] {
         message.clear();
         message.set_response(Version::Http11, self.status, self.reason.as_bytes());

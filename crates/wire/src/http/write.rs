@@ -40,8 +40,8 @@ impl ConnectionField {
 
 /// Appends a request head, empty line included.
 ///
-/// `body` is how the body that follows is framed; [`Framing::UntilClose`] is not a request's and counts as
-/// [`Framing::None`], with which Content-Length and Transfer-Encoding are left out.
+/// `body` is the framing of the body that follows; [`Framing::UntilClose`] is invalid for a request and counts as
+/// [`Framing::None`], with which Content-Length and Transfer-Encoding are omitted.
 pub fn write_request(message: &Message, body: Framing, connection: ConnectionField, out: &mut Vec<u8>) {
     let StartLine::Request { method, target, version } = message.start_line() else {
         debug_assert!(false, "a response written as a request");
@@ -61,9 +61,9 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
 
 /// Appends a response head, empty line included.
 ///
-/// `body` is how the body that follows is framed. [`Framing::None`] means that none follows because none may (an
-/// answer to HEAD, 1xx, 204, 304): what the message says about its length is passed on, except in 1xx and 204, which
-/// may not say it. An empty body where one is allowed is `Length(0)`.
+/// `body` is the framing of the body that follows. [`Framing::None`] means that none follows because none is allowed
+/// (an answer to HEAD, 1xx, 204, 304): the message's own length fields are passed on, except in 1xx and 204, where they
+/// are not allowed. An empty body where one is allowed is `Length(0)`.
 pub fn write_response(message: &Message, body: Framing, connection: ConnectionField, out: &mut Vec<u8>) {
     let StartLine::Response { version, status, reason } = message.start_line() else {
         debug_assert!(false, "a request written as a response");
@@ -86,7 +86,7 @@ pub fn write_response(message: &Message, body: Framing, connection: ConnectionFi
     write_fields(message, framing, connection, out);
 }
 
-/// `framing` is what to enforce; `None`: what the message says about its body describes one that is not sent, and is
+/// `framing` is the framing to enforce; `None`: the message's own fields describe a body that is not sent, and are
 /// passed on.
 fn write_fields(message: &Message, framing: Option<Framing>, connection: ConnectionField, out: &mut Vec<u8>) {
     let mut length_said = false;

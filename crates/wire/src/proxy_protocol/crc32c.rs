@@ -26,7 +26,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }
 
-/// Goes on with a checksum that was not inverted at its end.
+/// Continues a checksum that was not inverted at its end.
 pub(super) fn update(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[usize::from(state as u8 ^ byte)])
 }

@@ -21,7 +21,7 @@ pub use write::{NoRoom, Writer, write_v1};
 /// The twelve bytes that a header of version 2 begins with.
 pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Types of TLVs that have a meaning of their own.
+/// Types of TLVs with a defined meaning.
 pub mod tlv {
     /// The protocol that was negotiated by ALPN.
     pub const ALPN: u8 = 0x01;
@@ -52,7 +52,7 @@ pub mod tlv {
 /// The source and destination of the connection according to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// Nothing that replaces the connection's own addresses: UNKNOWN, LOCAL, or a family that has none to offer.
+    /// No addresses that replace the connection's own: UNKNOWN, LOCAL, or a family without addresses.
     Own,
     /// The client's address and the one it connected to, of the same family.
     Inet {
@@ -63,7 +63,7 @@ pub enum Addresses {
     },
 }
 
-/// A header as it was read.
+/// A parsed header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Its length in bytes.
@@ -72,6 +72,6 @@ pub struct Header {
     pub local: bool,
     /// The addresses of the connection.
     pub addresses: Addresses,
-    /// The TLVs of version 2 as they came; well-formed.
+    /// The TLVs of version 2, unchanged; they are well-formed.
     pub tlvs: Tlvs,
 }

@@ -17,13 +17,13 @@ const AUTHORITY_MAX: usize = 255;
 /// The reason why bytes are not a header. The texts are those of HAProxy's log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Neither version begins so.
+    /// The bytes are not the start of either version.
     #[error("Received something which does not look like a PROXY protocol header")]
     NotAHeader,
-    /// It begins as one and does not go on so.
+    /// The bytes begin like a header, but are not a valid one.
     #[error("Received an invalid PROXY protocol header")]
     Invalid,
-    /// Version 1 with a protocol that it does not have.
+    /// Version 1 with an unknown protocol.
     #[error("Received an unhandled protocol in the PROXY protocol header")]
     Protocol,
 }
@@ -33,7 +33,7 @@ pub enum HeaderError {
 pub struct Tlvs(Box<[u8]>);
 
 impl Tlvs {
-    /// Type and value of each, in their order.
+    /// Returns the type and value of each TLV, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || {
@@ -90,7 +90,7 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     Ok(Some(Header { len: end + 1, local: false, addresses, tlvs: Tlvs::default() }))
 }
 
-/// Returns the four words behind a protocol: two addresses of its family, two ports.
+/// Parses the four words after a protocol: two addresses of its family, two ports.
 fn inet<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Result<Addresses, HeaderError>
 where
     A: std::str::FromStr + Into<IpAddr>,
@@ -144,7 +144,7 @@ fn read_v2(bytes: &[u8], limit: usize) -> Result<Option<Header>, HeaderError> {
     Ok(Some(Header { len, local, addresses, tlvs: Tlvs(rest.into()) }))
 }
 
-/// Two addresses of `N` bytes and two ports, `ALL` bytes together.
+/// Parses two addresses of `N` bytes and two ports, `ALL` bytes together.
 fn addresses<const N: usize, const ALL: usize>(
     body: &[u8],
     ip: impl Fn([u8; N]) -> IpAddr,
@@ -168,7 +168,7 @@ fn split(bytes: &[u8]) -> Result<Option<(u8, &[u8], &[u8])>, HeaderError> {
     Ok(Some((*kind, value, rest)))
 }
 
-/// Looks at every TLV in `rest`, the end of `header`.
+/// Checks every TLV in `rest`, the end of `header`.
 fn check(header: &[u8], mut rest: &[u8]) -> Result<(), HeaderError> {
     while let Some((kind, value, behind)) = split(rest)? {
         match kind {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{SIGNATURE, crc32c, tlv};
 
-/// Appends a header of version 1: `UNKNOWN` unless both addresses are there and of one family.
+/// Appends a header of version 1: `UNKNOWN` unless both addresses are present and of one family.
 pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out: &mut Vec<u8>) {
     let family = match (source, destination) {
         (Some(SocketAddr::V4(_)), Some(SocketAddr::V4(_))) => "TCP4",
@@ -22,19 +22,19 @@ pub fn write_v1(source: Option<SocketAddr>, destination: Option<SocketAddr>, out
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// A header of version 2 while it is made.
+/// A header of version 2 that is being built.
 #[derive(Clone, Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
     checksum_at: Option<usize>,
 }
 
-/// Bytes before the addresses.
+/// The number of bytes before the addresses.
 const START: usize = 16;
 
 impl Writer {
-    /// Command PROXY with these addresses, IPv4 mapped to IPv6 if only one of them is IPv6; LOCAL without addresses if
-    /// one of them is not known.
+    /// Returns a writer for the command PROXY with these addresses, with IPv4 mapped to IPv6 if only one of them is
+    /// IPv6; or for LOCAL without addresses if one of them is unknown.
     pub fn new(source: Option<SocketAddr>, destination: Option<SocketAddr>) -> Writer {
         let mut bytes = SIGNATURE.to_vec();
         let (Some(source), Some(destination)) = (source, destination) else {
@@ -74,7 +74,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds the TLV of a checksum, which is computed at the end; once is enough.
+    /// Adds the TLV of a checksum, which is computed at the end; repeated calls have no effect.
     pub fn checksum(&mut self) {
         if self.checksum_at.is_none() && self.tlv(tlv::CRC32C, &[0; 4]).is_ok() {
             self.checksum_at = Some(self.bytes.len() - 4);

@@ -62,9 +62,9 @@ enum Parser {
     Path(fn(&mut Global) -> &mut Option<PathBuf>),
     /// One of these words; the function gets its index.
     OneOf(&'static [&'static str], fn(&mut Global, usize)),
-    /// A duration whose bare number is of seconds, which nothing looks at.
+    /// A duration that is checked but not used; a bare number is in seconds.
     Seconds,
-    /// Returns a grammar of its own.
+    /// A function that parses the whole line, for keywords with a grammar of their own.
     Line(fn(&mut Reading<'_>, &Line)),
 }
 
@@ -244,7 +244,7 @@ const fn one(name: &'static str, usage: &'static str, docs: &'static str, parser
     row(name, 1, 1, usage, docs, parser)
 }
 
-/// Returns a grammar of its own.
+/// Returns the row of a keyword with a grammar of its own.
 const fn line(
     name: &'static str,
     min: usize,

@@ -182,7 +182,7 @@ impl ProxyReader<'_> {
         Some(len as usize)
     }
 
-    /// Adds a slot; gives its number.
+    /// Adds a slot; returns its number.
     pub(crate) fn capture_slot(&mut self, line: &Line, response: bool, capture: Capture) -> Option<u32> {
         let logging = &mut self.settings.proxy.logging;
         let slots = if response { &mut logging.response_captures } else { &mut logging.request_captures };

@@ -11,16 +11,17 @@ use crate::lua::states::StateCell;
 use crate::sample::Sample;
 use crate::stream::{ScriptCall, ScriptHook, StreamContext};
 
-/// The longest time that a worker spends on acquiring a state here: many bursts of other workers.
+/// The maximum time for which a worker waits for a state here: the time of many bursts of other workers.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// The same for a worker that runs a burst itself, whose state this may be: some short bursts of others.
+/// The same limit for a worker that is running a burst itself, possibly in the same state: the time of a few short
+/// bursts of others.
 const WAIT_IN_BURST: Duration = Duration::from_micros(50);
 
 /// Runs a fetch or converter where only reading is possible and nothing may wait, such as in log lines.
 ///
-/// Another worker may use the shared state. A worker waits for it for [`WAIT`] at most, or for [`WAIT_IN_BURST`]; after that
-/// there is no sample, as if the function had failed, and a rate-limited message reports it.
+/// Another worker may use the shared state. A worker waits for it for at most [`WAIT`], or [`WAIT_IN_BURST`]; after
+/// that there is no sample, as if the function had failed, and a rate-limited message reports it.
 pub(super) fn sample_now(
     inner: &Rc<Inner>,
     call: &ScriptCall,
@@ -54,12 +55,12 @@ thread_local! {
     static IN_BURST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread runs a burst now.
+/// Returns whether this thread is running a burst.
 fn is_in_burst() -> bool {
     IN_BURST.get()
 }
 
-/// A burst of this thread, while it runs.
+/// Marks a burst of this thread as running, until it is dropped.
 pub(super) struct InBurst;
 
 impl InBurst {

@@ -16,12 +16,12 @@ use crate::stream::{Applet, AppletIo, BoundService, Bursted, ScriptHook, StreamC
 /// script, whose applet then reports that the client has disconnected.
 pub(super) struct Service {
     pub(super) pending: Pending,
-    /// The last burst ended without anything to wait for: its turn.
+    /// Set if the last burst ended without an operation to wait for: the end of its turn.
     pub(super) turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl Service {
-    /// Returns a service that has not begun; `None` where there is no such state.
+    /// Returns a service that has not started yet; `None` if the worker has no Lua state for it.
     pub(super) fn new(inner: &Rc<Inner>, service: &BoundService) -> Option<Service> {
         let inner = inner.clone();
         let cell = inner.cell(&service.code)?.clone();
@@ -31,7 +31,7 @@ impl Service {
         Some(Service { pending: Pending { inner, stage: Some(stage) }, turn: None })
     }
 
-    /// The state it runs in, until it has ended.
+    /// Returns the state that the service runs in, until it has ended.
     fn cell(&self) -> Option<Arc<StateCell>> {
         match self.pending.stage.as_ref()? {
             Stage::Begin { cell, .. } => Some(cell.clone()),
@@ -39,7 +39,7 @@ impl Service {
         }
     }
 
-    /// Runs one burst in the state; `Some` once the script has ended, and whether without an error.
+    /// Runs one burst in the state. Returns `Some` once the script has ended, with whether it ended without an error.
     fn burst_in(&mut self, cell: &Arc<StateCell>, state: &mut State, lent: Lent<'_>) -> Option<bool> {
         let ended = match self.pending.stage.as_mut() {
             Some(Stage::Begin { purpose, code, hook, .. }) => {

@@ -17,10 +17,11 @@ use crate::lua::states::{CliJob, StateCell};
 use crate::stream::{Applet, AppletIo, ScriptHook};
 
 impl WorkerLua {
-    /// Starts the tasks of `core.register_task` and the care of detached scripts.
+    /// Starts the tasks of `core.register_task` and the task that drives detached scripts.
     pub(super) fn start_tasks(&self) {
         let inner = self.inner.clone();
-        // One worker answers the stats socket's commands: they are rare, and their state is the same for all or its own.
+        // One worker answers the commands of the stats socket: they are rare, and each runs either in the shared state
+        // or in that worker's own.
         if inner.index == 0
             && let Some(mut jobs) = inner.states.jobs.1.lock().take()
         {
@@ -63,9 +64,9 @@ impl WorkerLua {
     }
 }
 
-/// Runs a command of the stats socket; writing raises once the client has disconnected.
+/// Runs a command of the stats socket; writing raises an error once the client has disconnected.
 async fn run_command(inner: Rc<Inner>, job: CliJob) {
-    /// Numbers of commands, downwards from where streams will never be.
+    /// The next number of a command. Numbers are assigned downwards from the maximum, which stream ids never reach.
     static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
     let Some(cell) = inner.cell(&job.code).cloned() else { return };
     let number = NEXT.fetch_sub(1, Ordering::Relaxed);

@@ -11,8 +11,8 @@ use crate::lua::host::{Current, Host};
 use crate::lua::states::StateCell;
 
 impl Inner {
-    /// Waits until a script whose slice is over may go on. Between two such slices the worker looks at its sockets and at
-    /// what else there is to do: many long scripts together delay others by one slice, not by one each.
+    /// Waits until a script whose slice is over may continue. Between two such slices the worker handles its sockets
+    /// and other tasks, so that many long scripts together delay others by one slice, not by one slice each.
     pub(super) async fn turn(self: &Rc<Self>) {
         let turns = self.turns.clone();
         self.waiting_turns.set(self.waiting_turns.get() + 1);
@@ -32,7 +32,7 @@ impl Inner {
         turns.notified().await;
     }
 
-    /// Runs finalizers that are due, a slice now and others in turns.
+    /// Runs finalizers that are due: one slice now, and further ones in later turns.
     #[cold]
     pub(super) fn finalize(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
         finalize(cell, state);
@@ -71,7 +71,7 @@ impl Drop for Finalizes {
     }
 }
 
-/// Runs finalizers of a state for a slice. They have no stream and may not wait.
+/// Runs finalizers of a state for one slice. They have no stream and must not wait.
 fn finalize(cell: &StateCell, state: &mut State) {
     state.host::<Host>().current.no_wait = true;
     let ended = state.finalize();

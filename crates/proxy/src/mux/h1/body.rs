@@ -46,26 +46,26 @@ impl Wire<'_> {
     }
 }
 
-/// A body that is received.
+/// The state of receiving a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     pub(super) decoder: BodyDecoder,
     /// Body bytes at the start of the input that were found and not consumed.
     pub(super) direct: usize,
-    /// Whether the end was found, behind these bytes.
+    /// Whether the end of the body was found, after the `direct` bytes.
     pub(super) complete: bool,
-    /// The last read filled its buffer: more comes than that.
+    /// Whether the last read filled its buffer, so that more data is expected.
     pub(super) streams: bool,
 }
 
 impl Reader {
-    /// Returns a body that is framed so.
+    /// Returns a reader for a body with this framing.
     pub(crate) fn new(framing: Framing) -> Reader {
         let decoder = BodyDecoder::new(framing);
         Reader { complete: decoder.is_done(), decoder, direct: 0, streams: false }
     }
 
-    /// Limits trailers as the fields of a head are limited.
+    /// Limits the number of trailers in the same way as the fields of a head.
     pub(crate) fn limit_trailers(&mut self, max_fields: usize) {
         self.decoder.limit_trailers(max_fields);
     }
@@ -108,7 +108,7 @@ impl Reader {
         self.direct -= count;
     }
 
-    /// Trailers as they came.
+    /// Returns the trailers as they were received.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let decoder = match &self.decoder {
             BodyDecoder::Chunked(decoder) => Some(decoder),
@@ -125,7 +125,7 @@ impl Reader {
         trailers
     }
 
-    /// The source has ended, and so has a body that ends with its connection.
+    /// Called when the source has ended, which also ends a body that is delimited by the end of its connection.
     pub(super) fn source_closed(&mut self) -> Result<(), FlowError> {
         if !matches!(self.decoder, BodyDecoder::UntilClose) {
             return Err(FlowError::Closed);
@@ -135,7 +135,7 @@ impl Reader {
     }
 }
 
-/// A message that is sent: rendered bytes, and how its body is framed.
+/// The state of sending a message: rendered bytes, and the framing of its body.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     /// Rendered bytes, a head or chunks, and how many of them were written.
@@ -144,7 +144,7 @@ pub(crate) struct Writer {
     /// The place in `out` at which the message begins.
     pub(super) began: usize,
     pub(super) chunked: bool,
-    /// Something that was written since the message began is not in `out` any more.
+    /// Whether some of the bytes written since the message began are no longer in `out`.
     pub(super) forgotten: bool,
 }
 
@@ -160,7 +160,7 @@ impl Writer {
         self.out
     }
 
-    /// Begins a message with this framing of its body; its head is to be rendered into the returned buffer. Unwritten
+    /// Begins a message with this framing of its body; its head must be rendered into the returned buffer. Unwritten
     /// data of the previous message stays in front of it.
     pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
         if self.written == self.out.len() {
@@ -186,7 +186,7 @@ impl Writer {
         }
     }
 
-    /// Schedules all output to be written again; false if some of it is no longer here.
+    /// Schedules all output to be written again; returns `false` if some of it is no longer stored.
     pub(super) fn replay(&mut self) -> bool {
         if !self.forgotten {
             self.written = 0;

@@ -28,15 +28,15 @@ use crate::stream::Content;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 const DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
-/// An end that has a socket.
+/// An end of a stream that has a socket.
 pub(crate) trait Wired {
-    /// Returns its parts.
+    /// Returns the parts of the end.
     fn wire(&mut self) -> Wire<'_>;
     /// Returns the received data, and the reader of its message.
     fn received(&self) -> (&Buffer, &Reader);
     /// Returns the output side: the writer and the socket.
     fn sent(&mut self) -> (&mut Writer, &mut Socket);
-    /// Returns the writer for reading.
+    /// Returns the writer, for read access.
     fn writer(&self) -> &Writer;
 }
 
@@ -124,7 +124,7 @@ impl Wired for Front {
 }
 
 impl Front {
-    /// Returns an accepted connection.
+    /// Returns the end for an accepted connection.
     pub(crate) fn new(socket: Socket) -> Front {
         Front {
             socket,
@@ -162,13 +162,13 @@ impl Front {
         self.timer.set(at);
     }
 
-    /// Ready when that time has come.
+    /// Ready when the time set by [`Front::arm`] has come.
     #[inline]
     pub(crate) fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(cx)
     }
 
-    /// Returns the buffer's memory if it is empty, or with whatever it holds if `all`.
+    /// Gives the buffer's memory back to the pool if it is empty or, with `all`, together with the data that it holds.
     pub(crate) fn give_back(&mut self, pool: &BufferPool, all: bool) {
         if all {
             pool.reclaim(&mut self.input);
@@ -177,7 +177,7 @@ impl Front {
         }
     }
 
-    /// Reads available data, compacting the buffer if there is no room. 0 is the client's end.
+    /// Reads available data; compacts the buffer if there is no room. Returns 0 when the client has closed its side.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         // Without readiness no buffer is taken.
         std::task::ready!(self.socket.poll_read_ready(cx))?;
@@ -220,12 +220,12 @@ impl Front {
         pool.retire(&mut self.input);
     }
 
-    /// There is no room for more before something is consumed.
+    /// Returns whether the buffer has no room until bytes are consumed.
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
         self.input.len() == pool.size()
     }
 
-    /// Parses a request's head that may be here.
+    /// Parses a request's head, if it is complete.
     pub(crate) fn parse_head(
         &self,
         limits: &Limits,
@@ -234,8 +234,8 @@ impl Front {
         parse_request(self.input.data(), limits, request)
     }
 
-    /// Consumes a head that was parsed: its body follows, with `max_fields` trailers at most. Returns the version as it
-    /// was written.
+    /// Consumes a parsed head; its body follows, with at most `max_fields` trailers. Returns the version as it was
+    /// written.
     pub(crate) fn take_head(&mut self, head: &RequestHead, max_fields: usize, memory: Vec<u8>) -> Option<[u8; 8]> {
         let version = version_of(first_line(&self.input.data()[..head.head_len]));
         let version = version.and_then(|version| version.try_into().ok());
@@ -280,13 +280,13 @@ impl Front {
         Writer::adjust_names(out, form.names);
     }
 
-    /// Lets a client that waits for it send its body, if that can be written at once. Without it, the client sends the
-    /// body after a while all the same.
+    /// Sends the interim response 100 to a client that waits for it before it sends its body, if that can be written
+    /// immediately. Otherwise the client sends the body after a while anyway.
     pub(crate) fn try_continue(&mut self) {
         let _ = self.socket.try_write(CONTINUE);
     }
 
-    /// The same after data that is being sent already.
+    /// Sends the interim response 100 after the data that is already being sent.
     pub(crate) fn send_continue(&mut self) {
         self.writer.begin(Framing::None).extend_from_slice(CONTINUE);
     }
@@ -296,7 +296,7 @@ impl Front {
         self.writer.begin(Framing::None).extend_from_slice(status::error_page(code).raw.as_bytes());
     }
 
-    /// Writes a built-in page without waiting; returns how much of it went out.
+    /// Writes a built-in page without waiting; returns the number of bytes written.
     pub(crate) fn try_page(&mut self, code: u16) -> usize {
         self.socket.try_write(status::error_page(code).raw.as_bytes()).unwrap_or(0)
     }
@@ -342,7 +342,7 @@ impl Front {
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Returns the request line as it came, without its end and without the empty lines that may precede it.
+/// Returns the request line as received, without its end and without the empty lines that may precede it.
 fn first_line(received: &[u8]) -> &[u8] {
     let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
     let line = &received[start..];
@@ -386,8 +386,8 @@ impl Wired for Back {
 }
 
 impl Back {
-    /// Returns a connection that was assigned to a stream. `writer` is the one that an earlier connection of the stream
-    /// got its request from, or has memory for one.
+    /// Returns the end for a connection assigned to a stream. `writer` holds the request sent on an earlier connection
+    /// of the stream, or only memory for a new one.
     pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
         Back { connection, input: Buffer::default(), reader: Reader::new(Framing::UntilClose), writer }
     }
@@ -402,12 +402,12 @@ impl Back {
         (self.connection, self.writer)
     }
 
-    /// Prepares to send everything once more to another connection, if nothing of it was forgotten.
+    /// Prepares to send everything again, to another connection, if all of it is still stored.
     pub(crate) fn replay(&mut self) -> bool {
         self.writer.replay()
     }
 
-    /// Sends a request's head; its body follows. `last` is a field behind all others.
+    /// Sends a request's head; its body follows. `last` is a field after all others.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
         let out = self.writer.begin(form.framing);
         write_request(head, form.framing, form.connection, out);
@@ -453,7 +453,7 @@ impl Back {
         Poll::Pending
     }
 
-    /// Reads available data; 0 is the server's end. Its buffer stays.
+    /// Reads available data; returns 0 when the server has closed its side. The buffer stays allocated.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
         pool.equip(&mut self.input);
         if self.input.spare().is_empty() {
@@ -473,7 +473,7 @@ impl Back {
         self.reader.limit_trailers(max_fields);
     }
 
-    /// Forgets that a body follows.
+    /// Records that no body follows after all.
     pub(crate) fn forget_body(&mut self) {
         self.reader = Reader::new(Framing::None);
     }
@@ -483,7 +483,7 @@ impl Back {
         self.input.data()
     }
 
-    /// There is no room for more before something is consumed.
+    /// Returns whether the buffer has no room until bytes are consumed.
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
         self.input.len() == pool.size()
     }
@@ -495,7 +495,7 @@ impl Back {
         pool.retire(&mut self.input);
     }
 
-    /// Takes a body if all of it is here.
+    /// Removes a body from the received data if it is complete; returns whether it was.
     pub(crate) fn take_whole_body(&mut self) -> bool {
         let (body, mut moved) = (self.reader.clone(), Moved::default());
         loop {

@@ -14,29 +14,30 @@ use sluicegate_wire::http::{BodyDecoder, BodyEvent, write_chunk, write_last_chun
 use super::Wire;
 use crate::mux::{FlowError, Moved, Wait};
 
-/// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
+/// The number of outstanding bytes from which a body passes through a pipe; for fewer, one or two reads and writes
+/// suffice.
 const SPLICED_MIN: u64 = 64 * 1024;
 
 /// The number of bytes requested at a time; a pipe takes as many as it can.
 const SPLICED_MAX: usize = 1 << 20;
 
-/// Bytes that pass in one turn, which takes a fraction of a millisecond; others have theirs then.
+/// The number of bytes moved in one turn, which takes a fraction of a millisecond; then other tasks run.
 const SPLICED_TURN: usize = 1 << 20;
 
 /// The result of an attempt to fill a pipe.
 enum Spliced {
-    /// Something is in it, or the source has ended.
+    /// The pipe contains data, or the source has ended.
     Filled,
-    /// The source has nothing yet.
+    /// The source has no data yet.
     Nothing,
-    /// There is no pipe, or the source knows none.
+    /// No pipe is available, or the source does not support `splice`.
     Not,
 }
 
 /// The state of a relay between two polls, and its treatment of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
-    /// Body bytes on their way past us.
+    /// The pipe that contains body bytes in transit.
     pub(crate) pipe: Option<Pipe>,
     /// Whether the body is read and not written.
     pub(crate) silent: bool,
@@ -129,7 +130,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Takes body bytes of the source into a pipe. Everything before them has been written.
+    /// Moves body bytes from the source into a pipe. Everything before them has been written.
     fn splice(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Spliced, FlowError> {
         let Wire { socket, reader, .. } = &mut self.source;
         match socket.poll_read_ready(cx) {
@@ -194,14 +195,15 @@ impl Relay<'_> {
         Ok(Poll::Ready(()))
     }
 
-    /// A body that ended with its connection has no trailers.
+    /// Called at the end of the source: a body delimited by the end of its connection has no trailers.
     fn end_of_source(&mut self) {
         if !self.passing.silent {
             self.sink.writer.end(None);
         }
     }
 
-    /// Appends body bytes to the rendered ones: behind a head that is not written yet, and whenever chunks are made.
+    /// Appends body bytes to the rendered output. This happens while a head is not written yet, and whenever the body
+    /// is sent in chunks.
     fn render(&mut self, limit: usize, moved: &mut Moved) -> Result<(), FlowError> {
         if self.passing.silent {
             return self.skip(moved);
@@ -244,7 +246,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Reads body bytes that go nowhere.
+    /// Reads body bytes and discards them.
     fn skip(&mut self, moved: &mut Moved) -> Result<(), FlowError> {
         let Wire { input, reader, .. } = &mut self.source;
         while !reader.complete && !input.is_empty() {
@@ -256,7 +258,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Finds the next body bytes to write from where they are.
+    /// Finds the next body bytes, which are written directly from the input buffer.
     fn decode_direct(&mut self, moved: &mut Moved) -> Result<(), FlowError> {
         if self.passing.silent {
             return self.skip(moved);

@@ -10,9 +10,9 @@ use super::super::variables::VarRef;
 use super::number::Operand;
 use crate::engines::Engines;
 
-/// The arguments of one converter, and what names in them refer to.
+/// The arguments of one converter, and the objects to which names in them refer.
 pub(super) struct Args<'a> {
-    /// The arguments as the configuration has them.
+    /// The arguments as parsed by the configuration.
     pub(super) list: &'a [Arg],
     /// The stores and engines by name.
     pub(super) engines: &'a Engines,
@@ -67,7 +67,7 @@ impl Args<'_> {
         }
     }
 
-    /// Returns an argument as a variable that must be there.
+    /// Returns a required argument as a variable.
     pub(super) fn wanted_variable(&self, index: usize) -> Result<VarRef, String> {
         self.variable(index)?.ok_or_else(|| "a variable is needed".to_owned())
     }

@@ -8,10 +8,11 @@ use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{self, EncryptingKey, UnboundCipherKey};
 
 const BLOCK: usize = 16;
-/// Bytes of a tag; a shorter one is taken down to the shortest that the standard calls general purpose.
+/// The length of a tag in bytes. A shorter tag is accepted down to the shortest one that the standard recommends for
+/// general purposes.
 const TAG: usize = 16;
 const SHORTEST_TAG: usize = 12;
-/// Bytes of the nonce that the library takes.
+/// The length in bytes of the nonce that the library expects.
 const NONCE: usize = 12;
 
 /// The length of a key.
@@ -75,7 +76,7 @@ impl KeySize {
         mode.tag(bytes)
     }
 
-    /// Decrypts bytes in place; `None` if they do not belong to the tag. They are garbage then.
+    /// Decrypts bytes in place. Returns `None` if they do not match the tag; the bytes are then unusable.
     pub(super) fn decrypt(self, key: &[u8], nonce: &[u8], tag: &[u8], bytes: &mut [u8]) -> Option<()> {
         let key = key.get(..self.bytes())?;
         if nonce.len() == NONCE && tag.len() == TAG {
@@ -95,7 +96,7 @@ impl KeySize {
     }
 }
 
-/// The mode, made of blocks.
+/// The mode, implemented on top of the block cipher.
 struct Composed {
     key: EncryptingKey,
     /// The hash's key.
@@ -125,7 +126,7 @@ impl Composed {
         Some(Composed { key, hash, first })
     }
 
-    /// Encrypts or decrypts, which is the same.
+    /// Encrypts or decrypts; both are the same operation.
     fn xor(&self, bytes: &mut [u8]) -> Option<()> {
         let mut stream = Vec::with_capacity(bytes.len().next_multiple_of(BLOCK));
         for index in 1..=bytes.len().div_ceil(BLOCK) as u32 {

@@ -1,8 +1,8 @@
 //! A converter that is ready to run: its compiled arguments and the function that applies it.
 //!
-//! **Why.** A converter is one function that reads its arguments and returns this value, made by [`value`] or by
-//! [`changing`] from the compiled arguments and a closure over them. The closure's type is known to the compiler, so
-//! applying a converter is one indirect call without a second dispatch on the converter's kind.
+//! **Why.** Each converter has one function that reads its arguments and returns a [`ConverterCode`], which [`value`]
+//! or [`changing`] builds from the compiled arguments and a closure that uses them. The closure's type is known to the
+//! compiler, so applying a converter is one indirect call without a second dispatch on the converter's kind.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::stream::{ScriptCall, StreamContext};
 pub enum ConverterCode {
     /// Anything that neither waits nor calls a script.
     Plain(Box<dyn Convert>),
-    /// Asks a store or an engine, so it may wait.
+    /// Queries a store or an engine, so it may wait.
     Store(Box<StoreCode>),
     /// `lua.NAME`.
     Lua(Arc<ScriptCall>),
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// Returns a converter that makes a value or none, from its compiled arguments and the function that applies it.
+/// Returns a converter that produces a value or nothing, from its compiled arguments and the function that applies it.
 pub(super) fn value<T, F>(args: T, apply: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -76,7 +76,7 @@ where
     Ok(ConverterCode::Plain(Box::new(ToValue { args, apply })))
 }
 
-/// Returns a converter that has an effect besides its value.
+/// Returns a converter whose function decides on the whole [`Converted`], not only on a value.
 pub(super) fn changing<T, F>(args: T, apply: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -96,13 +96,13 @@ impl ConverterCode {
         super::compile(converter, &Args { list: args, engines, scope })
     }
 
-    /// Returns whether it may have to wait, so it is refused where nothing may.
+    /// Returns whether the converter may have to wait; such a converter is rejected where waiting is impossible.
     #[inline]
     pub fn may_wait(&self) -> bool {
         matches!(self, ConverterCode::Store(_))
     }
 
-    /// Converts; no sample gives none.
+    /// Converts a value. The result is [`Converted::Nothing`] if it would be longer than [`VALUE_LIMIT`].
     pub fn convert<'a>(&'a self, value: Value<'a>, cx: &'a StreamContext) -> Converted<'a> {
         let converted = match self {
             ConverterCode::Plain(code) => code.convert(value, cx),

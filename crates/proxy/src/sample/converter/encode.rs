@@ -61,14 +61,14 @@ pub(super) fn url_enc(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| Some(Value::owned_text(value.with_text(url_encode))))
 }
 
-/// Returns the bytes in upper-case hexadecimal.
+/// Encodes bytes in upper-case hexadecimal.
 fn to_hex(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     bytes.iter().for_each(|byte| append_hex(&mut out, *byte));
     out
 }
 
-/// Returns the integer of hexadecimal digits, whose highest bits are lost beyond 64; `None` at any other character.
+/// Parses hexadecimal digits as an integer; bits beyond the lowest 64 are lost. Returns `None` for any other character.
 fn hex_to_int(text: &[u8]) -> Option<i64> {
     text.iter()
         .try_fold(0, |number: u64, byte| Some((number << 4) | u64::from(char::from(*byte).to_digit(16)?)))
@@ -82,9 +82,9 @@ fn binary_digits(bytes: &[u8]) -> Vec<u8> {
 
 /// The division into chunks of `be2dec`, `le2dec`, `be2hex` and `le2hex`.
 struct Chunks {
-    /// Between two chunks.
+    /// The text between two chunks.
     separator: Box<[u8]>,
-    /// Bytes of a chunk; 0 for all bytes in one.
+    /// The number of bytes of a chunk; 0 means a single chunk of all bytes.
     size: usize,
     /// Whether an incomplete last chunk is dropped.
     truncate: bool,
@@ -96,7 +96,7 @@ impl Chunks {
         Ok(Chunks { separator: args.text(0)?, size, truncate: args.int(2)?.unwrap_or(0) != 0 })
     }
 
-    /// Renders each chunk as a decimal integer of its bytes in an order, the highest first.
+    /// Renders each chunk as a decimal integer; `order` returns its bytes with the most significant one first.
     fn decimal<'b, I: Iterator<Item = &'b u8>>(
         &self,
         bytes: &'b [u8],
@@ -108,7 +108,7 @@ impl Chunks {
         }))
     }
 
-    /// Renders each chunk in hexadecimal digits of its bytes in an order.
+    /// Renders each chunk in hexadecimal digits, with its bytes in the order of `order`.
     fn hexadecimal<'b, I: Iterator<Item = &'b u8>>(
         &self,
         bytes: &'b [u8],
@@ -134,8 +134,8 @@ impl Chunks {
     }
 }
 
-/// Decodes `%XX`; `+` is a blank in a query string: everywhere with `form`, else behind the first `?`. `None` where a
-/// `%` is not followed by two hexadecimal digits.
+/// Decodes `%XX`. A `+` means a blank in a query string: everywhere with `form`, otherwise after the first `?`. Returns
+/// `None` if a `%` is not followed by two hexadecimal digits.
 pub fn url_decode(text: &[u8], form: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut query = form;
@@ -170,7 +170,7 @@ fn url_encode(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes whatever comes in every way.
+/// The fuzz target: decodes any bytes with every decoder.
 pub fn fuzz_decoders(data: &[u8]) {
     for base in [Base64::Standard, Base64::Url] {
         if let Some(bytes) = base.decode(data) {

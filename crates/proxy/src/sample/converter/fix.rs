@@ -6,7 +6,7 @@
 
 /// The end of a field.
 const DELIMITER: u8 = 1;
-/// The shortest message there is.
+/// The length of the shortest possible message.
 const SHORTEST: usize = 26;
 
 const BEGIN_STRING: u32 = 8;
@@ -21,7 +21,7 @@ const USER_TAGS: std::ops::RangeInclusive<u32> = 10_000..=19_999;
 pub(super) enum Found<T> {
     /// The answer.
     Is(T),
-    /// It depends on data that has not come.
+    /// The answer depends on data that has not arrived.
     NeedsMore,
     /// There is no answer.
     Nothing,
@@ -93,7 +93,7 @@ fn field(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&rest[..equals], &rest[equals + 1..end], &rest[end + 1..]))
 }
 
-/// Returns a number of decimal digits and nothing else, which wraps like C's; 0 is none.
+/// Parses a number that consists only of decimal digits, with C's wrapping; 0 is not a number.
 fn tag_number(text: &[u8]) -> Option<u32> {
     decimal(text).filter(|number| *number != 0)
 }

@@ -1,8 +1,9 @@
-//! Values of the header field Forwarded (RFC 7239): `rfc7239_is_valid`, `rfc7239_field` and the names and ports of nodes.
+//! Values of the header field Forwarded (RFC 7239): `rfc7239_is_valid`, `rfc7239_field` and the names and ports of
+//! nodes.
 //!
-//! The grammar is HAProxy's: parameters in any order and case-sensitive, each once, without blanks and without
-//! extensions; a value between quotes where it is an IPv6 address or has a port; `proto` is `http` or `https` and stands
-//! without quotes.
+//! The grammar is HAProxy's: parameters may be in any order, are case-sensitive and occur once each, without blanks and
+//! without extensions. A value is in quotes if it is an IPv6 address or has a port; `proto` is `http` or `https` and is
+//! not in quotes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -47,18 +48,18 @@ const PARAMETERS: [(&[u8], Parameter); 4] =
     [(b"for", Parameter::For), (b"by", Parameter::By), (b"host", Parameter::Host), (b"proto", Parameter::Proto)];
 
 impl Parameter {
-    /// Returns the parameter of a name.
+    /// Returns the parameter with this name.
     pub(super) fn named(name: &[u8]) -> Option<Parameter> {
         PARAMETERS.iter().find(|(known, _)| *known == name).map(|(_, parameter)| *parameter)
     }
 }
 
-/// The places of the values of a field's parameters, without quotes.
+/// The ranges of the values of a field's parameters, without quotes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed([Option<Range<usize>>; 4]);
 
 impl Parsed {
-    /// Returns where a parameter's value is.
+    /// Returns the range of a parameter's value.
     pub(super) fn get(&self, parameter: Parameter) -> Option<Range<usize>> {
         self.0[parameter as usize].clone()
     }
@@ -117,7 +118,8 @@ pub(crate) fn is_host(text: &[u8]) -> bool {
     input.host(true).is_some() && input.0.is_empty()
 }
 
-/// Returns a text as a node's name: as it is if it is one, hidden behind a `_` if it can be; `None` if neither.
+/// Returns a text as a node's name: unchanged if it is a valid name, or with a `_` in front if that makes it a valid
+/// obfuscated identifier; otherwise `None`.
 pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.name(true) {
@@ -126,7 +128,7 @@ pub(crate) fn node_name(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns a text as a node's port, in the same way.
+/// Returns a text as a node's port, in the same way as [`node_name`].
 pub(crate) fn node_port(text: &[u8]) -> Option<Vec<u8>> {
     let mut input = Input(text);
     match input.port() {

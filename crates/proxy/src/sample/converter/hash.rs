@@ -7,7 +7,8 @@ use super::args::Args;
 use super::code::{Compiled, value};
 use crate::hash::Hash;
 
-/// Returns a hash that is an integer; the argument is a seed, or other than 0 for an avalanche function behind it.
+/// Returns a converter for an integer hash. The argument is a seed or, for other hashes, a flag that adds an avalanche
+/// function.
 fn integer(args: &Args<'_>, hash: Hash) -> Compiled {
     value((hash, args.int(0)?.unwrap_or(0)), |(hash, argument), value, _| {
         Some(Value::Int(hash.of(&value.into_bytes(), *argument)))
@@ -75,12 +76,12 @@ pub(super) fn kind(args: &Args<'_>) -> Result<DigestKind, String> {
     kind.ok_or_else(|| format!("'{}' is no digest", String::from_utf8_lossy(&name)))
 }
 
-/// A digest that gives bytes.
+/// A digest that yields bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum DigestKind {
     Md5,
-    /// Both, one after the other.
+    /// MD5 and SHA-1, one after the other.
     Md5Sha1,
     Sha1,
     Sha224,
@@ -100,7 +101,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// Returns the digest by any of OpenSSL's names of it.
+    /// Returns the digest with this name, which may be any of OpenSSL's names for it.
     pub fn named(name: &str) -> Option<DigestKind> {
         Some(match sluicegate_config::digest_name(name)? {
             "md5" => DigestKind::Md5,
@@ -129,7 +130,7 @@ impl DigestKind {
         Value::Bin(self.digest(&[bytes]).into())
     }
 
-    /// Returns the digest of several parts in a row.
+    /// Returns the digest of the concatenation of several parts.
     fn digest(self, parts: &[&[u8]]) -> Vec<u8> {
         fn run<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
             let mut digest = D::new();
@@ -157,7 +158,7 @@ impl DigestKind {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     fn block(self) -> usize {
         match self {
             DigestKind::Sha384
@@ -173,7 +174,7 @@ impl DigestKind {
         }
     }
 
-    /// Returns the keyed digest of bytes (HMAC, RFC 2104); keys of any length are good.
+    /// Returns the keyed digest of bytes (HMAC, RFC 2104); keys may have any length.
     pub fn keyed(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
         let size = self.block();
         let mut block = if key.len() > size { self.digest(&[key]) } else { key.to_vec() };

@@ -11,7 +11,7 @@ use super::super::value::{Value, append_int};
 use super::args::Args;
 use super::code::{Compiled, value};
 
-/// Nested arrays and objects.
+/// The maximum nesting depth of arrays and objects.
 const DEPTH: usize = 64;
 
 pub(super) fn json(args: &Args<'_>) -> Compiled {
@@ -26,7 +26,7 @@ pub(super) fn json_query(args: &Args<'_>) -> Compiled {
     value((path, integer), |(path, integer), value, _| value.with_text(|text| query(text, path, *integer)))
 }
 
-/// Returns one of a token's parts, by number, and the value at a path in it.
+/// Compiles a converter that queries one part of a token: returns the whole part, or the value at a path in it.
 fn token_part(args: &Args<'_>, part: usize) -> Compiled {
     let integer = !args.text(1)?.is_empty();
     value((part, path(args)?, integer), |(part, path, integer), value, _| {
@@ -57,16 +57,16 @@ fn path(args: &Args<'_>) -> Result<Option<Path>, String> {
 /// The input encoding of `json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputCode {
-    /// UTF-8; else every byte is a character.
+    /// Whether the input is UTF-8; otherwise each byte is one character.
     utf8: bool,
-    /// Characters encoded in more bytes than needed are accepted.
+    /// Whether characters encoded in more bytes than needed are accepted.
     permissive: bool,
-    /// Undecodable bytes are dropped; otherwise there is no result.
+    /// Whether undecodable bytes are dropped; otherwise there is no result.
     silent: bool,
 }
 
 impl InputCode {
-    /// Returns the code by its name; `None` for a name that is none.
+    /// Returns the encoding with this name; `None` for an unknown name.
     pub fn named(name: &str) -> Option<InputCode> {
         let (utf8, permissive, silent) = match name {
             "" | "ascii" => (false, false, false),
@@ -117,11 +117,11 @@ pub fn escape(text: &[u8], code: InputCode) -> Option<Vec<u8>> {
 
 /// An error of a character.
 enum Problem {
-    /// The bytes are no character.
+    /// The bytes do not encode a character.
     Sequence,
-    /// More bytes than needed.
+    /// The encoding has more bytes than needed.
     Overlong,
-    /// Surrogates and the two that are no characters.
+    /// A surrogate, or one of the two code points that are not characters.
     Range,
 }
 
@@ -171,7 +171,7 @@ enum Step {
 pub struct Path(Vec<Step>);
 
 impl Path {
-    /// Reads a path; `None` unless it begins with `$` and each step is a key or an index.
+    /// Parses a path; `None` unless it begins with `$` and each step is a key or an index.
     pub fn parse(text: &str) -> Option<Path> {
         let mut rest = text.strip_prefix('$')?;
         let mut steps = Vec::new();
@@ -207,8 +207,8 @@ impl Path {
     }
 }
 
-/// Returns the value at a path: text, number, truth, or an array as it stands; with `integer` a number is an integer.
-/// Nothing for null, for objects, and where there is no such value.
+/// Returns the value at a path: a text, a number, a boolean, or an array as its JSON text; with `integer` a number is
+/// an integer. Returns `None` for null, for objects, and if there is no such value.
 pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> {
     let mut reader = Reader { text, at: 0 };
     reader.blanks();
@@ -239,13 +239,14 @@ pub fn query(text: &[u8], path: &Path, integer: bool) -> Option<Value<'static>> 
     })
 }
 
-/// The integer a number begins with; none where it does not fit.
+/// Returns the integer part of a number; `None` if it does not fit.
 fn leading_integer(token: &[u8]) -> Option<i64> {
     let digits = token.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&token[..=digits]).ok()?.parse().ok()
 }
 
-/// C's `%g`: six significant digits, without zeros at the end, an exponent below -4 and from 6 on.
+/// Appends a number like C's `%g`: with six significant digits, without trailing zeros, and with an exponent below -4
+/// and from 6 on.
 fn append_general(out: &mut Vec<u8>, number: f64) {
     if number == 0.0 {
         out.extend_from_slice(if number.is_sign_negative() { b"-0" } else { b"0" });
@@ -271,7 +272,7 @@ fn append_general(out: &mut Vec<u8>, number: f64) {
     }
 }
 
-/// Returns the inside of a string without its escapes; characters beyond ASCII become UTF-8.
+/// Returns the content of a string with its escapes decoded; characters beyond ASCII become UTF-8.
 fn unescape(inside: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inside.len());
     let mut rest = inside;
@@ -336,7 +337,7 @@ impl<'a> Reader<'a> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Returns a string with its quotes.
+    /// Consumes a string and returns it with its quotes.
     fn string(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
         if self.peek()? != b'"' {
@@ -356,7 +357,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Stands before the value of a key.
+    /// Moves to the value of a key.
     fn enter_object(&mut self, wanted: &[u8]) -> Option<()> {
         self.take(b'{')?;
         loop {
@@ -372,7 +373,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Stands before an element.
+    /// Moves to an element.
     fn enter_array(&mut self, index: usize) -> Option<()> {
         self.take(b'[')?;
         self.blanks();
@@ -386,7 +387,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Goes behind the value that begins here or behind blanks.
+    /// Skips the next value and the blanks before it.
     fn skip(&mut self) -> Option<()> {
         // Whether each open container is an object.
         let mut open = [false; DEPTH];
@@ -475,7 +476,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Looks into and escapes whatever comes.
+/// The fuzz target: queries and escapes any bytes.
 pub fn fuzz_json(data: &[u8]) {
     for path in ["$", "$.a", "$.a[1].b", "$[0]", "$[0][0]", "$.a\\.b"] {
         let path = Path::parse(path).expect("a good path");

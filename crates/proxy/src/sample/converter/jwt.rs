@@ -17,10 +17,10 @@ use super::hash::DigestKind;
 /// Public keys (SubjectPublicKeyInfo), by the name of their file.
 type Keys = HashMap<Box<str>, Arc<[u8]>>;
 
-/// The keys of every configuration that was read.
+/// The keys of every configuration that was read, also of earlier ones.
 static KEYS: LazyLock<RwLock<Keys>> = LazyLock::new(RwLock::default);
 
-/// Keeps a file's public key.
+/// Stores the public key of a file.
 pub(super) fn keep(file: &str, key: &Arc<[u8]>) {
     KEYS.write().insert(file.into(), key.clone());
 }
@@ -64,7 +64,7 @@ fn algorithm(name: &[u8]) -> Option<(Family, DigestKind)> {
     })
 }
 
-/// Checks a token's signature with an algorithm, which should not be the one that the token names.
+/// Verifies a token's signature with an algorithm, which should not be taken from the token itself.
 pub(super) fn verify(token: &[u8], name: &[u8], key: &[u8]) -> Verdict {
     let Some((family, digest)) = algorithm(name) else { return Verdict::UnknownAlgorithm };
     let parts: Vec<&[u8]> = token.splitn(4, |byte| *byte == b'.').collect();
@@ -118,7 +118,7 @@ fn rsa(family: Family, digest: DigestKind) -> &'static dyn VerificationAlgorithm
     }
 }
 
-/// Returns the algorithm of the key's curve, which the token's does not fix, as in HAProxy.
+/// Returns the algorithm for the key's curve; as in HAProxy, the token's algorithm does not determine it.
 fn ecdsa(key: &[u8], digest: DigestKind) -> Option<&'static dyn VerificationAlgorithm> {
     // Object identifiers of the curves, with their lengths.
     const P256: &[u8] = &[0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -140,7 +140,7 @@ fn ecdsa(key: &[u8], digest: DigestKind) -> Option<&'static dyn VerificationAlgo
     })
 }
 
-/// Two integers of the same length, one after the other, as a sequence of ASN.1.
+/// Encodes two integers of the same length, which follow each other in `pair`, as an ASN.1 sequence.
 fn asn1(pair: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(pair.len() + 8);
     for number in [&pair[..pair.len() / 2], &pair[pair.len() / 2..]] {

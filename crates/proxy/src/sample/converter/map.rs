@@ -1,4 +1,4 @@
-//! Maps: a value, or a key, from a file by how the sample matches.
+//! Map converters: look the sample up in a map file and return the value, or the key, of the matching entry.
 
 use sluicegate_config::model::{Arg, MapGives, MapUse};
 use sluicegate_pattern::{Hit, Method, ValueType};
@@ -8,7 +8,7 @@ use super::super::value::{Sample, Value};
 use super::args::Args;
 use super::code::{Compiled, value};
 
-/// `map(FILE[,DEFAULT])`, by any method.
+/// `map(FILE[,DEFAULT])` and its variants for each match method.
 pub(super) fn map(args: &Args<'_>) -> Compiled {
     let Some(Arg::Map(uses)) = args.list.first() else { return Err("a map file is needed".to_owned()) };
     let default = matches!(args.list.get(1), Some(Arg::Str(_) | Arg::Bytes(_) | Arg::Int(_))).then(|| args.text(1));
@@ -18,12 +18,12 @@ pub(super) fn map(args: &Args<'_>) -> Compiled {
 /// A map converter with its default.
 struct MapCode {
     uses: MapUse,
-    /// Given where nothing matches.
+    /// The result if no entry matches.
     default: Option<Sample>,
 }
 
 impl MapCode {
-    /// Takes a map; the default was checked to be of the map's type when the file was read.
+    /// Resolves the default, which was checked to be of the map's type when the file was read.
     fn new(uses: &MapUse, default: Option<&[u8]>) -> Result<MapCode, String> {
         let wrong = || "the default is not of the map's type".to_owned();
         let default = match (uses.gives, default) {
@@ -52,7 +52,7 @@ impl MapCode {
                 Some(Value::owned_text(text))
             }
         };
-        // A sample that cannot be cast finds nothing, not even the default.
+        // A sample that cannot be cast to the key type yields nothing, not even the default.
         let found = match self.uses.gives {
             MapGives::Expanded => {
                 value.with_text(|text| self.uses.file.lookup_groups(self.uses.index, text, gives)).flatten()

@@ -122,12 +122,12 @@ pub(super) fn rfc7239_np(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// Returns a name with its `_`, if it is made of what such names are made of.
+/// Returns a name with a leading `_`, if it consists only of the characters allowed for such names.
 fn hidden(text: &[u8]) -> Option<Value<'static>> {
     forwarded::is_obfuscated(text).then(|| Value::owned_text([b"_", text].concat()))
 }
 
-/// Returns the result; content rules wait only if data is missing.
+/// Returns the result, and lets content rules wait if data is missing.
 fn found<T>(found: Found<T>, cx: &StreamContext) -> Option<T> {
     cx.inspection.settle();
     match found {

@@ -50,12 +50,12 @@ pub(crate) use encode::url_decode;
 pub(crate) use forwarded::{is_forwarded, is_host, node_name, node_port};
 pub use json::fuzz_json;
 
-/// Bytes that a converter may give. HAProxy's limit is `tune.bufsize`; this one keeps a chain of converters that each
-/// double their text from growing without end.
+/// The maximum length in bytes of a converter's result. HAProxy's limit is `tune.bufsize`; this one prevents a chain of
+/// converters that each double their text from growing without end.
 pub const VALUE_LIMIT: usize = 1 << 20;
 
-/// Returns the functions of the converters: each reads its arguments and returns the code that applies it. The compiler
-/// asks for one for every row of the catalogue.
+/// Compiles a converter: its function reads the arguments and returns the code that applies it. The match is
+/// exhaustive, so the Rust compiler demands a function for every row of the catalogue.
 fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
     match converter {
         Converter::Add => number::add(args),
@@ -168,15 +168,15 @@ fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
 
 /// A side effect of a converter.
 pub enum Effect {
-    /// A variable gets a value, or is unset.
+    /// Sets a variable, or unsets it.
     Set(VarRef, Option<Sample>),
-    /// A capture slot gets a text.
+    /// Stores a text in a capture slot.
     Capture {
-        /// Whether it is the response's, or else the request's.
+        /// Whether the slot is one of the response; otherwise it is one of the request.
         response: bool,
-        /// The slot, which exists.
+        /// The index of the slot, which exists.
         slot: usize,
-        /// The text, cut to its length.
+        /// The text, cut to the slot's length.
         text: Box<[u8]>,
     },
 }
@@ -185,13 +185,13 @@ pub enum Effect {
 pub enum Converted<'a> {
     /// A value.
     Value(Value<'a>),
-    /// No sample: the expression gives nothing.
+    /// No sample: the expression has no result.
     Nothing,
-    /// The variable gets the sample, or with `false` is unset; the sample is passed on as it is.
+    /// Set the variable to the sample, or unset it if `false`; the sample is passed on unchanged.
     Assign(VarRef, bool, Value<'a>),
-    /// Something else changes; the sample is passed on.
+    /// Apply another effect; the sample is passed on.
     Effect(Box<Effect>, Value<'a>),
-    /// The store could not answer; the expression has no result and `txn.store_err` is set to this.
+    /// The store could not answer; the expression has no result, and `txn.store_err` is set to this text.
     Failed(String),
     /// The store answers later; pass its reply to [`ConverterCode::finish`].
     Pending(PendingReply),

@@ -58,7 +58,7 @@ enum Property<'a> {
     Text(&'a [u8]),
 }
 
-/// Names of users' properties and their values: any number of them.
+/// The identifier of user properties, which are pairs of a name and a value and may occur any number of times.
 const USER_PROPERTY: u8 = 38;
 const AUTHENTICATION_METHOD: u8 = 21;
 const AUTHENTICATION_DATA: u8 = 22;
@@ -100,7 +100,7 @@ fn of_connack(id: u8) -> Option<Form> {
     })
 }
 
-/// Bytes that are read from the front.
+/// Bytes that are consumed from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -122,8 +122,8 @@ impl<'a> Reader<'a> {
         self.take(4).map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// Returns a variable byte integer: at most four bytes. One that the data ends in counts as far as it goes, as in
-    /// HAProxy.
+    /// Reads a variable byte integer of at most four bytes. As in HAProxy, one that is cut off by the end of the data
+    /// has the value of the bytes present.
     fn varint(&mut self) -> Option<u32> {
         let mut number = 0;
         for place in 0..4 {
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         self.take(length.into())
     }
 
-    /// Properties, each at most once but for those of users.
+    /// Reads properties, each of which may occur only once, except for user properties.
     fn properties(&mut self, form: fn(u8) -> Option<Form>) -> Option<Vec<(u8, Property<'a>)>> {
         let length = self.varint()?;
         let mut part = Reader(self.take(length as usize)?);

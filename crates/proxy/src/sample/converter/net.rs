@@ -21,8 +21,8 @@ pub(super) fn port_only(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| Some(Value::Int(value.with_text(port))))
 }
 
-/// Returns the address of a sample. An IPv4 address inside an IPv6 one is that IPv4 address: mapped, compatible (RFC
-/// 4291), 6to4 (RFC 3056).
+/// Returns the address of a sample. An IPv4 address embedded in an IPv6 address is returned as IPv4: mapped, compatible
+/// (RFC 4291), or 6to4 (RFC 3056).
 fn address(value: &Value<'_>) -> Option<IpAddr> {
     let IpAddr::V6(ip) = value.to_ip()? else { return value.to_ip() };
     Some(match ip.segments() {
@@ -33,7 +33,7 @@ fn address(value: &Value<'_>) -> Option<IpAddr> {
     })
 }
 
-/// Masks for both families; without one for IPv6 those addresses have no network.
+/// Applies the mask of the address's family; without a mask for IPv6, IPv6 addresses have no network.
 fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
     Some(match ip {
         IpAddr::V4(ip) => IpAddr::V4(ip & v4),
@@ -49,7 +49,7 @@ fn host_end(text: &[u8]) -> usize {
     }
 }
 
-/// Returns the host.
+/// Returns the range of the host.
 fn host(text: &[u8]) -> Range<usize> {
     0..host_end(text)
 }

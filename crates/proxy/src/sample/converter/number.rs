@@ -12,14 +12,14 @@ use crate::stream::StreamContext;
 /// A second operand.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// Written in the file.
+    /// A constant from the configuration.
     Constant(i64),
-    /// Looked up; without an integer in it there is no result.
+    /// A variable; if it contains no integer, there is no result.
     Variable(VarRef),
 }
 
 impl Operand {
-    /// Returns its value; none without an integer in the variable.
+    /// Returns the operand's value; `None` if the variable contains no integer.
     pub(super) fn value(&self, cx: &StreamContext) -> Option<i64> {
         match self {
             Operand::Constant(number) => Some(*number),

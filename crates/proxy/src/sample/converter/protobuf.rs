@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-/// The type that a field is read as.
+/// The type as which a field is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
-    /// Its bytes as they are.
+    /// The unchanged bytes of the field.
     Binary,
     /// `int32`, `uint32`, `int64`, `uint64`, `bool`, `enum`.
     Varint,
@@ -27,7 +27,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Returns the type of a name.
+    /// Returns the type with this name.
     pub(super) fn named(name: &[u8]) -> Option<FieldType> {
         Some(match name {
             b"" => FieldType::Binary,
@@ -46,7 +46,7 @@ impl FieldType {
 /// A field and the type as which it is read.
 #[derive(Clone, Debug)]
 pub struct FieldPath {
-    /// Its number, behind those of the fields around it.
+    /// The field's number, after the numbers of the fields that enclose it.
     pub(super) numbers: Box<[u32]>,
     pub(super) kind: FieldType,
 }
@@ -55,11 +55,11 @@ pub struct FieldPath {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Integer(i64),
-    /// The place of its bytes.
+    /// The range of its bytes.
     Bytes(Range<usize>),
 }
 
-/// Bytes of the head of a gRPC message: a flag and a length.
+/// The length of the header of a gRPC message: a flag and a length.
 const GRPC_HEAD: usize = 5;
 
 impl FieldPath {
@@ -89,7 +89,7 @@ impl FieldPath {
         None
     }
 
-    /// Searches `left` bytes from `at`, which moves on.
+    /// Searches `left` bytes starting at `at`, which is advanced.
     fn search(&self, bytes: &[u8], at: &mut usize, left: usize) -> Option<Field> {
         let end = (*at + left).min(bytes.len());
         let mut level = 0;
@@ -176,7 +176,7 @@ fn skip(at: &mut usize, length: usize, end: usize) -> Option<()> {
     Some(())
 }
 
-/// Returns a varint of at most ten bytes; one of none at all is 0.
+/// Reads a varint of at most ten bytes; without any byte the value is 0.
 fn varint(bytes: &[u8], at: &mut usize, end: usize) -> Option<u64> {
     let mut number = 0_u64;
     if *at >= end {

@@ -11,19 +11,19 @@ use super::code::{Compiled, changing, value};
 use super::{Converted, Effect, hash, jwt, variable_value};
 use crate::stream::StreamContext;
 
-/// Bytes that are given in base64.
+/// A key whose bytes are given in base64.
 enum Key {
-    /// Decoded when the rule was compiled.
+    /// A constant, decoded when the rule was compiled.
     Constant(Box<[u8]>),
     /// Base64 in a variable, decoded each time.
     Variable(VarRef),
 }
 
-/// Text that is given as it is.
+/// A text that is used unchanged.
 enum TextOrVariable {
     /// A constant.
     Constant(Box<[u8]>),
-    /// A variable's.
+    /// The content of a variable.
     Variable(VarRef),
 }
 
@@ -38,7 +38,7 @@ fn size(args: &Args<'_>) -> Result<KeySize, String> {
     KeySize::of_bits(args.int(0)?.unwrap_or(0)).ok_or_else(|| "a key has 128, 192 or 256 bits".to_owned())
 }
 
-/// `aes_gcm_enc`: the variable gets the tag.
+/// `aes_gcm_enc`: stores the tag in the variable.
 pub(super) fn aes_gcm_enc(args: &Args<'_>) -> Compiled {
     let compiled = (size(args)?, key(args, 1)?, key(args, 2)?, args.wanted_variable(3)?);
     changing(compiled, |(size, nonce, key, tag), value, cx| {
@@ -78,7 +78,7 @@ pub(super) fn jwt_verify(args: &Args<'_>) -> Compiled {
 }
 
 impl Key {
-    /// Runs `f` on the bytes; `None` where a variable has none.
+    /// Runs `f` on the bytes; returns `None` if the variable has no value.
     fn with<R>(&self, cx: &StreamContext, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         match self {
             Key::Constant(key) => Some(f(key)),
@@ -108,7 +108,7 @@ fn key(args: &Args<'_>, index: usize) -> Result<Key, String> {
     })
 }
 
-/// Returns the public key of a file: the first block that PEM calls so.
+/// Returns the public key in a file: the first PEM block with that label.
 fn public_key(file: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(file).ok()?;
     let (_, text) = text.split_once("-----BEGIN PUBLIC KEY-----")?;

@@ -16,7 +16,7 @@ pub(super) fn nbsrv(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// `srv_queue`: without a backend's name it is of a server of the own section, which may have none.
+/// `srv_queue`: without a backend's name, the server is one of the own section, which may have no such server.
 pub(super) fn srv_queue(args: &Args<'_>) -> Compiled {
     let own = args.scope.directory.zip(args.scope.own).map(|(directory, index)| directory.proxies[index].clone());
     value(own, |own, value, cx| {

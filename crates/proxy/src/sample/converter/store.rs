@@ -19,11 +19,11 @@ use super::code::{Compiled, ConverterCode};
 pub struct StoreCode {
     /// The converter's name.
     pub(crate) name: &'static str,
-    /// The rule as the store shows it: `rule:FILE:LINE`; `lua` of a converter that a script calls.
+    /// The rule as the store shows it: `rule:FILE:LINE`, or `lua` for a converter that a script calls.
     pub(crate) origin: Box<str>,
     engine: Arc<dyn Engine>,
     command: Box<[u8]>,
-    /// The arguments behind the sample.
+    /// The arguments after the sample.
     rest: Box<[Box<[u8]>]>,
 }
 
@@ -59,18 +59,18 @@ impl StoreCode {
     }
 }
 
-/// `store_get(store)`: the value under the sample as key.
+/// `store_get(store)`: the value of the key in the sample.
 pub(super) fn get(args: &Args<'_>) -> Compiled {
     StoreCode::compile("store_get", args, b"GET", Box::default())
 }
 
-/// `store_incr(store[,by])`: the counter under the sample as key, after adding.
+/// `store_incr(store[,by])`: increments the counter whose key is the sample; returns the new value.
 pub(super) fn incr(args: &Args<'_>) -> Compiled {
     let by = args.int(1)?.unwrap_or(1).to_string().into_bytes();
     StoreCode::compile("store_incr", args, b"INCRBY", Box::new([by.into()]))
 }
 
-/// `store_hget(store,field)`: the field of the hash under the sample as key.
+/// `store_hget(store,field)`: a field of the hash whose key is the sample.
 pub(super) fn hget(args: &Args<'_>) -> Compiled {
     StoreCode::compile("store_hget", args, b"HGET", Box::new([args.text(1)?]))
 }
@@ -94,7 +94,7 @@ pub(super) fn finish(reply: Reply) -> Converted<'static> {
     }
 }
 
-/// Returns a reply as a sample; `None` for nulls, errors and whatever holds several values.
+/// Returns a reply as a sample; `None` for nulls, errors and replies with several values.
 pub fn reply_value(reply: Reply) -> Option<Value<'static>> {
     Some(match reply {
         Reply::Integer(number) => Value::Int(number),

@@ -8,8 +8,9 @@ use super::args::Args;
 use super::code::{Compiled, value};
 use crate::stick::Key;
 
-/// Returns a figure of an entry. A sample that can't be a key, and an entry that does not store the figure, give
-/// nothing; the default is that of `table_expire` and `table_idle` where there is no entry.
+/// Compiles a converter that returns a figure of an entry. There is no result for a sample that cannot be a key, nor
+/// for an entry that does not store the figure. `table_expire` and `table_idle` return their default if there is no
+/// entry.
 pub(super) fn table(figure: CounterFigure, args: &Args<'_>) -> Compiled {
     let at = usize::from(figure.has_element());
     let element = if at == 1 { args.int(0)?.unwrap_or(0) } else { 0 };

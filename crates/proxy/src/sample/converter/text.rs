@@ -13,15 +13,15 @@ use super::code::{Compiled, value};
 use super::{VALUE_LIMIT, variable_value};
 use crate::stream::StreamContext;
 
-/// Starts and ends of parts; few texts have more than fit without an allocation.
+/// The starts and ends of parts; most texts have few enough to need no allocation.
 type Spans = SmallVec<[(usize, usize); 16]>;
 
 /// The part selected by `field` and `word`.
 #[derive(Clone, Debug)]
 struct Cut {
-    /// The index from 1, negative from the end.
+    /// The index of the first part, from 1; negative values count from the end.
     index: i64,
-    /// Any of these bytes separates.
+    /// The set of separator bytes.
     delimiters: Box<[u8]>,
     /// The number of parts; 0 means all the rest.
     count: usize,
@@ -47,7 +47,7 @@ pub(super) fn reverse_dom(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| value.with_text(reverse_domain).map(Value::owned_text))
 }
 
-/// Returns a text, a variable and another text, which `concat` and `add_item` append.
+/// A text, a variable and another text, which `concat` and `add_item` append.
 type Appended = (Box<[u8]>, Option<VarRef>, Box<[u8]>);
 
 fn appended(args: &Args<'_>) -> Result<Appended, String> {
@@ -191,7 +191,7 @@ pub(super) fn regsub(args: &Args<'_>) -> Compiled {
     })
 }
 
-/// Changes case; text that has nothing to change stays borrowed.
+/// Changes the case of a text; a text without characters to change stays borrowed.
 fn map_case(value: Value<'_>, changes: fn(&u8) -> bool, change: fn(&u8) -> u8) -> Value<'_> {
     let mut text = value.into_text();
     if text.iter().any(changes) {
@@ -205,7 +205,7 @@ pub(super) fn to_lower(value: Value<'_>) -> Value<'_> {
     map_case(value, u8::is_ascii_uppercase, u8::to_ascii_lowercase)
 }
 
-/// Cuts a part out; borrowed text stays borrowed.
+/// Extracts a part; borrowed text stays borrowed.
 pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Value<'a>> {
     part(value.into_text(), cut).map(Value::Str)
 }
@@ -248,7 +248,7 @@ impl Cut {
         self.delimiters.contains(&byte)
     }
 
-    /// Parts between single delimiters; empty parts count.
+    /// Returns the range of the parts between single delimiters; empty parts count.
     fn field(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut parts = Spans::new();
         let mut start = 0;
@@ -262,7 +262,7 @@ impl Cut {
         self.take(&parts, text.len())
     }
 
-    /// Parts between runs of delimiters; there are no empty parts.
+    /// Returns the range of the parts between runs of delimiters; there are no empty parts.
     fn word(&self, text: &[u8]) -> Option<Range<usize>> {
         let mut parts = Spans::new();
         let mut start = None;
@@ -280,8 +280,9 @@ impl Cut {
         self.take(&parts, text.len())
     }
 
-    /// From the part by number over as many parts as wanted: rightwards, or leftwards from the end. Where fewer are
-    /// left the cut goes to the text's edge, delimiters included.
+    /// Returns the range that starts with the selected part and covers the configured number of parts: rightwards or,
+    /// for an index from the end, leftwards. If fewer are left, the range extends to the edge of the text, delimiters
+    /// included.
     fn take(&self, parts: &[(usize, usize)], length: usize) -> Option<Range<usize>> {
         let nth = usize::try_from(self.index.unsigned_abs()).ok()?;
         if nth > parts.len() {
@@ -314,7 +315,7 @@ fn range(text: &[u8], offset: i64, length: Option<i64>, more: bool) -> Option<Ra
     if end > text.len() && more { None } else { Some(start..end.min(text.len())) }
 }
 
-/// Below, at or above 0: the first bytes that differ, or the lengths.
+/// Compares two texts: a negative, zero or positive result, from the first bytes that differ or else from the lengths.
 fn compare(a: &[u8], b: &[u8]) -> i64 {
     let differing = a.iter().zip(b).find(|(a, b)| a != b);
     match differing {
@@ -345,8 +346,8 @@ fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
     None
 }
 
-/// Returns the language of a list that an Accept-Language header gives the highest weight; among equals the header's
-/// first.
+/// Returns the language in a list to which an Accept-Language header assigns the highest weight; among equal weights,
+/// the first one in the header.
 fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for element in header.split(|byte| *byte == b',') {
@@ -372,7 +373,7 @@ fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
     best.map(|(_, index)| index)
 }
 
-/// `q=0.123` in thousandths.
+/// Parses `q=0.123` into thousandths.
 fn weight(text: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(text.strip_prefix(b"q")?.trim_ascii_start().strip_prefix(b"=")?).ok()?;
     let (whole, fraction) = number.trim().split_once('.').unwrap_or((number.trim(), ""));

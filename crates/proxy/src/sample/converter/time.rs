@@ -1,7 +1,7 @@
-//! Dates: for HTTP header fields, and by formats of strftime.
+//! Date converters: HTTP dates, and strftime formats.
 //!
-//! The formats are the C library's own, called as HAProxy calls it, so that every conversion of the manual page is
-//! there.
+//! Dates are formatted by the C library's `strftime`, called as HAProxy calls it, so all of its conversions are
+//! available.
 
 use std::ffi::{CStr, CString};
 
@@ -21,7 +21,7 @@ pub(super) fn http_date(args: &Args<'_>) -> Compiled {
     })
 }
 
-/// `date`: the seconds of a date of HTTP.
+/// `date`: parses an HTTP date into seconds since 1970.
 pub(super) fn http_to_date(_: &Args<'_>) -> Compiled {
     value((), |(), value, _| value.with_text(parse_http_date).map(Value::Int))
 }
@@ -78,35 +78,36 @@ impl Unit {
         }
     }
 
-    /// Whole seconds, and nanoseconds beyond them. Before 1970 these are below 0 and taken without a sign, as
-    /// HAProxy's.
+    /// Returns the whole seconds and the remaining nanoseconds. For times before 1970 the remainder is negative and is
+    /// reinterpreted as unsigned, as in HAProxy.
     fn split(self, date: i64) -> (i64, u64) {
         let nanoseconds = (date % self.per_second()) * (1_000_000_000 / self.per_second());
         (date / self.per_second(), nanoseconds as u64)
     }
 }
 
-/// A format of strftime, and how it is used.
+/// A parsed `strftime` format, with the unit, offset and time zone of the dates that it formats.
 #[derive(Clone, Debug)]
 pub struct DateFormat {
-    /// Cut where `%N` stands, which is ours: the text, and how many digits of the fraction follow it.
+    /// The format, split at each `%N` (which is not a conversion of `strftime` and is handled here): the text before
+    /// it, and the number of fractional digits to print after that text.
     parts: Vec<(CString, Option<u32>)>,
-    /// Added, in seconds whatever the unit, as in HAProxy.
+    /// An offset added to the date, always in seconds regardless of the unit, as in HAProxy.
     offset: i64,
     /// The unit of the date.
     unit: Unit,
-    /// Whether times are in the machine's time zone instead of UTC.
+    /// Whether dates are in the machine's time zone instead of UTC.
     local: bool,
 }
 
-/// The bits of a date in seconds that HAProxy keeps, so that its year fits.
+/// The mask that HAProxy applies to a date in seconds so that its year stays in range.
 const DATE_MASK: i64 = 0x007f_ffff_ffff_ffff;
 
-/// Bytes that one part of a date may become.
+/// The size of the buffer for one formatted part of a date, in bytes.
 const RENDERED: usize = 4096;
 
 impl DateFormat {
-    /// Takes a format; `%N` is known where the unit is finer than a second. `None` if it contains a zero byte.
+    /// Parses a format; `None` if it contains a zero byte. `%N` is recognized only if the unit is finer than a second.
     pub fn new(format: &[u8], offset: i64, unit: Unit, local: bool) -> Option<DateFormat> {
         let mut parts = Vec::new();
         let mut text = Vec::new();
@@ -125,7 +126,7 @@ impl DateFormat {
                 parts.push((CString::new(std::mem::take(&mut text)).ok()?, Some(width)));
                 rest = tail;
             } else {
-                // The conversion's own letter goes along, so that `%%N` is a percent sign and an N.
+                // The character after `%` is copied as well, so that `%%N` yields a percent sign and an N.
                 text.push(b'%');
                 if let Some((letter, tail)) = after.split_first() {
                     text.push(*letter);
@@ -137,7 +138,8 @@ impl DateFormat {
         Some(DateFormat { parts, offset, unit, local })
     }
 
-    /// Returns the date as text; `None` if its year does not fit the calendar or the text is longer than 4 kB.
+    /// Returns the date as text; `None` if its year is out of the range of the C library's calendar. A part of the
+    /// format whose result exceeds 4 kB is left out.
     pub fn render(&self, date: i64) -> Option<Vec<u8>> {
         let (seconds, nanoseconds) = match self.unit {
             Unit::Seconds => (date & DATE_MASK, 0),
@@ -156,11 +158,11 @@ impl DateFormat {
     }
 }
 
-/// Returns a date as header fields have it (RFC 9110 5.6.7).
+/// Formats a date as an HTTP date (RFC 9110 5.6.7).
 fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     let date = date.wrapping_add(offset);
     let at = calendar((date / unit.per_second()) & DATE_MASK, false)?;
-    // The part below a second is shown as in HAProxy: a count, not a decimal fraction.
+    // As in HAProxy, the part below one second is printed as a number of units, not as a decimal fraction.
     let rest = match unit {
         Unit::Seconds => String::new(),
         _ => format!(".{}", date % unit.per_second()),
@@ -171,13 +173,13 @@ fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     Some(format!("{day}, {:02} {month} {year:04} {hour:02}:{minute:02}:{second:02}{rest} GMT", at.tm_mday).into_bytes())
 }
 
-/// Parses a date of a header field, in any of the three forms of RFC 9110 5.6.7, into the time since 1970. As in
-/// HAProxy, numbers are not checked, so the 31st of June is the 1st of July, and text after the date is ignored.
+/// Parses an HTTP date, in any of the three forms of RFC 9110 5.6.7, into seconds since 1970. As in HAProxy, numbers
+/// are not range-checked, so 31 June is read as 1 July, and text after the date is ignored.
 fn parse_http_date(text: &[u8]) -> Option<i64> {
     parse_short(text).or_else(|| parse_rfc850(text))
 }
 
-/// Returns the two forms that begin with three letters of the day.
+/// Parses the two forms that begin with a three-letter day name.
 fn parse_short(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&DAYS)?;
@@ -216,7 +218,7 @@ impl DateInput<'_> {
         Some(())
     }
 
-    /// Returns the place of the name that comes next, in upper and lower case as it stands.
+    /// Consumes the next name and returns its index in `names`. The comparison is case-sensitive.
     fn word(&mut self, names: &[&str]) -> Option<i64> {
         let place = names.iter().position(|name| self.0.starts_with(name.as_bytes()))?;
         self.0 = &self.0[names[place].len()..];
@@ -232,7 +234,7 @@ impl DateInput<'_> {
         Some(number)
     }
 
-    /// Hours, minutes and seconds, in seconds.
+    /// Parses `HH:MM:SS` and returns it in seconds.
     fn time(&mut self) -> Option<i64> {
         let hour = self.digits(2)?;
         self.expect(b":")?;
@@ -242,7 +244,7 @@ impl DateInput<'_> {
     }
 }
 
-/// Returns the older form with the whole name of the day; its year has two digits, or four.
+/// Parses the obsolete RFC 850 form, which begins with the full day name. The year has two or four digits.
 fn parse_rfc850(text: &[u8]) -> Option<i64> {
     let mut input = DateInput(text);
     input.word(&LONG_DAYS)?;
@@ -263,9 +265,9 @@ fn parse_rfc850(text: &[u8]) -> Option<i64> {
     Some(seconds(year, month, day, time))
 }
 
-/// Seconds since 1970 of a day of the Gregorian calendar, months from 0, and a time of it.
+/// Returns the seconds since 1970 of a Gregorian date (months count from 0) and a time of day in seconds.
 fn seconds(year: i64, month: i64, day: i64, time: i64) -> i64 {
-    // Years begin in March, so that the day that leap years add is their last.
+    // For this calculation a year begins in March, so that the leap day is its last day.
     let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
     let days =
         year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
@@ -279,10 +281,10 @@ fn append(calendar: &libc::tm, format: &CStr, out: &mut Vec<u8>) -> Option<()> {
         return Some(());
     }
     let mut buffer = [0u8; RENDERED];
-    // SAFETY: the buffer is as long as said, the format ends in a zero byte, and the calendar was filled by the
-    // library itself. The function writes at most the given bytes.
+    // SAFETY: the length passed is that of the buffer, the format is zero-terminated, and the calendar was filled in by
+    // the C library. `strftime` writes at most that many bytes.
     let length = unsafe { libc::strftime(buffer.as_mut_ptr().cast(), buffer.len(), format.as_ptr(), calendar) };
-    // 0 also means that nothing was to be written, as for `%p` in some locales; the text is then just empty.
+    // 0 means that the result is empty, as for `%p` in some locales, or does not fit; either way nothing is appended.
     out.extend_from_slice(&buffer[..length]);
     Some(())
 }

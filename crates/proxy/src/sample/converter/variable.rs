@@ -35,7 +35,7 @@ pub(super) fn unset_var(args: &Args<'_>) -> Compiled {
     changing(args.wanted_variable(0)?, |variable, value, _| Converted::Assign(variable.clone(), false, value))
 }
 
-/// A variable that is set where all conditions hold.
+/// A variable that is set if all conditions hold.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The variable.
@@ -62,8 +62,8 @@ impl Setting {
     }
 }
 
-/// Returns whether all conditions hold for a variable's present and new value. A `permanent` variable exists without a
-/// value, too, as HAProxy's `proc.` variables of the file do.
+/// Returns whether all conditions hold for a variable's current and new value. A `permanent` variable counts as
+/// existing even without a value, like HAProxy's `proc.` variables that the configuration names.
 pub(crate) fn conditions_hold(
     conditions: &[VarCondition],
     permanent: bool,

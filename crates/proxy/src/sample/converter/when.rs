@@ -30,22 +30,22 @@ pub(super) fn when(args: &Args<'_>) -> Compiled {
 
 /// The condition.
 enum When {
-    /// `stopping`: the process ends.
+    /// `stopping`: the process is stopping.
     Stopping,
-    /// `error`: as `dontlog-normal` sees it.
+    /// `error`: the stream has failed in the sense of `dontlog-normal`.
     Error,
     /// `forwarded`: there is a connection to a server.
     Forwarded,
-    /// `toapplet`: something inside the process answers.
+    /// `toapplet`: a service inside the process answers.
     ToApplet,
-    /// `processed`: one of both.
+    /// `processed`: `forwarded` or `toapplet`.
     Processed,
     /// `acl`: an ACL of the section matches.
     Acl(AclCode),
 }
 
 impl When {
-    /// Returns whether it holds now.
+    /// Returns whether the condition holds now.
     fn holds(&self, cx: &StreamContext) -> bool {
         let forwarded = || cx.log.connect_done.is_some();
         let to_applet = || cx.log.applet.is_some();

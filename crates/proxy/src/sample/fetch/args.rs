@@ -7,9 +7,9 @@ use sluicegate_config::model::Arg;
 use super::FetchScope;
 use crate::directory::Sides;
 
-/// The arguments of one fetch, and what names in them refer to.
+/// The arguments of one fetch, and the objects to which names in them refer.
 pub(super) struct Args<'a> {
-    /// The arguments as the configuration has them.
+    /// The arguments as parsed by the configuration.
     pub(super) list: &'a [Arg],
     /// Proxies, servers, tables and user lists by name.
     pub(super) scope: FetchScope<'a>,
@@ -23,7 +23,7 @@ impl Args<'_> {
         Ok(self.str(index)?.unwrap_or_default().as_bytes().into())
     }
 
-    /// `None` where it is absent or empty.
+    /// Returns an argument as text; `None` if it is absent or empty.
     pub(super) fn str(&self, index: usize) -> Result<Option<&str>, String> {
         match self.list.get(index) {
             Some(Arg::Str(text)) if text.is_empty() => Ok(None),
@@ -54,13 +54,13 @@ impl Args<'_> {
         self.int(index)?.ok_or_else(|| format!("argument {} of a fetch is missing", index + 1))
     }
 
-    /// Returns an offset or a number of something: not negative.
+    /// Returns a required argument that is an offset or a count, which is not negative.
     pub(super) fn wanted_size(&self, index: usize) -> Result<usize, String> {
         let number = self.wanted_int(index)?;
         usize::try_from(number).map_err(|_| format!("'{number}' is negative"))
     }
 
-    /// `i`: without regard to case.
+    /// Returns whether the flag `i` is given: without regard to case.
     pub(super) fn ignores_case(&self, index: usize) -> Result<bool, String> {
         match self.str(index)? {
             None => Ok(false),
@@ -69,7 +69,7 @@ impl Args<'_> {
         }
     }
 
-    /// Returns the argument, a single character, or the default.
+    /// Returns an argument that is a single character, or the default.
     pub(super) fn delimiter(&self, index: usize, default: u8) -> Result<u8, String> {
         match self.str(index)?.map(str::as_bytes) {
             None => Ok(default),
@@ -78,7 +78,7 @@ impl Args<'_> {
         }
     }
 
-    /// Returns the section that the expression stands in, if it stands in one.
+    /// Returns the section that contains the expression, if there is one.
     pub(super) fn own(&self) -> Option<Arc<Sides>> {
         self.scope.directory.zip(self.scope.own).map(|(directory, index)| directory.proxies[index].clone())
     }

@@ -43,12 +43,12 @@ enum Gives {
 }
 
 impl AuthFetch {
-    /// Returns the list.
+    /// Returns the user list.
     pub(crate) fn list(&self) -> &Arc<UserList> {
         &self.list
     }
 
-    /// Patterns are compared with the user's groups.
+    /// Compares the patterns of the condition with the user's groups.
     pub(crate) fn look_at_groups(&mut self) {
         if self.gives == Gives::User {
             self.gives = Gives::Groups;

@@ -22,15 +22,15 @@ use crate::stream::{ScriptCall, StreamContext};
 
 /// A fetch with its arguments.
 pub enum FetchCode {
-    /// One value, and the data that it reads.
+    /// A fetch with one value, and the data that it reads.
     One(Box<dyn Read>, Looks),
-    /// One of several values at a time, and the data that it reads.
+    /// A fetch with several values, of which it returns one at a time, and the data that it reads.
     Each(Box<dyn ReadEach>, Looks),
     /// `var`, with its default.
     Variable(VarRef, Option<Sample>),
-    /// Always the same.
+    /// A fetch with a constant result.
     Constant(Sample),
-    /// Never there.
+    /// A fetch without a result.
     Absent,
     /// `lua.NAME`.
     Lua(Arc<ScriptCall>),
@@ -48,10 +48,10 @@ pub trait Read: Send + Sync {
 
 /// The reading of one of several samples.
 pub trait ReadEach: Send + Sync {
-    /// Returns the one that is meant where one alone is asked for.
+    /// Returns the sample that is used if only one is requested.
     fn read<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>>;
 
-    /// Returns the one after those the cursor has seen, and moves the cursor on.
+    /// Returns the sample after those that the cursor has passed, and advances the cursor.
     fn read_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>>;
 }
 
@@ -98,12 +98,12 @@ where
     Ok(FetchCode::One(Box::new(With(args, read)), Looks::default()))
 }
 
-/// Returns a fetch that is always the same.
+/// Returns a fetch with a constant result.
 pub(super) fn constant(sample: Sample) -> Compiled {
     Ok(FetchCode::Constant(sample))
 }
 
-/// Returns the fetch with the data that it reads.
+/// Returns the fetch, marked with the data that it reads.
 pub(super) fn looking(looks: Looks, compiled: Compiled) -> Compiled {
     Ok(match compiled? {
         FetchCode::One(code, _) => FetchCode::One(code, looks),
@@ -123,7 +123,7 @@ impl FetchCode {
         super::compile(fetch, &Args { list: args, scope })
     }
 
-    /// Returns the data other than heads that it reads.
+    /// Returns which data other than heads the fetch reads.
     pub fn looks(&self) -> Looks {
         match self {
             FetchCode::One(_, looks) | FetchCode::Each(_, looks) => *looks,
@@ -132,7 +132,7 @@ impl FetchCode {
         }
     }
 
-    /// Returns whether a condition must look at every occurrence of it.
+    /// Returns whether a condition must examine every occurrence of the fetch.
     pub fn is_multiple(&self) -> bool {
         match self {
             FetchCode::Each(..) => true,
@@ -158,9 +158,9 @@ impl FetchCode {
         }
     }
 
-    /// Returns the occurrence after those the cursor has seen; the cursor moves on. Scanning from the front each time
-    /// costs the square of the occurrences, which `tune.http.maxhdr` and the buffer bound, and needs no iterator to be
-    /// kept while an operation waits.
+    /// Returns the occurrence after those that the cursor has passed, and advances the cursor. Scanning from the front
+    /// each time costs the square of the number of occurrences, which `tune.http.maxhdr` and the buffer limit. In
+    /// return no iterator must be kept while an operation waits.
     pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         match self {
             FetchCode::Each(code, _) => code.read_next(cx, cursor),

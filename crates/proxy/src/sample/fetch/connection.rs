@@ -24,12 +24,12 @@ pub(super) fn destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.destination
 }
 
-/// Returns the peer of the client's connection, ignoring its header.
+/// Returns the peer of the client's connection, ignoring a PROXY protocol header.
 pub(super) fn own_source(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().0.or(cx.source), |proxied| proxied.peer)
 }
 
-/// Returns the local address of the client's connection, ignoring its header.
+/// Returns the local address of the client's connection, ignoring a PROXY protocol header.
 pub(super) fn own_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.client.proxied().map_or(cx.client.ends().1.or(cx.destination), |proxied| proxied.local)
 }
@@ -44,27 +44,27 @@ pub(super) fn server_destination(cx: &StreamContext) -> Option<SocketAddr> {
     cx.sockets.server_peer()
 }
 
-/// Returns an address without its port.
+/// Returns a fetch of an address without its port.
 pub(super) fn ip(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Ip(of(cx)?.ip())))
 }
 
-/// Returns the port of an address.
+/// Returns a fetch of the port of an address.
 pub(super) fn port(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Int(i64::from(of(cx)?.port()))))
 }
 
-/// Returns whether an address is one of this machine.
+/// Returns a fetch of whether an address belongs to this machine.
 pub(super) fn local(of: impl Fn(&StreamContext) -> Option<SocketAddr> + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Bool(is_local(of(cx)?.ip()))))
 }
 
-/// Returns a figure of the kernel's.
+/// Returns a fetch of one of the kernel's TCP figures.
 pub(super) fn tcp(side: Side, figure: TcpFigure) -> Compiled {
     read_with((side, figure), |(side, figure), cx| Some(Value::Int(i64::from(cx.sockets.tcp(*side, *figure)?))))
 }
 
-/// Returns a time of the kernel's, in milliseconds unless `us` is given.
+/// Returns a fetch of one of the kernel's TCP times, in milliseconds unless `us` is given.
 pub(super) fn tcp_time(args: &Args<'_>, side: Side, figure: TcpFigure) -> Compiled {
     match args.str(0)? {
         Some("us") => tcp(side, figure),
@@ -94,7 +94,7 @@ pub(super) fn fc_rcvd_proxy(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// Returns a part of the PROXY protocol's header.
+/// Returns a fetch of a part of the PROXY protocol header.
 fn proxied(kind: u8) -> Compiled {
     read_with(kind, |kind, cx| Some(Value::Str(cx.client.proxied()?.tlv(*kind)?.into())))
 }
@@ -170,7 +170,8 @@ fn tlv_number(name: &[u8]) -> Result<u8, String> {
     })
 }
 
-/// An address is this machine's if a socket can be bound to it, which is how HAProxy finds out, too.
+/// Returns whether an address belongs to this machine: whether a socket can be bound to it, which is also HAProxy's
+/// method.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -66,8 +66,8 @@ pub(super) fn var(args: &Args<'_>) -> Compiled {
     Ok(FetchCode::Variable(variable, default))
 }
 
-/// `env`: the configuration's reader has added the value that the file's environment has, if any. A script names the
-/// variable alone and sees the process's.
+/// `env`: the configuration's parser has added the value from the environment of the file, if there is one. A call by a
+/// script has only the name, and reads the environment of the process.
 pub(super) fn env(args: &Args<'_>) -> Compiled {
     let value = match args.list {
         [_, Arg::Str(value)] => Some(value.as_bytes().to_vec()),

@@ -12,7 +12,7 @@ use crate::sample::Looks;
 use crate::sample::value::Value;
 use crate::stream::{Content as Received, ContentForm, StreamContext};
 
-/// The message.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The request.
@@ -21,7 +21,7 @@ pub(super) enum Direction {
     Response,
 }
 
-/// Returns a fetch of a message's contents, which rules with it must be given.
+/// Returns a fetch that reads the contents of a message; they are provided to the rules that use it.
 fn contents<T, F>(direction: Direction, args: T, read: F) -> Compiled
 where
     T: Send + Sync + 'static,
@@ -102,8 +102,8 @@ pub(super) fn proto_http(_: &Args<'_>) -> Compiled {
     looking(Looks { request: true, response: false, head: true }, read)
 }
 
-/// Returns the bytes in which a client's hello or cookie is looked for. The proxy's mode decides and not whether a head
-/// was parsed: contents of a TCP stream may hold one.
+/// Returns the bytes that may contain a client's hello or cookie. The proxy's mode decides, not whether a head was
+/// parsed, because the contents of a TCP stream may contain one.
 fn hello(cx: &StreamContext) -> Option<&[u8]> {
     bytes(cx, Direction::Request).map(|content| &content.data[..])
 }
@@ -184,7 +184,7 @@ fn is_http(cx: &StreamContext) -> bool {
     }
 }
 
-/// Bodies belong to messages.
+/// Returns the received body of a message; a TCP stream has none.
 fn received_body(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     let there = match direction {
         Direction::Request => !cx.request.method().is_empty() && !cx.request_content.no_http,
@@ -203,7 +203,7 @@ fn received(cx: &StreamContext, direction: Direction) -> &Received {
     }
 }
 
-/// Returns the bytes of a message; in HTTP mode contents are messages, which have no bytes at offsets.
+/// Returns the bytes of a message. In HTTP mode there are none, because the contents are messages without byte offsets.
 fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     (!is_http(cx)).then(|| received(cx, direction))
 }
@@ -219,7 +219,7 @@ fn look<T>(cx: &StreamContext, look: Look<T>) -> Option<T> {
     }
 }
 
-/// Bytes whose number stands in `width` bytes at `at`.
+/// Returns the bytes whose number is stored in `width` bytes at `at`.
 fn prefixed(data: &[u8], at: usize, width: usize, from: Start) -> Look<&[u8]> {
     let Some(number) = data.get(at..).and_then(|data| data.get(..width)) else { return Look::Short };
     let length = number.iter().fold(0usize, |length, byte| length << 8 | usize::from(*byte));
@@ -234,7 +234,7 @@ fn prefixed(data: &[u8], at: usize, width: usize, from: Start) -> Look<&[u8]> {
     }
 }
 
-/// Returns the cookie of an RDP connection request: `Cookie: NAME=VALUE` behind 11 bytes of TPKT and X.224 headers.
+/// Returns the cookie of an RDP connection request: `Cookie: NAME=VALUE` after 11 bytes of TPKT and X.224 headers.
 fn find_rdp_cookie<'a>(data: &'a [u8], name: &[u8]) -> Look<&'a [u8]> {
     const HEADERS: usize = 11;
     const WORD: &[u8] = b"Cookie:";

@@ -62,7 +62,8 @@ fn of_source(table: Arc<Table>, figure: CounterFigure, element: u32) -> Compiled
     })
 }
 
-/// Of a tracked counter; with a table's name at `index`, of the same key's entry there.
+/// Returns a fetch of a figure of a tracked counter; with a table's name at `index`, of the entry with the same key in
+/// that table.
 fn of_slot(args: &Args<'_>, slot: usize, index: usize, figure: CounterFigure, element: u32) -> Compiled {
     let other = args.table(index)?.map(|name| args.scope.table(name)).transpose()?;
     read_with((slot, other, figure, element), |(slot, table, figure, element), cx| {
@@ -93,7 +94,7 @@ fn changed(value: Option<u64>, figure: CounterFigure) -> Option<i64> {
     }
 }
 
-/// Returns a datum of the entry of a key. `create`: a missing entry is created if it is increased.
+/// Returns a figure of the entry of a key. `create`: an operation that increments creates a missing entry.
 pub(crate) fn of_key(table: &Table, key: &Key, figure: CounterFigure, element: u32, create: bool) -> Option<i64> {
     match stick::change(figure) {
         Some((kind, change @ Change::Add(_))) if create => {

@@ -115,7 +115,7 @@ pub(super) fn bytes_out(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(cx.log.bytes_read as i64)))
 }
 
-/// A stream's number has its worker in the upper 16 bits.
+/// `thread`: the upper 16 bits of a stream's number contain its worker.
 pub(super) fn thread(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int((cx.id >> 48) as i64)))
 }
@@ -137,7 +137,7 @@ pub(super) fn request_date(args: &Args<'_>) -> Compiled {
     read_with(unit(args, 0)?, |unit, cx| Some(Value::Int(unit.count(cx.log.request_started_at))))
 }
 
-/// `rand([range])`: below the range; 2^32 by default.
+/// `rand([range])`: a random number below the range, which is 2^32 by default.
 pub(super) fn rand(args: &Args<'_>) -> Compiled {
     let range = match args.int(0)? {
         None => 1 << 32,
@@ -156,7 +156,8 @@ pub(super) fn uuid(args: &Args<'_>) -> Compiled {
     read_with(version, |version, _| Some(Value::owned_text(new_uuid(*version))))
 }
 
-/// Returns a phase's milliseconds; -1 where it was not reached. A phase that has not ended counts up to now.
+/// Returns a fetch of a phase's duration in milliseconds; -1 if it was not reached. A phase that has not ended is
+/// measured up to now.
 pub(super) fn timer(phase: impl Fn(&Timers) -> i64 + Send + Sync + 'static) -> Compiled {
     read(move |cx| Some(Value::Int(phase(&Timers::of(&cx.log, cx.log.ended.unwrap_or_else(Instant::now))))))
 }
@@ -197,7 +198,7 @@ impl DateUnit {
     }
 }
 
-/// Returns this machine's name, read once.
+/// Returns the host name of this machine, which is read once.
 fn this_hostname() -> &'static [u8] {
     static NAME: OnceLock<Vec<u8>> = OnceLock::new();
     NAME.get_or_init(|| {

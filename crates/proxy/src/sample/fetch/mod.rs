@@ -1,11 +1,12 @@
 //! Sample fetches, compiled: arguments resolved, names interned, proxies and servers found.
 //!
-//! The manual's layers have a module each: [`mod@constant`] (7.3.2: constants and variables), [`internal`] (7.3.2:
+//! Each layer of the manual has a module: [`mod@constant`] (7.3.2: constants and variables), [`internal`] (7.3.2:
 //! clocks, the stream's own state), [`state`] (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5)
-//! with [`tls`], and [`http`] (7.3.6). The fetches of TLS (7.3.4) answer as HAProxy's do on a clear connection.
+//! with [`tls`], and [`http`] (7.3.6). The TLS fetches (7.3.4) return what HAProxy's return on an unencrypted
+//! connection.
 //!
-//! **Items.** A fetch is its row in the configuration's catalogue, its line in [`compile`] and the function there,
-//! which reads the arguments and returns the code that reads the sample ([`code`]).
+//! **Items.** A fetch consists of a row in the configuration's catalogue, a line in [`compile`], and the function that
+//! this line calls. The function reads the arguments and returns the code that produces the sample ([`code`]).
 //!
 //! A fetch with several occurrences (a header, a cookie, a parameter) returns one, the last or the first as in HAProxy;
 //! under a [`Cursor`] it returns one after another, which is how a condition examines all of them.
@@ -51,10 +52,10 @@ use content::Direction;
 use http::Side::{Request, Response};
 use http::{Cast, List};
 
-/// The position of a condition among the occurrences of a fetch.
+/// The position that a condition has reached among the occurrences of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Occurrences already given.
+    /// The number of occurrences already returned.
     pub seen: u32,
 }
 
@@ -63,20 +64,21 @@ pub struct Cursor {
 pub struct FetchScope<'a> {
     /// Every proxy of the configuration.
     pub directory: Option<&'a Arc<Directory>>,
-    /// The place in it of the section that the expression stands in; the stream's own proxy if it stands in none.
+    /// The index in `directory` of the section that contains the expression. `None`: the expression is outside any
+    /// section, and the stream's own proxy is used.
     pub own: Option<usize>,
 }
 
 impl FetchScope<'_> {
-    /// Returns the stick table of a name.
+    /// Returns the stick table with this name.
     pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>, String> {
         let directory = self.directory.ok_or_else(|| format!("no table is named '{name}'"))?;
         directory.table(name).cloned().ok_or_else(|| format!("no table is named '{name}'"))
     }
 }
 
-/// Returns the functions of the fetches: each reads its arguments and returns the code that reads the sample. The
-/// compiler asks for one for every row of the catalogue.
+/// Compiles a fetch: its function reads the arguments and returns the code that produces the sample. The match is
+/// exhaustive, so the Rust compiler demands a function for every row of the catalogue.
 fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
     match fetch {
         // Internal.
@@ -227,7 +229,7 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::FcUnacked => connection::tcp(Side::Client, TcpFigure::Unacknowledged),
         Fetch::BcRtt => connection::tcp_time(args, Side::Server, TcpFigure::Rtt),
         Fetch::BcRttvar => connection::tcp_time(args, Side::Server, TcpFigure::RttVariation),
-        // TLS. Connections are clear, so there is nothing of most.
+        // TLS. Connections are not encrypted, so most of these fetches return no sample.
         Fetch::SslFc => constant(Sample::Bool(false)),
         Fetch::SslBc => constant(Sample::Bool(false)),
         Fetch::SslFcIsResumed => constant(Sample::Bool(false)),

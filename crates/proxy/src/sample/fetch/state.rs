@@ -34,7 +34,7 @@ pub(super) fn fe_client_timeout(_: &Args<'_>) -> Compiled {
     read(|cx| Some(ms(cx.frontend.config.timeouts.client)))
 }
 
-/// Returns a connection that failed before its first request has no stream, so no backend.
+/// `be_name`: a connection that failed before its first request has no stream, and so no backend.
 pub(super) fn be_name(_: &Args<'_>) -> Compiled {
     read(|cx| (!cx.log.no_request).then(|| Value::text(backend_of(cx).config.name.as_bytes())))
 }
@@ -104,7 +104,7 @@ pub(super) fn bc_srv_queue(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Int(i64::from(cx.log.server_queue))))
 }
 
-/// Returns a figure of a frontend; without a name of the own section, or of the stream's frontend.
+/// Returns a fetch of a frontend's figure; without a name, the frontend is the own section or that of the stream.
 fn frontend(args: &Args<'_>, figure: impl Fn(&Sides) -> i64 + Send + Sync + 'static) -> Compiled {
     let sides = match args.str(0)? {
         None => args.own(),
@@ -130,7 +130,7 @@ pub(super) fn fe_sess_rate(args: &Args<'_>) -> Compiled {
     frontend(args, |sides| sides.frontend.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64)
 }
 
-/// Returns a figure of a backend; without a name of the own section, or of the stream's backend.
+/// Returns a fetch of a backend's figure; without a name, the backend is the own section or that of the stream.
 fn backend(args: &Args<'_>, figure: impl Fn(&Sides) -> i64 + Send + Sync + 'static) -> Compiled {
     let sides = match args.str(0)? {
         None => args.own(),
@@ -180,7 +180,7 @@ pub(super) fn queue(args: &Args<'_>) -> Compiled {
     backend(args, queued)
 }
 
-/// Returns a figure of a server.
+/// Returns a fetch of a server's figure.
 fn server(args: &Args<'_>, figure: impl Fn(&ServerRun) -> Value<'static> + Send + Sync + 'static) -> Compiled {
     let name = args.str(0)?.ok_or("a server's name is missing")?;
     let (sides, server) = match name.split_once('/') {
@@ -229,12 +229,12 @@ fn sides_of(proxy: &Site) -> &Sides {
     &proxy.directory.proxies[proxy.id.0 as usize]
 }
 
-/// Milliseconds; 0 without a limit.
+/// Returns a time limit in milliseconds; 0 without a limit.
 fn ms(timeout: Option<Duration>) -> Value<'static> {
     Value::Int(timeout.map_or(0, |timeout| timeout.as_millis() as i64))
 }
 
-/// Returns the stream's backend; before one is chosen its frontend.
+/// Returns the stream's backend or, before one is chosen, its frontend.
 fn backend_of(cx: &StreamContext) -> &Site {
     cx.backend.as_ref().unwrap_or(&cx.frontend)
 }
@@ -243,7 +243,7 @@ fn queued(sides: &Sides) -> i64 {
     i64::from(sides.backend.queue.waiting())
 }
 
-/// Returns the number of servers that take requests: the active ones, or one for the backups; what `nbsrv` counts.
+/// Returns the number of servers that accept requests, as `nbsrv` counts them: the active ones, or one for all backups.
 pub(in crate::sample) fn usable_servers_of(sides: &Sides) -> i64 {
     match sides.backend.usable_servers() {
         (0, 0) => 0,
@@ -257,7 +257,7 @@ pub(in crate::sample) fn queue_of(server: &ServerRun) -> i64 {
     i64::from(server.shared.queued.load(Ordering::Relaxed))
 }
 
-/// Returns the total capacity left of the usable servers; -1 as soon as one has no limit.
+/// Returns the total remaining capacity of the usable servers; -1 if any of them has no limit.
 fn left(sides: &Sides, of: impl Fn(&ServerShared, u32) -> Option<i64>) -> i64 {
     let (active, _) = sides.backend.usable_servers();
     let mut sum = 0;

@@ -9,9 +9,9 @@
 /// The result of parsing a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look<T> {
-    /// This.
+    /// The requested value.
     Found(T),
-    /// A hello, without it; or no hello at all.
+    /// There is a hello without the value, or no hello at all.
     None,
     /// The data is incomplete.
     Short,
@@ -34,10 +34,10 @@ impl<T> Look<T> {
 const HANDSHAKE: u8 = 0x16;
 const CLIENT_HELLO: u8 = 1;
 
-/// A record's length at most (RFC 8446 5.2, with what older versions allow).
+/// The maximum length of a record (RFC 8446 5.2, with the allowance of older versions).
 const RECORD_MAX: usize = (1 << 14) + 2048;
 
-/// Takes parts off the front; the data must be at least as long as its lengths say.
+/// Consumes parts from the front; the data must be at least as long as its length fields indicate.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -52,14 +52,14 @@ impl<'a> Reader<'a> {
         Some(self.take(width)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// Returns a part whose length stands before it, in `width` bytes.
+    /// Returns a part whose length precedes it, in `width` bytes.
     fn part(&mut self, width: usize) -> Option<Reader<'a>> {
         let length = self.number(width)?;
         self.take(length).map(Reader)
     }
 }
 
-/// Returns the type of the handshake message in the first record, once the whole message has come.
+/// Returns the type of the handshake message in the first record, once the whole message has arrived.
 pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     match data.first() {
         None => return Look::Short,
@@ -75,7 +75,7 @@ pub(super) fn hello_type(data: &[u8]) -> Look<u8> {
     if data.len() < 9 + length { Look::Short } else { Look::Found(head[5]) }
 }
 
-/// Returns the version in the hello, major number times 65536 plus minor, once the whole first record has come.
+/// Returns the version in the hello, major number times 65536 plus minor, once the whole first record has arrived.
 pub(super) fn version(data: &[u8]) -> Look<i64> {
     match data.first() {
         None => return Look::Short,
@@ -169,7 +169,7 @@ pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     }
 }
 
-/// Parses `data` in every way; must not panic, and results must be part of it.
+/// The fuzz target: parses `data` in every way. The parsers must not panic, and their results must be part of `data`.
 pub fn fuzz_hello(data: &[u8]) {
     for end in [data.len(), data.len() / 2] {
         let data = &data[..end];

@@ -7,7 +7,7 @@ use sluicegate_config::model::CheckStatus;
 
 use crate::server::shared::Admin;
 
-/// The judgement of an answer: good, or the fault.
+/// The judgement of an answer: `Ok`, or the fault.
 pub(super) type Judgement = Result<(), Fault>;
 
 /// A fault in an answer.
@@ -22,7 +22,7 @@ fn fault(status: CheckStatus, code: u32, info: &[u8]) -> Option<Judgement> {
     Some(Err(Fault { status, code, info: info.to_vec() }))
 }
 
-/// Bytes of the first packet of a MySQL server, or all there are if it is not complete.
+/// Returns the length in bytes of the first packet of a MySQL server, or of all received bytes if it is not complete.
 pub(super) fn mysql_length(bytes: &[u8]) -> usize {
     match bytes {
         [a, b, c, _, ..] => (4 + usize::from(*a) + (usize::from(*b) << 8) + (usize::from(*c) << 16)).min(bytes.len()),
@@ -49,7 +49,7 @@ pub(super) fn mysql(bytes: &[u8], ended: bool) -> Option<Judgement> {
     }
 }
 
-/// Returns an LDAP server's answer to a bind (RFC 4511 4.2.2), in BER.
+/// Judges an LDAP server's answer to a bind (RFC 4511 4.2.2), in BER.
 pub(super) fn ldap(bytes: &[u8], ended: bool) -> Option<Judgement> {
     const NOT_LDAP: &[u8] = b"Not LDAPv3 protocol";
     let short = || if ended { fault(CheckStatus::L7Rsp, 0, b"") } else { None };
@@ -92,15 +92,15 @@ pub(super) struct AgentLine {
     pub(super) weight: Option<String>,
     /// `maxconn:N`.
     pub(super) maxconn: Option<String>,
-    /// `up`, or `down`, `stopped`, `fail`, as it was written.
+    /// The health word as it was written (`up`, `down`, `stopped` or `fail`), and whether it is `up`.
     pub(super) health: Option<(String, bool)>,
-    /// The first word that means nothing.
+    /// The first unknown word.
     pub(super) unknown: Option<String>,
     /// The text after a `#`.
     pub(super) description: String,
 }
 
-/// Parses the first line; an incomplete line at the end is `Some(None)`.
+/// Parses the first line; `Some(None)` means that the data ends within it.
 pub(super) fn agent(bytes: &[u8], ended: bool) -> Option<Option<AgentLine>> {
     let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0)) else {
         return ended.then_some(None);
@@ -142,7 +142,7 @@ pub(super) fn agent(bytes: &[u8], ended: bool) -> Option<Option<AgentLine>> {
     Some(Some(said))
 }
 
-/// The fuzz target of these readers: any bytes are an answer, and more bytes never take a judgement back to waiting.
+/// The fuzz target of these parsers: any bytes are a valid input, and more bytes never revert a judgement to waiting.
 pub fn fuzz_answers(data: &[u8]) {
     for ended in [false, true] {
         let waits = [mysql(data, ended).is_none(), ldap(data, ended).is_none(), agent(data, ended).is_none()];

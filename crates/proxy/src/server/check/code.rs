@@ -68,14 +68,14 @@ pub(super) enum BytesCode {
 /// The reason why a format yields no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoBytes {
-    /// The format gave nothing.
+    /// The format yields nothing.
     Empty,
-    /// Its text is not hexadecimal.
+    /// The text is not hexadecimal.
     NoHex,
 }
 
 impl BytesCode {
-    /// The bytes as they are now.
+    /// Returns the bytes; a format is rendered with the current values.
     pub(super) fn bytes(&self, view: &View<'_>) -> Result<Cow<'_, [u8]>, NoBytes> {
         let rendered = |code: &LineCode| {
             let mut text = Vec::new();
@@ -168,7 +168,7 @@ impl CheckCode {
         CheckCode { protocol: CheckProtocol::Fixed, steps: vec![connect] }
     }
 
-    /// Returns an agent's check: it may be sent something, and answers with a line.
+    /// Returns the check of an agent: sends `send`, if it is not empty, and reads one line.
     pub(crate) fn agent(send: &[u8]) -> CheckCode {
         let mut code = CheckCode::connect();
         let mut step = |number, kind| code.steps.push(StepCode { number, comment: None, kind });

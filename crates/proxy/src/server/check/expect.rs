@@ -21,7 +21,7 @@ pub(super) struct Seen {
 pub(super) enum Verdict {
     /// It is met.
     Met,
-    /// More bytes may decide.
+    /// Undecided: more bytes may decide.
     Wait,
     /// The check is over.
     Ends(Outcome),
@@ -81,13 +81,14 @@ fn contains(hay: &[u8], needle: &[u8]) -> bool {
     memchr::memmem::find(hay, needle).is_some()
 }
 
-/// Returns whether to wait for more: a mismatch is final at the end, or once the given minimum length has arrived.
+/// Returns whether to wait for more bytes: a mismatch is final at the end of the data, or once the configured minimum
+/// length has arrived.
 fn waits(matched: bool, expect: &ExpectCode, seen: Seen) -> bool {
     !matched && !seen.ended && expect.min_recv.is_none()
 }
 
 impl Probe<'_> {
-    /// Returns an expectation of a protocol of bytes.
+    /// Judges an expectation on plain bytes.
     pub(super) fn judge_bytes(&mut self, step: &StepCode, expect: &ExpectCode, seen: Seen) -> Verdict {
         let status = expect.error_status.unwrap_or(CheckStatus::L7Rsp);
         let length = self.received().len();
@@ -168,7 +169,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Returns an expectation of `option httpchk`.
+    /// Judges an expectation of `option httpchk`.
     pub(super) fn judge_http(&mut self, step: &StepCode, expect: &ExpectCode, mut seen: Seen) -> Verdict {
         let mut message = std::mem::take(self.message());
         let head = loop {
@@ -260,7 +261,7 @@ impl Probe<'_> {
         self.ends_with(step, expect, status, said.map(|text| text.as_bytes().to_vec()), matched)
     }
 
-    /// Ends the check: its description, its comment and its code.
+    /// Returns the verdict that ends the check, with its description, its comment and its code.
     fn ends_with(
         &mut self,
         step: &StepCode,
@@ -309,7 +310,7 @@ fn body(mut bytes: &[u8], framing: sluicegate_wire::http::Framing) -> Result<(Ve
     }
 }
 
-/// A response has a field like this.
+/// Returns whether the response has a header field that matches.
 fn has_field(cx: &StreamContext, full: bool, name: &TextCode, value: Option<&TextCode>) -> Result<bool, NoBytes> {
     let view = View::running(cx);
     let name = Pattern::of(name, &view)?;
@@ -351,7 +352,7 @@ impl<'a> Pattern<'a> {
         })
     }
 
-    /// Names are compared whatever their case.
+    /// Compares a text with the pattern. Names are compared without regard to case.
     fn matches(&self, text: &[u8], name: bool) -> bool {
         let equal = |a: &[u8], b: &[u8]| if name { a.eq_ignore_ascii_case(b) } else { a == b };
         match self {

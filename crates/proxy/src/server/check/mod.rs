@@ -36,7 +36,7 @@ use crate::hosts::node_name;
 use crate::running::{ProxyRun, Running};
 use crate::site::Site;
 
-/// Intervals below this do not decide over how long first checks are spread (HAProxy's SRV_CHK_INTER_THRES).
+/// Shorter intervals do not influence the time over which the first checks are spread (HAProxy's SRV_CHK_INTER_THRES).
 const SPREAD_MIN: Duration = Duration::from_secs(1);
 
 /// The subject of a check: a server itself, or its agent.
@@ -176,8 +176,8 @@ async fn check_once(
     announce(running, proxy, server, conclude(server, opinion, report, |_| ()));
 }
 
-/// Returns whether checks begin with a PROXY protocol header: if traffic's connections do and checks use the same
-/// address, or if the server requests it.
+/// Returns whether a check's connection begins with a PROXY protocol header: if those for traffic do and checks use the
+/// same address, or if the check options request it.
 fn sends_proxy(server: &ServerRun, check: &Check) -> bool {
     // A server that was added at run time has to say so itself, as in HAProxy.
     let implied = !server.config.dynamic && check.port.is_none() && check.addr.is_none();

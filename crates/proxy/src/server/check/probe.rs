@@ -1,4 +1,4 @@
-//! One check: execution of its steps up to the decisive one.
+//! Execution of one check: its steps, up to the one that decides the result.
 //!
 //! [`Probe::run`] executes the steps as HAProxy does: a send discards earlier bytes, expectations examine all bytes
 //! received since, and a sequence of them is re-evaluated from its first when more arrive. At most [`ANSWER_MAX`] bytes
@@ -27,7 +27,7 @@ use crate::server::shared::{Operation, ServerRun};
 use crate::server::source;
 use crate::stream::{ContentForm, LogRecord, StreamContext};
 
-/// Bytes of an answer that are kept, which is all that is looked at.
+/// The maximum number of response bytes that are kept and examined.
 pub(super) const ANSWER_MAX: usize = 16_384;
 /// The longest description of a result, bytes.
 const INFO_MAX: usize = 127;
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     pub(super) status: CheckStatus,
     pub(super) code: u32,
     pub(super) info: Vec<u8>,
-    /// The agent's line.
+    /// The line that the agent sent.
     pub(super) agent: Option<AgentLine>,
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Aim<'a> {
     pub(super) proxy: &'a Arc<ProxyRun>,
     pub(super) server: &'a Arc<ServerRun>,
     pub(super) code: &'a CheckCode,
-    /// `inter`, which is the time for all of it.
+    /// `inter`, which is also the timeout of the whole check.
     pub(super) inter: Duration,
-    /// Its default destination; `None`: no address is known.
+    /// The default destination of connections; `None`: no address is known.
     pub(super) address: Option<SocketAddr>,
     /// `check-send-proxy`.
     pub(super) send_proxy: bool,
@@ -71,11 +71,11 @@ enum Silence {
     Broken(io::Error),
 }
 
-/// A check under way.
+/// A check in progress.
 pub(crate) struct Probe<'a> {
     aim: Aim<'a>,
     socket: Option<Socket>,
-    /// Whether the connection is ended in order.
+    /// Whether the connection is closed normally and not with a reset.
     linger: bool,
     deadline: Deadline,
     received: Vec<u8>,
@@ -122,7 +122,7 @@ impl<'a> Probe<'a> {
     async fn steps(&mut self) -> Outcome {
         let code = self.aim.code;
         let mut last: Option<&StepCode> = None;
-        // An expectation reads if something was sent, or the connection is new, since the last one.
+        // An expectation must read if, since the previous expectation, something was sent or a connection was opened.
         let mut must_read = true;
         let mut row = 0;
         let mut at = 0;
@@ -190,7 +190,7 @@ impl<'a> Probe<'a> {
         self.passed(last)
     }
 
-    /// Returns every step went well.
+    /// Returns the result of a check whose steps have all succeeded.
     fn passed(&mut self, last: Option<&StepCode>) -> Outcome {
         let plain = self.aim.code.protocol == CheckProtocol::Tcp;
         match last.map(|step| &step.kind) {
@@ -234,7 +234,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// `disable-on-404` and a 404 of a server that is not down.
+    /// Returns whether `disable-on-404` applies: the server answered 404 and is not down.
     pub(super) fn tells_to_stop(&self) -> bool {
         self.code == 404
             && self.aim.proxy.config.health.disable_on_404
@@ -244,7 +244,7 @@ impl<'a> Probe<'a> {
 
     fn judge(&mut self, step: &StepCode) -> Verdict {
         let KindCode::Expect(expect) = &step.kind else { return Verdict::Met };
-        // A full room is an end: no more will come.
+        // A full buffer counts as the end of the response, because nothing more will be read.
         let seen = Seen { ended: self.ended || self.received.len() >= ANSWER_MAX };
         match (self.aim.code.protocol, &expect.what) {
             (_, ExpectedCode::AgentLine) => self.judge_agent(step, expect, seen),
@@ -257,7 +257,7 @@ impl<'a> Probe<'a> {
         &self.received
     }
 
-    /// Removes the examined part from the front.
+    /// Removes `count` examined bytes from the start of the received ones.
     pub(super) fn discard(&mut self, count: usize) {
         self.received.drain(..count);
     }
@@ -267,7 +267,7 @@ impl<'a> Probe<'a> {
         self.greeting.is_some()
     }
 
-    /// Keeps the version of the first packet, which stands behind its header and the protocol's number.
+    /// Stores the server version from the first packet, where it follows the packet header and the protocol version.
     pub(super) fn greet(&mut self) {
         let version = || self.received.get(5..).unwrap_or_default().iter().copied();
         self.greeting.get_or_insert_with(|| version().take_while(|byte| *byte != 0).take(INFO_MAX).collect());
@@ -281,14 +281,16 @@ impl<'a> Probe<'a> {
         &mut self.message
     }
 
-    /// Changes the check's variables. They are kept as a map: a check may go on on another thread, a stream may not.
+    /// Changes the check's variables. They are kept as a map because a check may continue on another thread, while a
+    /// stream's variables cannot change threads.
     fn change(&mut self, f: impl FnOnce(&mut Variables)) {
         let mut variables = Variables::of_check(std::mem::take(&mut self.variables));
         f(&mut variables);
         self.variables = variables.into_check();
     }
 
-    /// Calls `f` with the check as a stream to the checked server, and the received bytes as its response.
+    /// Calls `f` with a context in which the check is a stream to the checked server, and the received bytes are its
+    /// response.
     pub(super) fn with_context<T>(&mut self, f: impl FnOnce(&StreamContext) -> T) -> T {
         let log = LogRecord::new(SystemTime::now(), Instant::now());
         let mut cx = StreamContext::unconnected(self.aim.proxy.site.clone(), log);
@@ -310,7 +312,7 @@ impl<'a> Probe<'a> {
         result
     }
 
-    /// The same with an HTTP response's body as the received bytes.
+    /// Like [`with_context`](Self::with_context), but with the body of an HTTP response as the received bytes.
     pub(super) fn with_body<T>(&mut self, body: Vec<u8>, f: impl FnOnce(&StreamContext) -> T) -> T {
         let received = std::mem::replace(&mut self.received, body);
         let result = self.with_context(f);
@@ -318,7 +320,7 @@ impl<'a> Probe<'a> {
         result
     }
 
-    /// Closes the connection; without `linger` by a reset, which leaves nothing behind.
+    /// Closes the connection. Without `linger` a TCP connection is reset, so that no socket remains in TIME_WAIT.
     fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take()
             && !self.linger
@@ -362,7 +364,7 @@ impl<'a> Probe<'a> {
             let mut line = Vec::new();
             match &self.aim.server.config.send_proxy {
                 Some(form) if form.v2 => {
-                    // No client is behind a check, which the second version can say.
+                    // A check has no client; version 2 of the PROXY protocol can express this (LOCAL).
                     let mut writer = Writer::new(None, None);
                     if form.checksum {
                         writer.checksum();
@@ -404,7 +406,7 @@ impl<'a> Probe<'a> {
 
     async fn send(&mut self, bytes: &BytesCode, step: &StepCode) -> Result<(), Outcome> {
         let bytes = self.with_context(|cx| bytes.bytes(&View::running(cx)).map(|bytes| bytes.into_owned()));
-        // A format without a result sends nothing; text that is not hexadecimal ends the check.
+        // If the format yields nothing, nothing is sent; invalid hexadecimal text ends the check.
         match bytes {
             Ok(bytes) => self.write(&bytes, step).await,
             Err(super::code::NoBytes::Empty) => Ok(()),
@@ -431,7 +433,7 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Waits for more bytes, or for the end.
+    /// Waits for more bytes, or for the end of the response.
     async fn read(&mut self) -> Result<(), Silence> {
         if self.ended {
             return Ok(());
@@ -478,7 +480,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the result for a connection that failed at a step; a sequence of `tcp-check` names the step.
+    /// Returns the result for a connection that failed at a step; for a sequence of `tcp-check` its text names the
+    /// step.
     fn trouble(&self, status: CheckStatus, error: Option<String>, step: &StepCode) -> Outcome {
         let mut info = error.unwrap_or_default().into_bytes();
         if self.aim.code.protocol == CheckProtocol::Tcp {
@@ -510,8 +513,8 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Returns a request as HAProxy writes it: names in small letters, then the length of a body, then how the connection
-/// ends.
+/// Returns a request as HAProxy writes it: header names in lower case, then `content-length` if there is a body, then
+/// `connection`.
 fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(request.method.as_bytes());
@@ -527,7 +530,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     for (name, format) in &request.headers {
         let mut value = Vec::new();
         format.render(view, &mut value);
-        // A line end would be a field of its own.
+        // A line end in the value would start another header field.
         value.retain(|byte| !matches!(byte, b'\r' | b'\n'));
         if value.is_empty() {
             continue;
@@ -564,7 +567,7 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Describes the server's state here, for `http-check send-state`.
+/// Describes the state of the server as this process sees it, for `http-check send-state`.
 fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
     let status = server.shared.status();
     let health = status.health;
@@ -605,15 +608,15 @@ fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
 /// The phase in which a socket error occurred.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// While the connection was made: to a unix socket, from an address of `source`.
+    /// While the connection was being opened: whether to a unix socket, and whether from an address of `source`.
     Connecting { unix: bool, bound: bool },
-    /// On a connection that had been made.
+    /// On an open connection.
     Established,
 }
 
 impl Phase {
-    /// Returns the result of a check whose connection was not made. The system answers for a unix socket at once, which
-    /// to HAProxy is no problem of the network.
+    /// Returns the result of a check that could not connect. Errors on a unix socket are reported immediately, and
+    /// HAProxy classifies them as socket errors (SOCKERR), not as connection failures.
     fn status(self, error: &io::Error) -> CheckStatus {
         match self {
             Phase::Connecting { unix: false, .. } if error.raw_os_error().is_some() => CheckStatus::L4Con,
@@ -622,7 +625,7 @@ impl Phase {
     }
 }
 
-/// HAProxy's words for a socket error, with the system's.
+/// Returns HAProxy's description of a socket error, followed by the system's message.
 fn describe(error: &io::Error, phase: Phase) -> String {
     let text = error.to_string();
     // Rust appends the number to the system's words.

@@ -6,7 +6,7 @@
 
 use crate::stats::Format;
 
-/// The longest text that names are searched for, bytes.
+/// The maximum length in bytes of the text for which names are searched.
 const SCOPE_MAX: usize = 20;
 
 /// The format of the answer.
@@ -27,13 +27,13 @@ pub enum Outcome {
     Done,
     /// There was nothing to do.
     Nothing,
-    /// Some servers are not known.
+    /// Some servers are unknown.
     Partial,
-    /// It was not understood.
+    /// The form was not understood.
     Invalid,
-    /// It was too long.
+    /// The form was too long.
     TooLong,
-    /// The client may not.
+    /// The client is not permitted to do this.
     Denied,
     /// Something else.
     Unknown,
@@ -113,7 +113,8 @@ impl Asked {
         name.windows(scope.len()).any(|part| part.eq_ignore_ascii_case(scope))
     }
 
-    /// Returns the words that lead to the same view again, with these in place of `;up`, `;no-maint` and `;norefresh`.
+    /// Returns the words of an address with the same view, with these values in place of `;up`, `;no-maint` and
+    /// `;norefresh`.
     pub fn words(&self, up: bool, no_maint: bool, no_refresh: bool) -> String {
         let mut words = String::new();
         for (word, there) in [(";up", up), (";no-maint", no_maint), (";norefresh", no_refresh)] {
@@ -126,7 +127,7 @@ impl Asked {
         words
     }
 
-    /// Returns the redirect target after an action. As in HAProxy `;no-maint` is lost.
+    /// Returns the redirect target after an action. As in HAProxy, `;no-maint` is lost.
     pub fn redirection(&self, uri: &str, outcome: Outcome) -> String {
         format!("{uri};st={}{}", outcome.code(), self.words(self.up, false, self.no_refresh))
     }

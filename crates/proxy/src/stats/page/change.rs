@@ -9,7 +9,7 @@ use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun};
 use crate::stream::{Killer, Which, end_streams};
 
-/// Carries a form out.
+/// Executes a posted form.
 pub async fn change(running: &Arc<Running>, own: &ProxyRun, page: &StatsPage, posted: &Posted) -> Outcome {
     let named = posted.backend.as_deref();
     let number = named.and_then(|name| name.strip_prefix('#')).and_then(|number| number.parse::<u32>().ok());
@@ -46,7 +46,7 @@ pub async fn change(running: &Arc<Running>, own: &ProxyRun, page: &StatsPage, po
     }
 }
 
-/// Acts on one server; `None` where the action means nothing to it.
+/// Executes the action on one server; returns `None` if the action is not applicable to it.
 async fn apply(running: &Arc<Running>, backend: &ProxyRun, server: &ServerRun, act: Act) -> Option<bool> {
     let status = server.shared.status();
     let directive = match act {

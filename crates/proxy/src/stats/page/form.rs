@@ -8,7 +8,7 @@
 use super::Outcome;
 use crate::sample::url_decode;
 
-/// The longest field, bytes, with the mark that ends it.
+/// The maximum length of a field in bytes, including the character that ends it.
 const FIELD_MAX: usize = 2_048;
 
 /// An action on servers.
@@ -40,11 +40,11 @@ pub enum Act {
     AgentDown,
     /// `shutdown`.
     Shutdown,
-    /// `disable`: `maint` of old pages, which counts only where it changes something.
+    /// `disable`: `maint` of old pages, which is counted only if it changes something.
     Disable,
     /// `enable`.
     Enable,
-    /// `stop`: `drain` of old pages. In maintenance it does nothing, where HAProxy notes it for later.
+    /// `stop`: `drain` of old pages. In maintenance it does nothing, whereas HAProxy records it for later.
     Stop,
     /// `start`.
     Start,
@@ -77,7 +77,7 @@ pub struct Posted {
     pub backend: Option<String>,
     /// The action.
     pub act: Option<Act>,
-    /// To which servers, in the order in which HAProxy comes to them.
+    /// The names of the servers, in the order in which HAProxy processes them.
     pub servers: Vec<String>,
 }
 

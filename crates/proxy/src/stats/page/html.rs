@@ -38,7 +38,7 @@ pub(super) struct View<'a> {
     pub(super) now: Instant,
 }
 
-/// A page between its pieces: which proxy's table is open.
+/// The state of a page between its pieces: the proxy whose table is open.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     open: Option<u32>,
@@ -46,7 +46,7 @@ pub(super) struct Page {
 }
 
 impl View<'_> {
-    /// Returns the columns of a proxy's table behind the name and the state.
+    /// Returns the columns of a proxy's table after the name and the state.
     pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column> {
         let modules: &[_] = if self.page.modules { &MODULES } else { &[] };
         COLUMNS.iter().chain(modules)
@@ -112,7 +112,7 @@ impl Page {
         put!(out, "{LEGEND}<main>\n");
     }
 
-    /// A line of a table; the first of a proxy begins it.
+    /// Writes a line of a table; the first line of a proxy begins its table.
     pub(super) fn object(&mut self, view: &View<'_>, object: Object<'_>, out: &mut Vec<u8>) {
         let proxy = match object {
             Object::Frontend(proxy) | Object::Backend(proxy) => proxy,
@@ -148,7 +148,7 @@ impl Page {
         );
     }
 
-    /// Writes the page behind the last proxy.
+    /// Writes the page after the last proxy.
     pub(super) fn end(&mut self, view: &View<'_>, out: &mut Vec<u8>) {
         self.close(view, out);
         if !self.any {
@@ -180,7 +180,7 @@ fn outcome(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "<p role=status class=\"said {class}\">{text} <a href=\"{back}\">Close</a></p>\n");
 }
 
-/// The process in a few figures.
+/// Writes a few figures of the process.
 fn process(view: &View<'_>, out: &mut Vec<u8>) {
     let process = &view.running.process;
     let max = process.sessions.max().unwrap_or(0);
@@ -202,7 +202,7 @@ fn process(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "</dl>\n");
 }
 
-/// The search and the links to other views.
+/// Writes the search field and the links to other views.
 fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     let asked = view.asked;
     // A form replaces the query, so its parameters in the page's address are sent as fields.
@@ -239,7 +239,7 @@ fn is_form(view: &View<'_>, proxy: &ProxyRun) -> bool {
     view.admin && proxy.config.kind != ProxyKind::Frontend && !proxy.servers.is_empty()
 }
 
-/// A proxy's heading, and the head of its table.
+/// Writes a proxy's heading, and the head of its table.
 fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
     let name = Text(&proxy.config.name);
     put!(out, "<section id=\"{name}\"><h2><a href=\"#{name}\">{name}</a>");
@@ -290,7 +290,7 @@ fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
     put!(out, "</tr></thead><tbody>\n");
 }
 
-/// Classes of a row: its colour, by HAProxy's rules.
+/// Returns the classes of a row: its colour, by HAProxy's rules.
 fn class(object: Object<'_>, state: &str, weight: &str) -> &'static str {
     let Object::Server(..) = object else {
         return match state {

@@ -25,19 +25,19 @@ pub use asked::{Asked, Form, Outcome};
 pub(super) use change::change;
 pub use form::{Act, Posted, fuzz_form};
 
-/// Bytes of a piece from which on it is sent.
+/// The size in bytes from which a piece is sent.
 pub const PIECE: usize = 16 * 1024;
 
-/// The lines of `show stat` from wherever it stands.
+/// A position among the lines of `show stat`.
 #[derive(Debug, Default)]
 pub struct Cursor {
     proxy: usize,
-    /// The place in that proxy: 0 the frontend, then its sockets, then the servers, then the backend.
+    /// The position in that proxy: 0 the frontend, then its sockets, then the servers, then the backend.
     place: usize,
 }
 
 impl Cursor {
-    /// The next line, and whether it is its proxy's first.
+    /// Returns the next line, and whether it is its proxy's first.
     pub fn next<'a>(
         &mut self,
         running: &'a Running,
@@ -83,7 +83,7 @@ pub struct Report {
     filter: Filter,
     cursor: Cursor,
     stage: Stage,
-    /// Objects so far.
+    /// The number of objects so far.
     count: usize,
     now: Instant,
     html: html::Page,

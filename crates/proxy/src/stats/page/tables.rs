@@ -17,15 +17,15 @@ pub(super) enum Shown {
     Bytes,
     /// Seconds as a period.
     Age,
-    /// A limit: 0 and an empty cell are none.
+    /// A limit: 0 and an empty cell mean no limit.
     Limit,
-    /// A number of servers; in a server's own row whether it is one of them.
+    /// A number of servers; in a server's own row, whether the server is one of them.
     Member,
     /// A percentage.
     Percent,
 }
 
-/// A column of a proxy's table, behind the name and the state.
+/// A column of a proxy's table, after the name and the state.
 pub(super) struct Column {
     pub(super) group: &'static str,
     pub(super) label: &'static str,
@@ -84,7 +84,8 @@ pub(super) const MODULES: [Column; 4] = [
     column("HTTP/1", "Out", "bytes sent over HTTP/1", "h1_bytes_out", Shown::Bytes),
 ];
 
-/// Heading and explanation of each column, the name's first; `true`: a text, which is aligned to the left.
+/// The heading and explanation of each column, starting with that of the name; `true`: a text, which is aligned to the
+/// left.
 type Headings = [(&'static str, &'static str, bool)];
 
 const STORES: &Headings = &[
@@ -133,7 +134,7 @@ const LIMITS: &Headings = &[
     ("Local", "requests counted by the embedded store while the engine failed", false),
 ];
 
-/// Returns whether it is the store of a file without any `store` section, which nothing has used yet.
+/// Returns whether this is the implicit store of a configuration without any `store` section, and still unused.
 fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
     let declared = &view.running.config.stores;
     let plain = |store: &sluicegate_config::model::StoreSection| store.binds.is_empty() && store.parameters.is_empty();
@@ -146,12 +147,12 @@ fn stores<'a>(view: &View<'a>) -> Vec<(&'a str, Figures)> {
     stores
 }
 
-/// Returns whether the page shows anything but proxies.
+/// Returns whether the page shows anything besides proxies.
 fn shows_more(view: &View<'_>) -> bool {
     view.page.scope.iter().all(|name| name != ".")
 }
 
-/// Returns the tables that this page has behind the proxies: class, heading and columns.
+/// Returns the tables of this page after the proxies: class, heading and columns.
 fn tables(view: &View<'_>) -> Vec<(&'static str, &'static str, &'static Headings)> {
     if !shows_more(view) {
         return Vec::new();
@@ -165,7 +166,7 @@ fn tables(view: &View<'_>) -> Vec<(&'static str, &'static str, &'static Headings
     present.into_iter().filter(|(is_there, _)| *is_there).map(|(_, table)| table).collect()
 }
 
-/// Links to the tables behind the proxies.
+/// Writes links to the tables after the proxies.
 pub(super) fn links(view: &View<'_>, out: &mut Vec<u8>) {
     for (class, name, _) in tables(view) {
         put!(out, "<li><a href=\"#~{class}\">{name}</a>");
@@ -173,7 +174,7 @@ pub(super) fn links(view: &View<'_>, out: &mut Vec<u8>) {
     put!(out, "<li><a href=\"#~gl\">Glossary</a>");
 }
 
-/// The rules of the style sheet that depend on the columns: the labels of cards, lines between groups, texts.
+/// Writes the rules of the style sheet that depend on the columns: the labels of cards, lines between groups, texts.
 pub(super) fn card_labels(view: &View<'_>, out: &mut Vec<u8>) {
     let mut last = "";
     for (index, column) in view.columns().enumerate() {
@@ -249,7 +250,7 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A row for each engine in another process, and one for each node of those that have several.
+/// Writes a row for each engine in another process, and one for each node of engines with several nodes.
 fn engine_rows(view: &View<'_>, out: &mut Vec<u8>) {
     let breaker = |is_open: bool| if is_open { "open" } else { "closed" };
     for (name, of) in view.running.told(|engine| engine.connections()) {

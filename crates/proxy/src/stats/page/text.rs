@@ -10,7 +10,7 @@ macro_rules! put {
 }
 pub(super) use put;
 
-/// A foreign text, escaped for HTML.
+/// An untrusted text, escaped for HTML.
 pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl Display for Text<'_> {

@@ -9,15 +9,17 @@ use sluicegate_wire::http::{Message, status};
 
 use super::StreamContext;
 
-/// Output that waits for the client, bytes: beyond it the script waits.
+/// The number of output bytes that may wait for the client; beyond it the script waits.
 pub(crate) const APPLET_ROOM: usize = 32 << 10;
 
-/// A service that answers a request inside the process. Its stream runs it burst by burst and moves its bytes meanwhile.
+/// A service that answers a request inside the process. Its stream runs it burst by burst and moves its bytes
+/// meanwhile.
 pub trait Applet {
     /// Runs one burst, unless its state is in use elsewhere.
     fn try_burst(&mut self, cx: &mut StreamContext) -> Bursted;
 
-    /// Waits until a burst can run, and runs it. `Some`: it was the last, and whether it ended without an error.
+    /// Waits until a burst can run, and runs it. Returns `Some` if it was the last one, with whether it ended without
+    /// an error.
     fn burst_later<'a>(&'a mut self, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = Option<bool>> + 'a>>;
 
     /// Ready when the next burst makes sense.
@@ -27,7 +29,7 @@ pub trait Applet {
 /// The result of a burst of an [`Applet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bursted {
-    /// Another one is needed once [`Applet::poll_ready`] is.
+    /// Another burst is needed once [`Applet::poll_ready`] is ready.
     Waits,
     /// The answer is complete; `false`: it ended with an error.
     Ended(bool),
@@ -36,7 +38,7 @@ pub enum Bursted {
 }
 
 impl dyn Applet + '_ {
-    /// Runs one burst. `Some`: it was the last, and whether it ended without an error.
+    /// Runs one burst. Returns `Some` if it was the last one, with whether it ended without an error.
     pub(crate) async fn burst(&mut self, cx: &mut StreamContext) -> Option<bool> {
         match self.try_burst(cx) {
             Bursted::Waits => None,
@@ -58,7 +60,7 @@ pub enum AppletWait {
 /// The buffers between a service and its stream.
 #[derive(Debug, Default)]
 pub struct AppletIo {
-    /// Received and not taken: `input[start..]`.
+    /// Received bytes; the script has not read `input[start..]` yet.
     pub(crate) input: Vec<u8>,
     pub(crate) start: usize,
     /// The place at which the search for a line's end continues.
@@ -69,7 +71,7 @@ pub struct AppletIo {
     pub(crate) output: Vec<u8>,
     /// The number of input bytes for which the script waits; the stream reads no further.
     pub(crate) wanted: usize,
-    /// Until when it waits for them.
+    /// The deadline of that wait.
     pub(crate) deadline: Option<Instant>,
     /// The answer that an HTTP service prepares.
     pub(crate) status: u16,
@@ -101,7 +103,7 @@ impl AppletIo {
         &mut self.input
     }
 
-    /// The stream received the last byte.
+    /// Records that the stream has received the last byte.
     pub(crate) fn end_input(&mut self) {
         self.input_ended = true;
     }
@@ -110,7 +112,7 @@ impl AppletIo {
         self.input_ended
     }
 
-    /// Bytes that the stream may still read for the script.
+    /// Returns the number of bytes that the stream may still read for the script.
     pub(crate) fn input_room(&self) -> usize {
         self.wanted.saturating_sub(self.pending().len())
     }

@@ -21,7 +21,7 @@ pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
 
 /// A client's connection.
 pub struct Client {
-    /// Its session's place among its worker's.
+    /// The index of its session among the worker's.
     pub(crate) session: u32,
     /// The listener that accepted it; `None` in tests without a session.
     pub(crate) listener: Option<Arc<Listener>>,
@@ -96,7 +96,7 @@ impl Client {
         self.last_active.set(now);
     }
 
-    /// Requests whose head was complete.
+    /// Returns the number of requests whose head was complete.
     pub(crate) fn requests(&self) -> u32 {
         self.requests.get()
     }
@@ -118,7 +118,7 @@ impl Client {
         self.last_server.set(server);
     }
 
-    /// Makes it one of a listener of another configuration.
+    /// Assigns the connection to a listener of another configuration.
     pub(crate) fn follow(&mut self, listener: Arc<Listener>) {
         self.listener = Some(listener);
         // The new configuration may have the servers at other indexes.
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// A backend and the index of a server in it, twelve bits each. Higher numbers are not remembered.
+/// A backend and the index of a server in it, twelve bits each. Larger numbers are not stored.
 #[derive(Clone, Copy)]
 pub(crate) struct LastServer([u8; 3]);
 
@@ -143,7 +143,7 @@ impl LastServer {
         LastServer([high, middle, low])
     }
 
-    /// Returns the server's place, if it is one of this backend's.
+    /// Returns the server's index, if the server belongs to this backend.
     pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
         let [high, middle, low] = self.0;
         let both = u32::from_be_bytes([0, high, middle, low]);

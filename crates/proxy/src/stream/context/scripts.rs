@@ -1,4 +1,5 @@
-//! Scripts as rules, samples and streams call them. The layer `lua` implements the traits; nothing below knows it.
+//! The interface through which rules, samples and streams call scripts. The `lua` layer implements these traits; the
+//! layers below do not depend on it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -19,7 +20,7 @@ use crate::sample::Sample;
 
 /// The scripts of one worker.
 pub trait Scripts {
-    /// Runs the first burst of an action; nothing is allocated unless it waits.
+    /// Runs an action until it finishes or first waits. Allocates nothing unless it waits.
     fn try_action(
         &self,
         cx: &mut StreamContext,
@@ -27,7 +28,8 @@ pub trait Scripts {
         hook: ScriptHook,
     ) -> ScriptAttempt<ActionOutcome>;
 
-    /// Runs the first burst of a fetch, or of a converter with its `input`. Where it may not wait, what would wait raises.
+    /// Runs a fetch, or a converter with its `input`, until it finishes or first waits. If `may_wait` is false, a call
+    /// that would wait raises a Lua error.
     fn try_sample(
         &self,
         cx: &mut StreamContext,
@@ -40,37 +42,38 @@ pub trait Scripts {
     /// Runs a fetch or converter that only reads its stream and may not wait.
     fn sample_now(&self, cx: &StreamContext, call: &ScriptCall, input: Option<Sample>) -> Option<Sample>;
 
-    /// Returns a service that has not begun; `None` where there is no such state.
+    /// Returns a new instance of a service, which has not started yet, or `None` if this worker has no Lua state for
+    /// it.
     fn service(&self, service: &BoundService) -> Option<Box<dyn Applet>>;
 
-    /// Starts the worker's tasks. Once, on its thread.
+    /// Starts the worker's tasks. Called once, on the worker's thread.
     fn start(&self);
 
-    /// Ends the worker's tasks where they wait: another configuration has taken over.
+    /// Stops the worker's tasks at the point where they wait, after another configuration has taken over.
     fn stop(&self);
 
-    /// Returns the number of scripts that run on without their stream.
+    /// Returns the number of scripts that are still running after their stream has ended.
     fn detached(&self) -> usize;
 
-    /// Changes how long a script may go on without its stream; one minute unless changed.
+    /// Sets how long a script may continue after its stream has ended. The default is one minute.
     fn limit_detached(&self, time: std::time::Duration);
 }
 
-/// Functions that scripts registered, as rules bind them.
+/// Binds the functions registered by scripts to the rules that name them.
 pub trait Bindings {
-    /// Binds the action of a rule of this set; `None` if it is not registered for it (the check of the configuration
-    /// reports it earlier).
+    /// Binds the action of a rule. Returns `None` if the action is not registered for this rule set; the configuration
+    /// check has already reported that.
     fn bind_action(&self, action: &LuaAction, hook: ScriptHook) -> Option<BoundAction>;
 
     /// Binds the service of a rule; `None` if it is not registered.
     fn bind_service(&self, name: &str, http: bool) -> Option<BoundService>;
 }
 
-/// The state of a script after its first burst.
+/// The state of a script after its first burst, which ends when the script finishes or waits.
 pub enum ScriptAttempt<T: 'static> {
     /// It finished.
     Ready(T),
-    /// It waits. Dropping it lets the script go on detached.
+    /// The script waits. If this value is dropped, the script continues, detached from the stream.
     Pending(Pending<T>),
 }
 
@@ -79,12 +82,12 @@ pub struct Pending<T: 'static>(pub(crate) Box<dyn Waiting<T>>);
 
 /// The implementation of a [`Pending`].
 pub trait Waiting<T: 'static> {
-    /// Drives the script to its end.
+    /// Runs the script to completion.
     fn finish<'a>(self: Box<Self>, cx: &'a mut StreamContext) -> Pin<Box<dyn Future<Output = T> + 'a>>;
 }
 
 impl<T> Pending<T> {
-    /// Drives the script to its end.
+    /// Runs the script to completion.
     pub async fn finish(self, cx: &mut StreamContext) -> T {
         self.0.finish(cx).await
     }
@@ -93,12 +96,12 @@ impl<T> Pending<T> {
 /// A script's function with the arguments of one rule or expression.
 pub(crate) struct ScriptCode {
     pub(crate) name: Box<str>,
-    /// The function's reference in each state, by the state's number.
+    /// The registry reference of the function in each Lua state, indexed by state number.
     pub(crate) references: Box<[c_int]>,
     pub(crate) args: Box<[Box<[u8]>]>,
 }
 
-/// An action and its arguments as one rule names it.
+/// An action with the arguments given by one rule.
 #[derive(Clone)]
 pub struct BoundAction(pub(crate) Arc<ScriptCode>);
 
@@ -124,7 +127,7 @@ impl fmt::Debug for BoundService {
 }
 
 impl BoundService {
-    /// Returns its name as log lines print it in place of a server's: `<lua.NAME>`.
+    /// Returns the name that log lines print instead of a server name: `<lua.NAME>`.
     pub fn name(&self) -> Arc<str> {
         self.name.clone()
     }
@@ -135,8 +138,8 @@ pub struct ScriptCall {
     pub(crate) converts: bool,
     pub(crate) name: Box<str>,
     pub(crate) args: Box<[Box<[u8]>]>,
-    /// The function in the states of this process, found when it is first called: an expression belongs to one
-    /// configuration, and so do the states.
+    /// The function in the Lua states of this process, looked up at the first call. It can be cached because the
+    /// expression and the states belong to the same configuration.
     pub(crate) code: OnceLock<Option<Arc<ScriptCode>>>,
 }
 
@@ -147,12 +150,12 @@ impl fmt::Debug for ScriptCall {
 }
 
 impl ScriptCall {
-    /// Returns the fetch in `args`: its name, followed by its arguments.
+    /// Parses a fetch call from `args`: the name of the fetch, followed by its arguments.
     pub fn fetch(args: &[Arg]) -> Result<ScriptCall, String> {
         ScriptCall::new(false, args)
     }
 
-    /// Returns the converter that `args` name.
+    /// Parses a converter call from `args`: the name of the converter, followed by its arguments.
     pub fn converter(args: &[Arg]) -> Result<ScriptCall, String> {
         ScriptCall::new(true, args)
     }
@@ -170,7 +173,8 @@ impl ScriptCall {
         Ok(ScriptCall { converts, name: (&**name).into(), args, code: OnceLock::new() })
     }
 
-    /// Calls it where nothing may wait and the stream is only read; no sample where the stream's worker has no scripts.
+    /// Calls the function where it must not wait and can only read the stream. Returns no sample if the stream's worker
+    /// has no scripts.
     pub fn now(&self, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
         cx.scripts.as_ref()?.sample_now(cx, self, input)
     }
@@ -181,9 +185,9 @@ pub use crate::hook::ScriptHook;
 /// The result of an action (HAProxy's `act.*`). A Lua error is logged and yields [`ActionOutcome::Continue`].
 #[derive(Debug)]
 pub enum ActionOutcome {
-    /// `act.CONTINUE`: the next rule.
+    /// `act.CONTINUE`: continue with the next rule.
     Continue,
-    /// `act.STOP`, and `act.DONE` without an answer: no further rule of this set.
+    /// `act.STOP`, and `act.DONE` without an answer: skip the remaining rules of this set.
     Stop,
     /// `txn:done(reply)`: answer this and end the stream.
     Reply(Box<LocalReply>),
@@ -199,34 +203,34 @@ pub enum ActionOutcome {
     Invalid,
 }
 
-/// Between a script that works on a stream's bytes and who drives its rules.
+/// The state shared between a script that processes a stream's bytes and the code that runs the stream's rules.
 #[derive(Debug, Default)]
 pub struct ChannelIo {
     /// The script waits for more bytes.
     pub(crate) wants: Cell<bool>,
-    /// Bytes received since it began to wait.
+    /// Bytes received since the script started waiting.
     pub(crate) came: RefCell<Vec<u8>>,
-    /// Nothing more will come in time.
+    /// No more bytes will arrive before the deadline or the end of the stream.
     pub(crate) over: Cell<bool>,
-    /// The bytes as the script left them, outgoing ones first.
+    /// The bytes as the script left them; those that it forwards or sends precede those that rules see.
     pub(crate) edited: RefCell<Option<Vec<u8>>>,
-    /// Bytes for the client from a request's rules.
+    /// Bytes that a script called by request rules sends to the client.
     pub(crate) to_client: RefCell<Vec<u8>>,
-    /// Rung when the script can go on.
+    /// Notified when the script can continue.
     pub(crate) bell: Arc<Notify>,
 }
 
-/// Private values of scripts for a stream.
+/// The state that scripts keep for a stream.
 #[derive(Default)]
 pub struct StreamScripts {
-    /// Between scripts that work on the stream's bytes and who drives its content rules.
+    /// The state shared between scripts that process the stream's bytes and the code that runs its content rules.
     pub(crate) channels: Option<Rc<ChannelIo>>,
-    /// Between the service that answers and the stream, while one does.
+    /// The state shared between the stream and the service that answers it, while a service is active.
     pub(crate) applet: Option<Box<AppletIo>>,
     private: SmallVec<[(Weak<dyn PrivateValues>, u64); 1]>,
 }
 
-/// A state in which streams have private values.
+/// A Lua state that stores private values for streams.
 pub(crate) trait PrivateValues: Send + Sync {
     /// Drops the value of a stream that has ended.
     fn stream_ended(&self, id: u64);

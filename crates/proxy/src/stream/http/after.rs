@@ -11,7 +11,7 @@ use super::*;
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Exchange<'_> {
-    /// Returns whether there are any for this stream.
+    /// Returns whether there are after-response rules for this stream.
     pub(super) fn has_after_rules(&self) -> bool {
         let proxies = &self.stream.worker().running.proxies;
         let some = |site: &Site| !proxies[site.id.0 as usize].rules.http_after_response.is_empty();
@@ -19,7 +19,7 @@ impl Exchange<'_> {
         !self.constant && (some(&cx.frontend) || cx.backend.as_deref().is_some_and(some))
     }
 
-    /// Runs them on the response in the context; `false` where one failed.
+    /// Runs the after-response rules on the response in the context; returns `false` if a rule failed.
     pub(super) async fn after_rules(&mut self) -> bool {
         let worker = self.stream.worker().clone();
         let cx = &mut self.stream.cx;
@@ -49,7 +49,7 @@ impl Exchange<'_> {
         true
     }
 
-    /// Runs them on a response that has a server or a service behind it, and notes its status.
+    /// Runs the after-response rules on a response of a server or a service, and records its status.
     pub(super) async fn finish_response(&mut self) -> Step<()> {
         self.stream.cx.tell_limits();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {

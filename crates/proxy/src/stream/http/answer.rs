@@ -8,7 +8,7 @@ use super::*;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
-    /// Returns a rule's answer.
+    /// Sends the answer that a rule decided on.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
@@ -94,7 +94,7 @@ impl Exchange<'_> {
         log.queue_done = Some(Instant::now());
     }
 
-    /// Returns the page of a status: the proxies' or the built-in one.
+    /// Sends the page of a status: the proxies' or the built-in one.
     pub(super) async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
         if let Some(page) = self.stream.cx.error_page(code) {
@@ -132,7 +132,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends the page of a file. The logged status is the one that it represents.
+    /// Sends the page of a file. The logged status is the one that the page represents.
     pub(super) async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
         let after = match page {
             ErrorPage::Silent => {
@@ -199,7 +199,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends the response in the context with this body. The connection survives it if the whole request has come.
+    /// Sends the response in the context with this body. The connection stays open if the whole request has been
+    /// received.
     pub(super) async fn answer(&mut self, body: &[u8], ending: Ending) -> After {
         if self.answered {
             return After::Close;
@@ -265,7 +266,7 @@ impl Exchange<'_> {
         self.flush().await.map_err(|()| After::Close)
     }
 
-    /// Writes the output for the client while nothing else moves.
+    /// Writes the output for the client; nothing else is moved meanwhile.
     pub(super) async fn flush(&mut self) -> Result<(), ()> {
         self.client_active = Instant::now();
         let result = poll_fn(|cx| {

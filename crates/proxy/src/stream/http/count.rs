@@ -57,7 +57,7 @@ impl Exchange<'_> {
         self.count_abort(|counters| &counters.srv_abrt);
     }
 
-    /// On each side, and at the server if one was reached.
+    /// Updates a counter on each side, and at the server if one was reached.
     fn count_abort(&self, counter: impl Fn(&crate::counters::Counters) -> &crate::counters::Count) {
         self.stream.each_side(|counters| counter(counters).add(1));
         let log = &self.stream.cx.log;
@@ -71,7 +71,7 @@ impl Exchange<'_> {
         self.count_broken_response(connection);
     }
 
-    /// The same for a response with a valid head.
+    /// Counts a broken response whose head was valid.
     pub(super) fn count_broken_response(&self, connection: &ServerConnection) {
         let index = self.stream.worker().index;
         if let Some(backend) = &self.stream.cx.backend {

@@ -29,7 +29,7 @@ impl Exchange<'_> {
         self.compress = compress::choose(&mut cx.request, &frontend, &backend);
     }
 
-    /// Returns a filter for a service's answer, whose head is changed to fit.
+    /// Returns a filter for a service's answer, and adapts the head to it.
     pub(super) fn service_filter(&mut self, framing: Framing) -> Option<Filter> {
         let algorithm = self.compress?;
         let worker = self.stream.worker().clone();
@@ -63,7 +63,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends the head in the context with what `document` makes for a body.
+    /// Sends the head in the context with the body that `document` generates.
     pub(super) async fn document(&mut self, document: &mut dyn Document) -> Step<After> {
         let framing = match self.version {
             Version::Http11 => {
@@ -106,8 +106,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Runs the rules of responses on a head that was made here, and sends it; returns whether no body may follow, and
-    /// its filter.
+    /// Runs the response rules on a locally generated head, and sends it; returns whether no body may follow, and its
+    /// filter.
     async fn local_head(&mut self, framing: Framing, complete: bool) -> Step<(bool, Option<Filter>)> {
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(Instant::now());
@@ -122,7 +122,7 @@ impl Exchange<'_> {
         Ok((silent, filter))
     }
 
-    /// Returns the rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
+    /// Runs the response rules on a locally generated response: the backend's, if one was chosen, and the frontend's.
     pub(super) async fn local_response_rules(&mut self) -> Step<()> {
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());

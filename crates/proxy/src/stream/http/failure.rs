@@ -3,7 +3,7 @@
 use super::*;
 
 impl Exchange<'_> {
-    /// There will be no response from this connection.
+    /// Handles the case that no response will come from this connection.
     pub(super) async fn no_response(&mut self, event: Event, backend: &ProxyRun, back: &mut Back) -> Step<Outcome> {
         let silent = back.input().is_empty();
         let dead = matches!(event, Event::ServerGone) && back.connection().was_reused() && silent;
@@ -83,8 +83,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns the client disconnected before it received any of a response: as in HAProxy since 2.8, a 400 is logged
-    /// and counted, though not sent.
+    /// Handles a client that disconnected before it received any of a response: as in HAProxy since 2.8, a 400 is
+    /// logged and counted, though not sent.
     pub(super) fn lost_client(&mut self, phase: u8) -> After {
         self.count_client_abort();
         self.stream.cx.log.status = 400;
@@ -93,8 +93,8 @@ impl Exchange<'_> {
         After::Close
     }
 
-    /// Ends the client's connection without an answer: the client repeats the request, and that is the one which is logged
-    /// and counted, as in HAProxy.
+    /// Ends the client's connection without an answer: the client repeats the request, and only the repeated request is
+    /// logged and counted, as in HAProxy.
     fn leave_in_silence(&mut self, who: u8) -> Outcome {
         self.stream.cx.log.level = Some(LogLevel::Silent);
         self.stream.cx.log.request_line.clear();
@@ -107,7 +107,7 @@ impl Exchange<'_> {
         server::observe(&self.stream.worker().running, backend, connection.server(), seen);
     }
 
-    /// Reports a malformed body of its response, unless its head was reported.
+    /// Reports a malformed response body to the server's health, unless the response's head was reported.
     pub(super) fn observe_body(&self, backend: &Site, connection: &ServerConnection) {
         if !self.begins_malformed {
             self.observe(backend, connection, Observed::InvalidBody);
@@ -115,7 +115,7 @@ impl Exchange<'_> {
     }
 
     /// Returns whether the request may be sent again (`retry-on`): it is still complete, and there are retries left. If
-    /// so, it is prepared for that.
+    /// so, it is prepared for the next attempt.
     pub(super) fn may_retry(&mut self, backend: &ProxyRun, back: &mut Back) -> bool {
         let cx = &mut self.stream.cx;
         if cx.no_l7_retry || cx.log.retries >= cx.overrides.retries.unwrap_or(backend.config.retries) || !back.replay()

@@ -40,7 +40,7 @@ pub(super) enum Finish {
 }
 
 impl Exchange<'_> {
-    /// Moves the request, and looks for the response's head.
+    /// Moves the request towards the server, and parses the response's head if it has arrived.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>, back: &mut Back, abort_on_close: bool) -> Poll<Event> {
         if let Some(killer) = self.stream.killed() {
             return Poll::Ready(Event::Killed(killer));
@@ -77,7 +77,7 @@ impl Exchange<'_> {
         Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
     }
 
-    /// Moves both bodies.
+    /// Moves both bodies as far as possible.
     pub(super) fn poll_bodies(&mut self, cx: &mut Context<'_>, back: &mut Back, down: &mut Flow) -> Poll<Finish> {
         if let Some(killer) = self.stream.killed() {
             return Poll::Ready(Finish::Killed(killer));
@@ -110,7 +110,7 @@ impl Exchange<'_> {
         Poll::Ready(if side == Side::Client { Finish::ClientTimeout } else { Finish::ServerTimeout })
     }
 
-    /// Moves the request. A server that takes no more of it may have answered already, so that is no error here.
+    /// Moves the request. A server that accepts no more of it may have answered already, so that is no error here.
     pub(super) fn poll_up(
         &mut self,
         cx: &mut Context<'_>,
@@ -131,8 +131,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity: a peer that
-    /// sends those a byte at a time would otherwise never time out.
+    /// Records which side was active. A part of a head, of a chunk's size line or of trailers is no activity, because a
+    /// peer that sends those one byte at a time would otherwise never time out.
     pub(super) fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
         // Data accepted by the server came from the client; with equal timeouts the server's expires first then.
         let client = up.body > 0 || up.written > 0 || client_took;

@@ -4,7 +4,7 @@ use super::*;
 use crate::persist;
 
 impl Exchange<'_> {
-    /// Finds the server that the request asks for, in HAProxy's order.
+    /// Finds the server that the request selects by persistence, in HAProxy's order.
     pub(super) async fn persist(&mut self, backend: &ProxyRun) -> Step<()> {
         let rules = &backend.rules;
         self.rules(&rules.persist, Hook::HttpRequest).await?;

@@ -18,20 +18,20 @@ use crate::mux::{End, Moved};
 use crate::stream::filter::Filter;
 use crate::stream::{Applet, AppletIo, BoundService};
 
-/// The answer on its way out.
+/// The answer that is being sent.
 #[derive(Default)]
 struct Outgoing {
-    /// Known once the head was made.
+    /// The framing of the body; known once the head was built.
     framing: Option<Framing>,
     /// The number of bytes left of a Content-Length.
     left: u64,
-    /// The client wants a head only.
+    /// Whether the client requested only a head.
     silent: bool,
     filter: Option<Filter>,
 }
 
 impl Exchange<'_> {
-    /// Lets the service answer.
+    /// Runs the service, which answers the request.
     pub(super) async fn service(&mut self, service: &BoundService) -> After {
         let worker = self.stream.worker().clone();
         let now = Instant::now();
@@ -124,7 +124,7 @@ impl Exchange<'_> {
         self.stream.cx.lua.applet.get_or_insert_default()
     }
 
-    /// Makes the head once the script has completed it, runs the rules of responses on it, and frames the body.
+    /// Builds the head once the script has completed it, runs the response rules on it, and frames the body.
     async fn service_head(&mut self, out: &mut Outgoing) -> Step<()> {
         if out.framing.is_some() {
             return Ok(());
@@ -205,7 +205,7 @@ impl Exchange<'_> {
         count
     }
 
-    /// Moves bytes both ways; ready when the script can go on, or, without one, when everything was written.
+    /// Moves bytes in both directions; ready when the script can continue or, without one, when everything was written.
     fn poll_service(
         &mut self,
         cx: &mut Context<'_>,
@@ -308,7 +308,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Runs a service where a rule names it; a response has one already.
+    /// Runs a service that a rule names; only request rules can name one.
     pub(super) async fn use_service(&mut self, service: &BoundService, hook: Hook) -> After {
         debug_assert!(!hook.is_response(), "no rule of responses names a service");
         self.service(service).await

@@ -105,7 +105,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns whether the page has this user. It takes as long for every password of a length.
+/// Returns whether the page has this user with this password. The time depends only on the password's length.
 fn knows(page: &StatsPage, user: &[u8], password: &[u8]) -> bool {
     let same = |one: &[u8], other: &[u8]| {
         one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0

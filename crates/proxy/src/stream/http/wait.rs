@@ -35,16 +35,16 @@ impl Coming<'_> {
 enum Came {
     /// The requested amount, or all that can arrive before anything is forwarded.
     Enough,
-    /// The server ended its connection before.
+    /// The server closed its connection before that.
     Ended,
     Malformed,
-    /// The rule's time or the server's passed.
+    /// The time limit of the rule or of the server has passed.
     Late,
     /// The client broke its connection, or ended it under `option abortonclose`.
     ClientGone,
     /// The request's chunks are malformed.
     BadBody,
-    /// The client's time for the rest of its request passed.
+    /// The client's time limit for the rest of its request has passed.
     ClientTimeout,
 }
 

@@ -20,44 +20,44 @@ pub struct Master {
     worker: i32,
     /// The time of its fork.
     begun: Instant,
-    /// The way to it.
+    /// The channel to the worker.
     channel: UnixStream,
-    /// The way to a reload.
+    /// The channel through which a reload is requested.
     ask: mpsc::Sender<errand::Answer>,
     reloads: AtomicU32,
     failed: AtomicU32,
-    /// Reloads since the worker last took one.
+    /// The number of reloads since the worker last served a new configuration.
     behind: AtomicU32,
 }
 
 /// A command.
 struct Command {
     name: &'static [&'static str],
-    /// Empty: help does not list it.
+    /// The help text; a command with an empty one is not listed.
     help: &'static str,
     level: StatsLevel,
     concerns: Concerns,
     run: Run,
 }
 
-/// What a command concerns, which decides the process that answers it while a worker is chosen.
+/// The subject of a command, which decides which process answers it while a worker is selected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concerns {
-    /// The chosen process.
+    /// The selected process.
     Process,
-    /// The session's rights: the master, unless a prefix names a worker.
+    /// The session's rights: answered by the master, unless a prefix names a worker.
     Rights,
-    /// The connection: the master.
+    /// The connection: answered by the master.
     Connection,
 }
 
 enum Run {
     Now(fn(&Master, &mut Session, &[Vec<u8>]) -> String),
-    /// Takes no arguments, and waits for the reload's end.
+    /// Takes no arguments, and waits for the end of the reload.
     Reload,
 }
 
-/// Every command, as help shows them.
+/// Every command, in the order of the help.
 const COMMANDS: &[Command] = &[
     Command {
         name: &["operator"],
@@ -220,7 +220,7 @@ impl Master {
         Master { worker, begun, channel, ask, reloads, failed, behind }
     }
 
-    /// A reload has ended.
+    /// Called when a reload has ended.
     pub fn count(&self, succeeded: bool) {
         if !succeeded {
             self.reloads.fetch_add(1, Relaxed);
@@ -256,7 +256,7 @@ impl Master {
         Ok(())
     }
 
-    /// Has the worker answer a command, as its stats socket would at this level.
+    /// Passes a command to the worker, which answers it like its stats socket at this level.
     async fn pass_on(&self, request: &Request, session: &Session, out: &mut Output) -> io::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
         if channel::send(&self.channel, &theirs, session.rights).is_err() {
@@ -321,7 +321,7 @@ impl Master {
 }
 
 impl Command {
-    /// Returns the command that words begin with.
+    /// Returns the command with which the words begin.
     fn of(words: &[Vec<u8>]) -> Option<&'static Command> {
         COMMANDS.iter().find(|command| {
             let named = words.len() >= command.name.len()
@@ -331,7 +331,7 @@ impl Command {
     }
 }
 
-/// Returns whether a mode is wanted; its command has no answer.
+/// Returns whether a command switches a mode on; such a command has no answer.
 fn is_on(words: &[Vec<u8>], session: &mut Session) -> bool {
     session.unanswered = true;
     words.get(1).is_some_and(|word| word == b"on")
@@ -359,7 +359,7 @@ fn list() -> String {
     text
 }
 
-/// Returns a command as a client would write it.
+/// Returns a command in the form in which a client would write it.
 fn line(request: &Request) -> Vec<u8> {
     let mut line = Vec::new();
     for word in &request.words {

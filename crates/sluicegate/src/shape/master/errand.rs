@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 
-/// The size up to which a reload's output is kept for its requesters; all of it goes to stderr.
+/// The maximum size of a reload's output that is stored for its requesters; the whole output goes to stderr.
 const KEPT: usize = 64 * 1024;
 
 /// The channel to a requester of a reload.
@@ -17,7 +17,7 @@ pub type Answer = oneshot::Sender<String>;
 
 /// The result of a reload.
 pub struct Ended {
-    /// Whether another configuration is served.
+    /// Whether the new configuration is served.
     pub succeeded: bool,
     /// Its output.
     pub said: String,
@@ -30,7 +30,7 @@ impl Ended {
     }
 }
 
-/// Runs one for the service that is known by `pid`.
+/// Runs a reload of the service whose process id is `pid`.
 pub async fn run(pid: u32, ended: mpsc::Sender<Ended>) {
     let (succeeded, said) = match errand(pid).await {
         Ok(end) => end,

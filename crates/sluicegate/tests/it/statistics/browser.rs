@@ -170,7 +170,7 @@ fn an_action_is_clicked_through() {
     assert_eq!(Client::connect(&gate.address()).get("/s?a=b;csv").status, 200);
 }
 
-/// Returns the headings of figures that do not end, to the right, where the cells below them end.
+/// A script that returns the headings of figures that do not end, to the right, where the cells below them end.
 const ALIGNED: &str = "
 const end = e => { const r = document.createRange(); r.selectNodeContents(e); return r.getBoundingClientRect().right; };
 return [...document.querySelectorAll('.px')].flatMap(t => [...t.querySelectorAll('thead tr+tr th')].filter((h, i) =>

@@ -6,7 +6,7 @@ use super::line::{TOKEN, line_end, skip_blanks, skip_class};
 use super::{Framing, HeadError, Limits, Message, Version};
 use crate::http::field::{self, Cleaned, Connection, TransferEncoding};
 
-/// Bytes of the longest name (HAProxy's limit).
+/// The maximum length of a name in bytes (HAProxy's limit).
 pub(in crate::http) const NAME_MAX: usize = 255;
 
 /// The combined meaning of the fields of one head.
@@ -43,7 +43,7 @@ impl Fields {
         }
     }
 
-    /// Reads fields from `at` to the empty line; gives the offset behind that.
+    /// Parses fields from `at` to the empty line; returns the offset after that line.
     pub(super) fn parse(
         &mut self,
         input: &[u8],
@@ -104,7 +104,7 @@ impl Fields {
         }
     }
 
-    /// Learns from one field. Gives the part of its value to keep; `None`: the field is not kept.
+    /// Evaluates one field. Returns the part of its value to keep; `None`: the field is dropped.
     fn note(
         &mut self,
         input: &[u8],
@@ -156,7 +156,7 @@ impl Fields {
         Ok(Some(range))
     }
 
-    /// Moves the head into the message and makes the rare repairs.
+    /// Moves the head into the message, and makes the corrections that are rarely needed.
     pub(super) fn load(&self, head: &[u8], out: &mut Message) {
         out.load(head);
         out.lower_names();
@@ -175,9 +175,9 @@ impl Fields {
         }
     }
 
-    /// RFC 9112 6.1: with Transfer-Encoding a Content-Length is not passed on, and a message with both, or with
-    /// Transfer-Encoding in HTTP/1.0, is the last on its connection, because somebody on the way may have read it
-    /// otherwise. `true` for such a message.
+    /// Implements RFC 9112 6.1: with Transfer-Encoding a Content-Length is not passed on. A message with both, or with
+    /// Transfer-Encoding in HTTP/1.0, is the last one on its connection, because a party on the way may have parsed it
+    /// differently. Returns `true` for such a message.
     pub(super) fn drop_length_beside_encoding(&mut self, version: Version, out: &mut Message) -> bool {
         if !self.encoding.present {
             return false;
@@ -189,7 +189,7 @@ impl Fields {
         version == Version::Http10
     }
 
-    /// Returns the result of the fields alone.
+    /// Returns the framing that follows from the fields alone.
     pub(super) fn framing(&self) -> Framing {
         match (self.encoding.present, self.encoding.chunked, self.length) {
             (true, true, _) => Framing::Chunked,

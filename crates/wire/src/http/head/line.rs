@@ -6,7 +6,7 @@ use super::{HeadError, Message, Method, Version};
 
 /// Bytes of method and field names (RFC 9110 5.6.2).
 pub(super) const TOKEN: u8 = 1;
-/// Bytes of a request target, as far as HAProxy takes them.
+/// Bytes of a request target that HAProxy accepts.
 pub(super) const TARGET: u8 = 2;
 
 /// The classes of each byte.
@@ -29,7 +29,7 @@ pub(super) fn skip_class(input: &[u8], from: usize, class: u8) -> usize {
     from + rest.iter().position(|byte| CLASS[usize::from(*byte)] & class == 0).unwrap_or(rest.len())
 }
 
-/// The same for mostly long texts: eight bytes are one decision.
+/// Like [`skip_class`], for texts that are mostly long: eight bytes are examined at a time.
 pub(super) fn skip_target(input: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(eight) = input.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -46,7 +46,7 @@ pub(super) fn skip_blanks(input: &[u8], from: usize) -> usize {
     from + rest.iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(rest.len())
 }
 
-/// Returns the offset behind a line end at `at`; `None` if the LF after a CR has not arrived yet.
+/// Returns the offset after a line end at `at`; `None` if the LF after a CR has not arrived yet.
 pub(super) fn line_end(input: &[u8], at: usize, error: HeadError) -> Result<Option<usize>, HeadError> {
     match (input.get(at), input.get(at + 1)) {
         (Some(b'\n'), _) => Ok(Some(at + 1)),
@@ -74,7 +74,7 @@ pub(super) fn skip_empty_lines(buf: &[u8]) -> Result<Option<usize>, HeadError> {
 pub(super) struct RequestLine {
     pub(super) method: Method,
     pub(super) target: Range<usize>,
-    /// `None`: well-formed as far as a line goes, yet not a version.
+    /// `None`: the line is well-formed, but this is not a version.
     pub(super) version: Option<Version>,
     /// HTTP/0.9: no field follows.
     pub(super) bare: bool,
@@ -164,12 +164,12 @@ pub(super) fn status_line(input: &[u8], lenient: bool, out: &mut Message) -> Res
     Ok(Some(StatusLine { version, status, no_reason: reason_len == 0, end }))
 }
 
-/// The bytes that HAProxy accepts in a version, including RTSP's.
+/// Returns whether HAProxy accepts a byte in a version, which includes those of RTSP.
 fn is_version_byte(byte: &u8) -> bool {
     matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9')
 }
 
-/// Returns the HTTP version that replaces a foreign one; HAProxy examines two places of eight bytes.
+/// Returns the HTTP version that replaces that of another protocol; HAProxy examines two positions of eight bytes.
 fn other_version(token: &[u8]) -> Version {
     match token {
         [_, _, _, _, _, major, _, minor] if *major > b'1' || *major == b'1' && *minor >= b'1' => Version::Http11,
@@ -177,7 +177,7 @@ fn other_version(token: &[u8]) -> Version {
     }
 }
 
-/// 1.1 and everything above it is spoken to as 1.1.
+/// Returns the version; 1.1 and all higher versions are treated as 1.1.
 fn version(token: &[u8]) -> Option<Version> {
     match token {
         [b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', minor @ b'0'..=b'9'] => {
@@ -188,7 +188,7 @@ fn version(token: &[u8]) -> Option<Version> {
     }
 }
 
-/// Returns whether all bytes are a token's (RFC 9110, 5.6.2); those of no bytes are.
+/// Returns whether all bytes are allowed in a token (RFC 9110, 5.6.2); also true for an empty text.
 pub fn is_token(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| CLASS[usize::from(*byte)] & TOKEN != 0)
 }

@@ -54,7 +54,7 @@ impl ProxyReader<'_> {
         self.diagnostics.error(line.at(index), message);
     }
 
-    /// Returns the word behind a keyword.
+    /// Reports an error and returns `None` if no value follows the keyword at `index`.
     fn check_value(&mut self, line: &Line, index: usize, what: &str) -> Option<()> {
         if line.text(index + 1).is_empty() {
             self.check_error(line, index + 1, format!("'{}' expects {what}", line.text(index)));

@@ -8,9 +8,9 @@ use crate::stream::StreamContext;
 /// The credentials of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials<'a> {
-    /// Decoded, `user:password`.
+    /// `Basic`: the decoded text `user:password`.
     Basic(Vec<u8>),
-    /// The token.
+    /// `Bearer`: the token.
     Bearer(&'a [u8]),
 }
 
@@ -28,19 +28,20 @@ pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Cred
     (scheme.eq_ignore_ascii_case(b"bearer") && !rest.is_empty()).then_some(Credentials::Bearer(rest))
 }
 
-/// Returns the user and the password of a request, where it brings any.
+/// Returns the user and the password of a request, if it has credentials.
 pub fn basic(request: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
     let Credentials::Basic(both) = credentials(request, b"authorization")? else { return None };
     let colon = both.iter().position(|byte| *byte == b':')?;
     Some((both[..colon].to_vec(), both[colon + 1..].to_vec()))
 }
 
-/// Returns the field that has the credentials for who a client takes us for.
+/// Returns the name of the field with the client's credentials, which depends on whether the client addresses this
+/// program as a proxy or as a server.
 pub(super) fn field(cx: &StreamContext) -> &'static [u8] {
     if cx.is_proxied() { b"proxy-authorization" } else { b"authorization" }
 }
 
-/// User and password, with the colon between them, as a client sent them to who it takes us for.
+/// Returns user and password, with the colon between them, from the field that [`field`] names.
 pub(crate) fn basic_credentials(cx: &StreamContext) -> Option<Vec<u8>> {
     match credentials(&cx.request, field(cx))? {
         Credentials::Basic(decoded) => Some(decoded),

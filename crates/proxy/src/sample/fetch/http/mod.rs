@@ -48,7 +48,7 @@ pub(in crate::sample::fetch) enum List {
 pub(in crate::sample::fetch) enum Cast {
     /// It stays text.
     Text,
-    /// An address; a text that is none is passed over.
+    /// An address; a text that is not an address is skipped.
     Ip,
     /// An integer.
     Int,
@@ -118,7 +118,7 @@ impl ReadEach for Occurrence {
     }
 }
 
-/// Returns the value after those the cursor has seen. A text that is no address is passed over.
+/// Returns the value after those that the cursor has passed. A text that is not an address is skipped.
 fn next<'a>(cursor: &mut Cursor, cast: Cast, nth: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Value<'a>> {
     loop {
         let found = nth(cursor.seen as usize)?;
@@ -135,7 +135,7 @@ struct Parameter {
     in_body: bool,
     /// Its name; empty means any.
     name: Box<[u8]>,
-    /// The byte that the list begins behind.
+    /// The byte after which the list begins.
     delimiter: u8,
     /// `i`.
     ignore_case: bool,
@@ -301,7 +301,7 @@ pub(super) fn capture_ver(side: Side) -> Compiled {
     })
 }
 
-/// `capture.req.hdr`, `capture.res.hdr`: a slot's number from 0.
+/// `capture.req.hdr`, `capture.res.hdr`: the content of a slot, whose number starts with 0.
 pub(super) fn capture_hdr(args: &Args<'_>, side: Side) -> Compiled {
     head_with((side, args.wanted_size(0)?), |(side, slot), cx| {
         let captures = &cx.log.captures;
@@ -319,7 +319,7 @@ pub(super) fn http_auth_type(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// Returns the text `user:password` of the request's credentials, and the place of the colon.
+/// Returns the text `user:password` of the request's credentials, and the position of the colon.
 fn user_and_password(cx: &StreamContext) -> Option<(Vec<u8>, usize)> {
     let Credentials::Basic(text) = credentials(request(cx)?, auth::field(cx))? else { return None };
     let colon = memchr(b':', &text)?;
@@ -383,7 +383,8 @@ fn leading_int(text: &[u8]) -> i64 {
     i64::from(number)
 }
 
-/// Returns the request, if one was parsed: the context of a TCP stream holds an empty one until its contents are one.
+/// Returns the request, if one was parsed: the context of a TCP stream contains an empty one until its contents have
+/// been parsed as a request.
 #[inline]
 fn request(cx: &StreamContext) -> Option<&Message> {
     if cx.request.method().is_empty() {
@@ -419,7 +420,7 @@ fn values<'a, R>(
     }
 }
 
-/// Returns the occurrence by number: from 1, negative from the end, 0 the last.
+/// Returns the occurrence with this number: from 1, negative from the end, 0 for the last.
 fn pick<'a>(values: &mut dyn Iterator<Item = &'a [u8]>, occurrence: i64) -> Option<&'a [u8]> {
     if occurrence > 0 {
         return values.nth(usize::try_from(occurrence - 1).ok()?);
@@ -437,7 +438,7 @@ fn pick<'a>(values: &mut dyn Iterator<Item = &'a [u8]>, occurrence: i64) -> Opti
     (back <= count).then(|| ring[(count - back) % HISTORY])
 }
 
-/// Returns a word of the request line as it came: 0 the method, 1 the target.
+/// Returns a word of the request line as received: 0 the method, 1 the target.
 fn captured(cx: &StreamContext, word: usize) -> Option<&[u8]> {
     cx.log.request_line.split(|byte| *byte == b' ').nth(word).filter(|text| !text.is_empty())
 }
@@ -463,7 +464,7 @@ fn hash(request: &Message, query: bool) -> u32 {
     target::hash([host.unwrap_or_default(), path.unwrap_or_default()].into_iter())
 }
 
-/// Returns the fields' names in their order, in lower case.
+/// Returns the names of the fields in their order, in lower case.
 fn field_names(message: &Message, delimiter: u8) -> Vec<u8> {
     let mut joined = Vec::new();
     for (index, (_, name, _)) in message.fields().enumerate() {
@@ -490,7 +491,7 @@ fn cookie_names(message: &Message, side: Side, delimiter: u8) -> Option<Value<'_
     (!joined.is_empty()).then(|| Value::owned_text(joined))
 }
 
-/// Returns the fields as lines, names in lower case as HTTP/2 has them.
+/// Returns the fields as lines, with names in lower case as in HTTP/2.
 fn lines(message: &Message) -> Vec<u8> {
     let mut text = Vec::with_capacity(message.wire_len());
     for (_, name, value) in message.fields() {
@@ -503,7 +504,8 @@ fn lines(message: &Message) -> Vec<u8> {
     text
 }
 
-/// Returns the fields behind their lengths, an empty name and an empty value at the end.
+/// Returns the fields in binary form, each name and value preceded by its length, with an empty name and an empty value
+/// at the end.
 fn binary(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(message.wire_len());
     for (_, name, value) in message.fields() {
@@ -516,7 +518,8 @@ fn binary(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// A length as HAProxy's protocols write it: below 240 a byte, else 4 bits in the first and 7 in each further one.
+/// Appends a length as in HAProxy's protocols: in one byte below 240; otherwise with 4 bits in the first byte and 7 in
+/// each further one.
 fn append_length(length: usize, out: &mut Vec<u8>) {
     if length < 240 {
         out.push(length as u8);

@@ -3,7 +3,7 @@
 //! A list is `NAME=VALUE` pairs between `&` or `;` (or the list's own delimiter). Nothing is decoded: `url_dec` is a
 //! converter. Cost: one scan.
 
-/// Walks a list's values.
+/// An iterator over the values in a parameter list.
 #[derive(Clone)]
 pub(super) struct Parameters<'a> {
     rest: Option<&'a [u8]>,
@@ -13,12 +13,12 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Returns the values of `name` in a list, of every pair with an empty name.
+    /// Returns an iterator over the values of `name` in a list; an empty name selects every pair.
     pub(super) fn new(list: &'a [u8], name: &'a [u8], delimiter: u8, ignore_case: bool) -> Parameters<'a> {
         Parameters { rest: Some(list), name, delimiter, ignore_case }
     }
 
-    /// The same in a target: the list begins behind its first delimiter.
+    /// Like [`new`](Self::new), for the list in a target, which begins after the first delimiter.
     pub(super) fn of_target(target: &'a [u8], name: &'a [u8], delimiter: u8, ignore_case: bool) -> Parameters<'a> {
         let list = memchr::memchr(delimiter, target).map(|at| &target[at + 1..]);
         Parameters { rest: list, name, delimiter, ignore_case }

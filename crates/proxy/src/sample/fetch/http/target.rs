@@ -9,7 +9,7 @@ pub fn path(target: &[u8]) -> Option<&[u8]> {
     Some(&path[..end])
 }
 
-/// Path and query of a target: `*` and the authority of CONNECT have none.
+/// Returns the path and the query of a target; `*` and the authority of CONNECT have none.
 pub fn path_and_query(target: &[u8]) -> Option<&[u8]> {
     match target {
         [b'/', ..] => Some(target),
@@ -26,7 +26,7 @@ pub fn query(target: &[u8]) -> Option<&[u8]> {
     memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
 }
 
-/// IPv4 address and port of a target in absolute form; without a port the scheme's own.
+/// Returns the IPv4 address and the port of a target in absolute form; without a port, the default of the scheme.
 pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
     let scheme = target.windows(3).position(|window| window == b"://")?;
     let rest = &target[scheme + 3..];
@@ -42,7 +42,7 @@ pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
     Some((ip, port))
 }
 
-/// Returns the IPv4 address that a text begins with, and how long it is. Zeros may lead, as HAProxy has it.
+/// Returns the IPv4 address at the start of a text, and its length. As in HAProxy, leading zeros are allowed.
 pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
     let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
     let mut octets = [0; 4];
@@ -78,7 +78,7 @@ pub(super) fn header_address(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(bare).ok()?.parse().ok().map(IpAddr::V6)
 }
 
-/// HAProxy's hash of texts for `base32` and `url32`: sdbm over all of them, then Bob Jenkins' full avalanche.
+/// Computes HAProxy's hash of texts for `base32` and `url32`: sdbm over all of them, then Bob Jenkins's full avalanche.
 pub(super) fn hash<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {
     // Bytes count with their sign, as C's `char` does where HAProxy runs.
     let sdbm = parts.flatten().fold(0u32, |hash, byte| {
