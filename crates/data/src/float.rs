@@ -315,7 +315,7 @@ impl Big {
         result
     }
 
-    /// Returns the quotient, and whether nothing was left.
+    /// Returns the quotient, and whether the remainder is zero.
     fn divide(&self, divisor: &Big) -> (Big, bool) {
         let mut rest = Big::ZERO;
         let mut quotient = Big(vec![0; self.0.len()]);

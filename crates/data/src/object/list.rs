@@ -359,7 +359,7 @@ impl List {
         *self = List::Nodes(nodes);
     }
 
-    /// Returns to the small form if elements were taken and few are left.
+    /// Converts the list to its small form if elements were removed and few are left.
     fn settle(&mut self, limits: &Limits) {
         let List::Nodes(nodes) = self else { return };
         if nodes.nodes.len() > 1 {

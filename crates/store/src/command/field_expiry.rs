@@ -124,7 +124,7 @@ fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     }
 }
 
-/// Returns an error if the key exists and is not a hash.
+/// Fails if the key exists and is not a hash.
 fn check_hash(key: &KeyMut<'_, '_>) -> Result<(), Refused> {
     key.object::<Hash>().map(drop)
 }

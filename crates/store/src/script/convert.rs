@@ -400,7 +400,7 @@ impl Saying<'_> {
         }
     }
 
-    /// Returns the table at `index` whose field `err` is on top of the stack.
+    /// Writes the error reply of the table at `index`, whose field `err` is on top of the stack.
     unsafe fn error(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
         // SAFETY: as `value`.
         unsafe {
