@@ -87,7 +87,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns the next one after this, at another node; nothing was done in this.
+    /// Returns the session that follows this one on another node; nothing was executed in this one.
     pub(crate) fn elsewhere(&self) -> Session {
         Session { multi: self.multi, ..Session::default() }
     }

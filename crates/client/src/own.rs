@@ -111,7 +111,7 @@ impl Node {
         replies.iter().for_each(|reply| self.answered(reply, generation));
     }
 
-    /// Returns it to the idle list, once it is clean.
+    /// Puts the connection into the idle list, once it is clean.
     fn rest(self: &Arc<Node>, mut one: Conversation, right: Right) {
         let Ok(runtime) = Handle::try_current() else { return };
         if one.listens || !one.messages.is_empty() {

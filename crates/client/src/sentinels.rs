@@ -52,7 +52,7 @@ impl Sentinels {
         Sentinels { section, name: name.to_owned(), from_replicas, written, learned: Mutex::default() }
     }
 
-    /// Returns all of them, in the order in which they are asked.
+    /// Returns all sentinels, in the order in which they are queried.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         let learned = self.learned.lock();
         let mut all: Vec<Arc<Node>> = self.written.iter().chain(&learned.further).cloned().collect();

@@ -199,7 +199,7 @@ pub(crate) fn is_message(reply: &Reply) -> bool {
 pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
 
 impl Resting {
-    /// Returns the one of this node that was used last.
+    /// Takes the connection to this node that was used last.
     pub(crate) fn take(&self, node: &Arc<Node>, db: u32) -> Option<Conversation> {
         let mut all = self.0.lock();
         let now = Instant::now();

@@ -106,7 +106,7 @@ impl Route {
 }
 
 impl Commands {
-    /// Returns the bytes of those that are here.
+    /// Returns the bytes of the commands that are not answered yet.
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.answered..]
     }
@@ -432,11 +432,11 @@ async fn serve_until_closed(lane: &Lane) {
     lane.reroute();
 }
 
-/// Returns a tenth more or less, so that connections that were made together don't end together.
+/// Returns the lifetime changed by up to a tenth, so that connections made together don't end together.
 pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
-/// Returns a question of the client's own.
+/// Sends a command of the client's own and returns the reply.
 pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
     match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
         Ok(awaited) => pending(awaited).finish().await,
