@@ -121,7 +121,7 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(&format!("\"{key}\":\"")).nth(1)?.split('"').next()
 }
 
-/// Returns an error if the whole took longer than its budget.
+/// Fails if the whole took longer than its budget.
 fn within(took: Duration) -> Result<(), String> {
     if took <= BUDGET {
         return Ok(());

@@ -50,7 +50,7 @@ fn faults_of_text() -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// Returns the check of the layers alone, or the uses between the modules of one crate.
+/// Checks the layers, or prints the uses between the modules of one crate.
 pub fn layers(arguments: &[&str]) -> Result<(), String> {
     let files = tracked()?;
     match arguments {
@@ -158,7 +158,7 @@ fn foreign_words(files: &[PathBuf]) -> Vec<String> {
 /// The reference pages, whose tables a test of each catalogue keeps in step with it.
 const TABLES: [&str; 2] = ["docs/reference/configuration.md", "docs/reference/commands.md"];
 
-/// Returns every row of the reference tables stands in some test.
+/// Returns the rows of the reference tables that appear in no test.
 fn untested_rows(files: &[PathBuf]) -> Vec<String> {
     let mut tests = String::new();
     for path in files {

@@ -414,12 +414,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Returns the figures to which a request of this intended time belongs.
+    /// Returns the statistics to which a request with this scheduled time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
     }
 
-    /// Returns the figures to which what happens now belongs.
+    /// Returns the statistics to which an event at this time belongs.
     fn stats_at(&mut self, now: u64) -> &mut Stats {
         self.stats_of(now)
     }
@@ -720,7 +720,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Returns the present, and until when nothing is to be done unless a socket wants it.
+    /// Returns the present time, and the time until which this thread may wait for its sockets.
     fn wait_until(&self) -> (u64, u64) {
         let now = self.shared.now();
         let mut until = now.saturating_add(LONGEST_WAIT);
