@@ -97,7 +97,7 @@ impl Waiter {
     /// Ends the wait as its timeout does. Returns false if it had ended. A parked waiter that has not checked its keys
     /// yet continues until it has: only a command that finds nothing times out.
     pub(crate) fn time_out(&self) -> bool {
-        // The thread that runs the parked command clears `is_parked` first and reads this afterwards.
+        // The thread that runs the parked command sets `turn` first and reads this flag afterwards.
         self.is_overdue.store(true, Ordering::SeqCst);
         self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
     }
