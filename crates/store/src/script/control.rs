@@ -213,7 +213,7 @@ impl Control {
         !self.has_written() && self.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
     }
 
-    /// Excludes a restart: the section that the script belongs to has been used by other code since the script's start.
+    /// Excludes a restart: something that the script or its transaction has done cannot be repeated.
     pub(crate) fn never_restarts(&self) {
         self.restarts.store(RESTARTS_MAX, Ordering::SeqCst);
     }
