@@ -18,7 +18,7 @@ use super::{REDIS_VERSION, SLUICEGATE_VERSION};
 /// The maximum age of the resident memory figure.
 const RSS_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// A section: its name, whether it belongs to the default answer, and who writes its lines.
+/// A section: its name, whether it belongs to the default reply, and the function that writes its lines.
 struct Section {
     name: &'static str,
     title: &'static str,
