@@ -5,7 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Ticks of `/proc/PID/stat` per second: the same on all current Linux architectures.
 const TICKS: f64 = 100.0;
 
-/// CPU time of the calling thread, ns.
+/// Returns the CPU time of the calling thread, in ns.
 pub(super) fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
