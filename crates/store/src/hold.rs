@@ -693,7 +693,7 @@ impl HoldTable {
         held.or_else(|| hold.overtaken(id, mode).next().filter(|first| first.reserves()).map(|first| first.id))
     }
 
-    /// Everybody but `id` who holds the key so that `id` cannot have it, and the sections before it that want it as one
+    /// Returns the holders because of which `id` cannot have the key, and the sections before it that request it as one
     /// more key.
     pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
         let Some(hold) = self.keys.get(key) else { return SmallVec::new() };
