@@ -5,14 +5,15 @@
 //! HYLL    encoding   0      cached cardinality  registers
 //! ```
 //!
-//! An element's hash chooses one of 16,384 registers by its low 14 bits; the register keeps the greatest number of zeros
-//! (plus one) that followed in any hash. *Dense* registers are 6 bits each, the lowest bits of a byte first. *Sparse* ones
-//! are runs: `00xxxxxx` is 1 to 64 empty registers, `01xxxxxx xxxxxxxx` 1 to 16,384 of them, `1vvvvvxx` 1 to 4 registers of
-//! value 1 to 32. A sparse string becomes dense when it would be longer than `hll-sparse-max-bytes` or a value does not fit.
+//! An element's hash chooses one of 16,384 registers by its low 14 bits; the register keeps the greatest number of
+//! zeros (plus one) that followed in any hash. *Dense* registers are 6 bits each, the lowest bits of a byte first.
+//! *Sparse* ones are runs: `00xxxxxx` is 1 to 64 empty registers, `01xxxxxx xxxxxxxx` 1 to 16,384 of them, `1vvvvvxx` 1
+//! to 4 registers of value 1 to 32. A sparse string becomes dense when it would be longer than `hll-sparse-max-bytes`
+//! or a value does not fit.
 //!
-//! The cached cardinality is stale if the highest bit of its last byte is set. Splitting and joining of runs goes step by
-//! step as in Redis, because the same additions must lead to the same bytes. The estimate is Ertl's ("New cardinality
-//! estimation algorithms for HyperLogLog sketches", arXiv 1702.01284).
+//! The cached cardinality is stale if the highest bit of its last byte is set. Splitting and joining of runs goes step
+//! by step as in Redis, because the same additions must lead to the same bytes. The estimate is Ertl's ("New
+//! cardinality estimation algorithms for HyperLogLog sketches", arXiv 1702.01284).
 //!
 //! A string may have any content, so no code here relies on runs that add up.
 

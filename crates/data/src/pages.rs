@@ -52,7 +52,7 @@ pub fn take() -> *mut u8 {
     POOL.lock().take()
 }
 
-/// Returns pages to the pool.
+/// Puts pages back into the pool.
 ///
 /// # Safety
 /// They came from [`take`] and are not used afterwards.
@@ -62,7 +62,7 @@ pub unsafe fn give(pages: impl IntoIterator<Item = *mut u8>) {
     pages.into_iter().for_each(|page| unsafe { pool.give(page) });
 }
 
-/// Returns to the system the memory that stays free. Must be called ten times a second.
+/// Gives the memory that stays free back to the system. Must be called ten times a second.
 pub fn settle() {
     // One thread at a time: no other code unmaps regions.
     static SETTLING: Mutex<()> = Mutex::new(());

@@ -338,7 +338,7 @@ impl Slab {
         page
     }
 
-    /// Returns a page to the pool.
+    /// Puts a page back into the pool.
     ///
     /// # Safety
     /// `page` is a page of this slab that is in no list and of which no block is used.

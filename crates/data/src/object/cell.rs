@@ -8,9 +8,9 @@
 //! Lengths take one byte up to 255 and four beyond. So a set's member costs 2 bytes more than itself, a hash's field 3
 //! more than field and value, a sorted set's member 10.
 //!
-//! Giving a block of megabytes back to the kernel takes milliseconds, and an element is mostly removed under the lock of a
-//! stripe. So blocks of that size, these and those of packed elements, wait in a list of the process for the next
-//! tick of any store, which has them freed aside; those that are too many at a time do not wait.
+//! Returning a block of megabytes to the kernel takes milliseconds, and an element is mostly removed under the lock of
+//! a stripe. So blocks of that size, these and those of packed elements, wait in a list of the process for the next
+//! tick of any store, which has them freed on the thread pool; blocks beyond a limit do not wait.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
