@@ -1,8 +1,9 @@
 //! The catalogue of commands: one row holds everything that is known about a command.
 //!
 //! Dispatch, arity checks, key extraction, `COMMAND`, scripting and the reference manual read these rows and nothing
-//! else, so a command is added by adding a row and its handler. Rows stand in the file of their data type; this module
-//! has their shape and the lookup by name, which costs one hash of at most 24 bytes; [`commands`](crate::commands) assembles them.
+//! else, so a command is added by adding a row and its handler. Rows are in the file of their data type; this module
+//! has their shape and the lookup by name, which costs one hash of at most 24 bytes; [`commands`](crate::commands)
+//! assembles them.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -691,7 +692,8 @@ impl Rows {
         self.resolve_numbered(words).map(|row| row.spec).map_err(|(_, text)| text)
     }
 
-    /// Finds a command's row as [`resolve`](Self::resolve) does, with its number; an error has the number of the row that refused.
+    /// Finds a command's row as [`resolve`](Self::resolve) does, with its number; an error has the number of the row
+    /// that refused the words.
     pub(crate) fn resolve_numbered(&self, words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
         let name = words.first().copied().unwrap_or_default();
         let row = self.find(name).ok_or_else(|| (None, unknown_command(words)))?;

@@ -104,8 +104,8 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// Proof that the gate is closed: no `Pass` exists, and no ticket but those of a section that holds everything and of those
-/// that wait for it.
+/// Proof that the gate is closed: no `Pass` exists, and no ticket but those of a section that holds everything and of
+/// those that wait for it.
 pub struct Closed<'s> {
     gate: &'s Gate,
     _turn: MutexGuard<'s, ()>,
@@ -188,8 +188,8 @@ impl Gate {
         })
     }
 
-    /// Closes the gate for a moment although there are tickets: that of the caller, which holds everything or is about to,
-    /// and others that wait. The caller is outside, and no other ticket's command runs.
+    /// Closes the gate for a moment although there are tickets: that of the caller, which holds everything or is about
+    /// to, and others that wait. The caller is outside, and no other ticket's command runs.
     pub(crate) fn close_beside_tickets(&self) -> Closed<'_> {
         assert_none_locked();
         let turn = self.turn.lock();

@@ -1,7 +1,7 @@
 //! The queues of tickets: queueing on keys, granting them, and requests of sections for one more key.
 //!
-//! The end of a ticket passes its keys on ([`pass_on`]). Nothing here runs inside the gate or under a stripe's lock of its
-//! caller.
+//! The end of a ticket releases its keys to the next tickets ([`pass_on`]). Nothing here runs inside the gate or under
+//! a stripe's lock of its caller.
 
 mod pass_on;
 

@@ -594,7 +594,7 @@ impl Pool {
         Ok(interpreter)
     }
 
-    /// Returns an interpreter to the pool, or closes it if its state may be corrupt.
+    /// Puts an interpreter back into the pool, or closes it if its state may be corrupt.
     pub(crate) fn put_away(&self, interpreter: Box<Interpreter>, is_sound: bool) {
         match is_sound {
             true => self.give_back(interpreter),
@@ -602,7 +602,7 @@ impl Pool {
         }
     }
 
-    /// Returns an interpreter to the pool after its script has ended normally.
+    /// Puts an interpreter back into the pool after its script has ended normally.
     fn give_back(&self, mut interpreter: Box<Interpreter>) {
         let host = interpreter.host();
         debug_assert!(host.active.is_none(), "its script has ended");

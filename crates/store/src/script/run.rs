@@ -364,7 +364,7 @@ impl Runs {
         section
     }
 
-    /// Returns the interpreter to the pool, or closes it if its state may be corrupt.
+    /// Puts the interpreter back into the pool, or closes it if its state may be corrupt.
     fn put_away(self, inner: &Inner, is_sound: bool) {
         let Runs { mut interpreter, coroutine, .. } = self;
         interpreter.host().counts.give(&inner.scripts.counts, &inner.errors);

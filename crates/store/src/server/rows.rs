@@ -162,7 +162,7 @@ const fn specs<const N: usize>(rows: &[ServerCommand]) -> [CommandSpec; N] {
     specs
 }
 
-/// Returns a container: its name, the version of Redis that introduced it, a summary, and the table of its subcommands.
+/// Builds a container: its name, the version of Redis that introduced it, a summary, and the table of its subcommands.
 macro_rules! container {
     ($name:literal, $since:literal, $summary:literal, $rows:ident) => {{
         let row = uncalled($name, -2, Flags::NONE, $since, $summary);
