@@ -19,7 +19,7 @@ use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
 
-/// The latest time that a command may give a field, in Unix milliseconds: Redis keeps 46 bits for it.
+/// The latest expiry that a command may set, in Unix milliseconds: Redis stores it in 46 bits.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
 const NO_FIELD: i64 = -2;

@@ -267,7 +267,7 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
     Outcome::Done
 }
 
-/// Returns the row of a command with its words, and where its keys stand; an error as Redis words it.
+/// Returns the row of a command with its words, and the positions of its keys, or Redis's error.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
     let mut at = INDEX.find(words[0]);
     if let (Some(container), Some(name)) = (at, words.get(1))

@@ -64,7 +64,7 @@ thread_local! {
 
 /// `CONFIG GET pattern…`: names in the catalogue's order, each once.
 pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    // A name is returned as it was asked for, one that a pattern finds as it is.
+    // A name is replied as it was requested; a name found by a pattern, as it is in the catalogue.
     let mut found: SmallVec<[(usize, &[u8]); 8]> = SmallVec::new();
     for &asked in &args[2..] {
         let lower = asked.to_ascii_lowercase();
